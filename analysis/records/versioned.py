@@ -5,25 +5,21 @@ What is wrong is said with a cure. Nothing waits for a pipe, and no link leads o
 
 from __future__ import annotations
 
-import errno
-import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from analysis.records.shape import Check, MisfitError
+from jobs.system import untrusted
 
 SCHEMA = 1
 # A record of 1,000 runs with 10,000 steps each has 400 MB; without the steps, 2.
 MOST_BYTES = 1 << 30
-MOST_BYTES_OF_JSON = 1 << 26
 RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
 # Arrays of a run with a number for each step: most of a record, and nothing here reads them.
 STEPS = b'"step_'
 LONGEST_KEY, MOST_ARRAYS = 64, 100_000
-CAREFUL = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UnreadableError(Exception):
@@ -47,20 +43,17 @@ def content(path: Path, most: int) -> bytes:
         If it is something else (a link, a pipe, a device, a folder), has more bytes, or cannot be read.
     """
     try:
-        with open(os.open(path, CAREFUL), "rb") as file:  # noqa: PTH123 - a descriptor
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UnreadableError("is no regular file")
-            found = file.read(min(most, status.st_size) + 1)  # Python takes memory for all that is asked for
+        return untrusted.content(Path(os.path.realpath(path.parent), path.name), most)
     except FileNotFoundError as error:
         raise AbsentError("is not there") from error
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a socket; a folder
-            raise UnreadableError("is no regular file") from error
         raise UnreadableError(error.strerror or type(error).__name__, "make the file readable for you") from error
-    if len(found) > most:
-        raise UnreadableError(f"is larger than {most} bytes")
-    return found
+    except untrusted.UntrustedError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: untrusted.UntrustedError) -> UnreadableError:
+    return UnreadableError(str(error).removeprefix("it "))
 
 
 def load(path: Path, shape: Check) -> Mapping[str, Any]:
@@ -72,14 +65,12 @@ def load(path: Path, shape: Check) -> Mapping[str, Any]:
         If the file cannot be read, is too large, is no JSON object, or is of another schema or shape.
     """
     text = without_steps(content(path, MOST_BYTES))
-    if len(text) > MOST_BYTES_OF_JSON:
-        raise UnreadableError(f"is larger than {MOST_BYTES_OF_JSON} bytes without its steps")
+    if len(text) > untrusted.MOST_BYTES_OF_JSON:
+        raise UnreadableError(f"has more than {untrusted.MOST_BYTES_OF_JSON} bytes without its steps")
     try:
-        return checked(json.loads(text), shape)
-    except RecursionError:
-        raise UnreadableError("is nested too deep") from None
-    except ValueError as error:
-        raise UnreadableError(f"is not whole JSON ({error})") from error
+        return checked(untrusted.json_value(text, any_number=True), shape)
+    except untrusted.UntrustedError as error:
+        raise _unreadable(error) from error
 
 
 def checked(value: Any, shape: Check) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import BinaryIO
 import numpy as np
 
 from analysis.errors import AnalysisError
-from analysis.records.versioned import CAREFUL
 from analysis.timelog import nersc, ours
 from analysis.timelog.clocks import Clock, clocks
 from analysis.timelog.log import ACTIONS, MOST_EVENTS, Events, Log, Stream
+from jobs.system import untrusted
 
 OURS, CSV, WORKBOOK = "ours", "csv", "workbook"
 KINDS = "take files of jobs.observe.TimeLog, NERSC's CSV with its header, or their workbooks"
@@ -48,14 +47,11 @@ def read(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, Mappi
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a regular file of bounded size; the path is the user's word, also where it is a link."""
-    descriptor = os.open(os.path.realpath(path), CAREFUL)
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
-        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor
-    os.close(descriptor)
-    why = f"has more than {MOST_BYTES} bytes" if stat.S_ISREG(found.st_mode) else "is no regular file"
-    raise AnalysisError(f"{path} {why}", KINDS)
+    """Open a log; the path is the user's word, also where it is a link."""
+    try:
+        return untrusted.opened(Path(os.path.realpath(path)), MOST_BYTES)
+    except untrusted.UntrustedError as error:
+        raise AnalysisError(f"{path} {str(error).removeprefix('it ')}", KINDS) from error
 
 
 def _kind(file: BinaryIO, name: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from analysis.records.versioned import AbsentError, content
 from analysis.traces.system import BYTES_PER_MB, TraceError
+from jobs.system import untrusted
 
 # 4 million calls, as many as a profile has room for unless asked, have 224 MB.
 MOST_BYTES = 1 << 29
@@ -52,9 +51,12 @@ class Profile:
 def read(path: Path) -> Profile:
     """Return the profile in a file; raises TraceError where it is missing, damaged or larger than `MOST_BYTES`."""
     try:
-        arrays = unpacked(content(path, MOST_BYTES))
+        arrays = untrusted.arrays(io.BytesIO(content(path, MOST_BYTES)), MOST_BYTES)
         _must(all(arrays[name].ndim == 1 and len(arrays[name]) <= MOST[name] for name in MOST.keys() & arrays.keys()))
-        head, counters, stdio, names = json.loads(arrays["head"].tobytes()), *(arrays[name] for name in _OF_FILES)
+        head, counters, stdio, names = (
+            untrusted.json_value(arrays["head"].tobytes()),
+            *(arrays[name] for name in _OF_FILES),
+        )
         started, ended = head["started_ns"], head["ended_ns"]
         _must(type(started) is type(ended) is int and 0 <= started < ended < 1 << 63)
         marks = arrays.get("marks", np.zeros(0, np.int64))
@@ -81,16 +83,6 @@ def _must(hold: Any) -> None:
 
 def _whole_numbers(array: NDArray[Any], fields: Sequence[str]) -> bool:
     return all(array[name].ndim == 1 and array[name].dtype.kind in "iu" for name in fields)
-
-
-def unpacked(packed: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an archive (.npz) of at most `MOST_BYTES` unpacked; pickled objects are not loaded."""
-    with zipfile.ZipFile(io.BytesIO(packed)) as members:
-        _must(sum(each.file_size for each in members.infolist()) <= MOST_BYTES)
-        return {
-            name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(members.read(name)), allow_pickle=False)
-            for name in members.namelist()
-        }
 
 
 def _calls(events: NDArray[Any], head: dict[str, Any], files: int) -> pd.DataFrame:

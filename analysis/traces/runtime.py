@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.records.versioned import UnreadableError, content
-from analysis.traces import posix, xplane
+from analysis.traces import xplane
 from analysis.traces.categories import CATEGORIES, OTHER, TABLE
 from analysis.traces.shares import Steps
 from analysis.traces.wire import MalformedError
+from jobs.system import untrusted
 
 FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)
@@ -108,8 +109,8 @@ def _made(path: Path, raw: xplane.Raw, columns: tuple[Any, ...], marks: Sequence
 def _table(path: Path) -> Runtime:
     """Return what a run left: the same events, categorised there, without frames."""
     try:
-        arrays = posix.unpacked(content(path, MOST_BYTES))
-        head, events, steps = json.loads(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
+        arrays = untrusted.arrays(io.BytesIO(content(path, MOST_BYTES)), MOST_BYTES)
+        head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
         lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
         kinds = np.array([KINDS.index(each) if each in KINDS else KINDS.index(OTHER) for each in head["kinds"]])
         line, op, start, taken = (events[name].astype(np.int64) for name in ("line", "op", "start", "duration"))

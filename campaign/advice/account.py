@@ -14,7 +14,7 @@ from campaign.cells import record, stopping
 from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 from jobs.system.clock import utc_now
 
 SCHEMA = 1
@@ -62,7 +62,7 @@ def load(folder: CampaignFolder) -> list[Tested]:
         return versioned.read_as(folder.advice, _Account, SCHEMA)["tests"]
     except FileNotFoundError:
         return []
-    except versioned.DamagedFileError as error:
+    except untrusted.UntrustedError as error:
         raise EnvironmentFaultError(f"{folder.advice} is damaged: {error}", _CURE) from error
     except versioned.NewerFileError as error:
         raise EnvironmentFaultError(f"{folder.advice} is of a newer version: {error}", _CURE) from error

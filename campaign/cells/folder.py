@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json
 
@@ -157,7 +157,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", "only its owner may") from error
-    except versioned.DamagedFileError as error:
+    except untrusted.UntrustedError as error:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
         ) from error

@@ -13,7 +13,7 @@ from campaign.cells.contract import Addition, Data, Record, Submission
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
 from jobs.figures import Run
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
@@ -48,7 +48,7 @@ def read(path: Path) -> Record | None:
     """Read a record; None where there is none. One that cannot be used raises a `RecordError`, and is left as it is."""
     try:
         record = _read(path)
-    except versioned.DamagedFileError as error:
+    except untrusted.UntrustedError as error:
         raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
     except versioned.NewerFileError as error:
         raise NewerRecordError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError, NotOursError
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place
@@ -59,7 +59,7 @@ def parsed(load: Callable[[], Any], marker: object) -> Marker:
     """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
     try:
         value = versioned.checked(load(), SCHEMA, ("id", "role"))
-    except versioned.DamagedFileError as error:
+    except untrusted.UntrustedError as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
     except versioned.NewerFileError as error:
         raise FolderError(

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from jobs import shapes
 from jobs.burst_buffer import claim
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 
 
 class Event(TypedDict):
@@ -62,7 +62,7 @@ class Journal:
         events = []
         for line in whole.splitlines():
             with suppress(ValueError):
-                events.append(versioned.parsed(line))
+                events.append(untrusted.json_value(line))
         return [event for event in events if not shapes.fault(event, kind)], offset + len(whole)
 
 

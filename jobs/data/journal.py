@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 from jobs.system.page_cache import sync
 
 _INTERVAL_S = 5.0  # what a power cut may cost; a sync of a slow disk takes about a second
@@ -35,7 +35,7 @@ class Journal:
         with suppress(FileNotFoundError, ValueError, TypeError):  # a kill may leave half a line, at the end only
             origin, *lines = files.read(self._path).splitlines()
             for line in lines if origin == self._origin.encode() else []:
-                sizes.update(versioned.parsed(line))
+                sizes.update(untrusted.json_value(line))
         return sizes
 
     def start(self, sizes: Mapping[int, int]) -> None:

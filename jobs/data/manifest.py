@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jobs.data.readers import Part, library
 from jobs.errors import DatasetError
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 
 SCHEMA = 1
 MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
@@ -240,37 +240,24 @@ def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
     """Return the size in bytes of every file below a folder that ends so, by relative name."""
     _require_folder(folder)
-    found = ((str(path.relative_to(folder)), size) for path, size in _walk(folder, suffixes, frozenset()))
-    return {name: size for name, size in found if name != MANIFEST_NAME}
-
-
-def _walk(folder: Path, suffixes: tuple[str, ...], above: frozenset[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
-    """Yield such files below a folder with their sizes; a link to a folder around it is not followed."""
     try:
-        status = folder.stat()
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        files_below = [
+            (path, status) for path, status in untrusted.below(folder) if path.name.lower().endswith(suffixes)
+        ]
+    except untrusted.UntrustedError as error:
+        raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of files alone") from error
     except OSError as error:
-        message = f"cannot read the folder {folder}: {error.strerror}"
-        raise DatasetError(message, f"`chmod u+rx {folder}`, or move it out of the dataset") from error
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            yield from _walk(folder / entry.name, suffixes, above | {here})
-        elif entry.name.lower().endswith(suffixes):
-            yield folder / entry.name, _size(entry)
+        message = f"cannot read the folder {error.filename}: {error.strerror}"
+        raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move it out of the dataset") from error
+    sizes = {str(path.relative_to(folder)): _size(path, status) for path, status in files_below}
+    return {name: size for name, size in sizes.items() if name != MANIFEST_NAME}
 
 
-def _size(entry: os.DirEntry[str]) -> int:
+def _size(path: Path, status: os.stat_result) -> int:
     """Return the size of a file in bytes; 0 for a link that leads nowhere. What would block a reader is refused."""
-    try:
-        status = entry.stat()
-    except OSError:
+    if stat.S_ISLNK(status.st_mode):
         return 0
     if not stat.S_ISREG(status.st_mode):
-        message = f"{entry.path} is named like a file of the dataset and is none (a pipe, a socket, a device)"
+        message = f"{path} is named like a file of the dataset and is none (a pipe, a socket, a device)"
         raise DatasetError(message, "move it out of the dataset")
     return status.st_size

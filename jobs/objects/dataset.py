@@ -23,7 +23,7 @@ from jobs.data import make, manifest
 from jobs.data.pool import PoolBrokenError, fill, make_files
 from jobs.errors import DatasetError
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class _Journal:
         for name, stored in there.items():
             if name.startswith(f"{_JOURNAL}/") and stored.size <= PART_BYTES:
                 with suppress(ValueError, TypeError, KeyError, DataError):
-                    said = versioned.parsed(_read(self._place, stored))
+                    said = untrusted.json_value(_read(self._place, stored))
                     if said["origin"] == self._origin:
                         found |= {int(index): (int(size), etag, str(sha)) for index, size, etag, sha in said["put"]}
         return found

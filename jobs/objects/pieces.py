@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobs.burst_buffer import snapshots, transfer
 from jobs.errors import DamageError
 from jobs.objects.client import PART_BYTES, DataError, Stored
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.snapshots import Manifest, StoredFile
@@ -75,7 +75,7 @@ def manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
     if stored.size <= _MOST_BYTES:
         with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
             data = bytes(client.get(stored.key, stored))
-            found = snapshots.parsed(lambda: versioned.parsed(data), name, stored.key)
+            found = snapshots.parsed(lambda: untrusted.json_value(data), name, stored.key)
             most = found.facts.get(PART)
             return found if isinstance(most, int) and 0 < most <= _MOST_BYTES else None
     return None

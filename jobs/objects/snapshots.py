@@ -28,7 +28,7 @@ from jobs.errors import DamageError, FolderError, ObjectStoreError
 from jobs.objects import pieces
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Bucket:
                     what = f"{self} is no place of snapshots: it holds other objects, such as {visible(found)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
                 return None  # what a killed drainer put late is nobody's
-        return claim.parsed(lambda: versioned.parsed(data), f"{self}: {claim.MARKER_NAME}")
+        return claim.parsed(lambda: untrusted.json_value(data), f"{self}: {claim.MARKER_NAME}")
 
     def mark(self, value: Node) -> None:
         """Put the marker."""

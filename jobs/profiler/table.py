@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from jobs.profiler import darshan_log
 from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
-from jobs.system import files
+from jobs.system import files, untrusted
 
 LARGEST_BYTES = 4 << 30
 _HEAD = (
@@ -65,24 +63,20 @@ def read(path: Path) -> Window:
     """Read what `write` wrote, a spill or a Darshan log; ProfilerError: it is none of them, damaged or too large."""
     path = files.named(path)
     try:
-        with os.fdopen(files.opened(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_BYTES:
-                raise ValueError(f"it has more than {LARGEST_BYTES} bytes")  # noqa: TRY301 - one place tells the path
+        with untrusted.opened(path, LARGEST_BYTES) as file:
             begin = file.read(len(darshan_log.MAGIC))
             if begin[:2] == b"3." and begin[-1:] == b"\0":
                 return darshan_log.read(path)
             return _table(file) if begin.startswith(b"PK") else _spill(file)
-    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         hint = "name what Profile.save, a spill or Darshan has written"
         raise ProfilerError(f"{path} is no profile that can be read: {error}", hint) from error
 
 
-def _table(file: io.BufferedReader) -> Window:
-    with zipfile.ZipFile(file) as members:
-        if sum(each.file_size for each in members.infolist()) > LARGEST_BYTES:
-            raise ValueError(f"it would unpack to more than {LARGEST_BYTES} bytes")
-        arrays = {name.removesuffix(".npy"): _array(members, name) for name in members.namelist()}
-    told = json.loads(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+def _table(file: BinaryIO) -> Window:
+    file.seek(0)
+    arrays = untrusted.arrays(file, LARGEST_BYTES)
+    told = untrusted.json_value(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
     must_be_known(told["schema"])
     if tuple(told["operations"]) != OPERATIONS:
         raise ValueError("its operations are not those of its schema")
@@ -96,18 +90,13 @@ def _table(file: io.BufferedReader) -> Window:
     return Window(paths=paths, modules=modules, counters=counters, events=events, marks=marks, **_told(told))
 
 
-def _array(members: zipfile.ZipFile, name: str) -> np.ndarray[Any, Any]:
-    with members.open(name) as member:
-        return np.lib.format.read_array(io.BytesIO(member.read()), allow_pickle=False)
-
-
 def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
     if array.dtype != kind or array.ndim != 1:
         raise ValueError(f"a member is {array.dtype} of {array.ndim} dimensions")
     return array
 
 
-def _spill(file: io.BufferedReader) -> Window:
+def _spill(file: BinaryIO) -> Window:
     """Read the memory of a window; where nobody ended it, what it held when its process did."""
     file.seek(0)
     room, told = room_of(file.read(HEAD_BYTES))

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any, TypedDict
 
-from jobs.system import files, versioned
+from jobs.system import files, untrusted, versioned
 from jobs.system.device import UNKNOWN, Device, backing_file, device_of, mount_of, mounts
 
 MARKER = ".tfio-emulated.json"
@@ -40,7 +40,7 @@ def emulated(path: Path) -> dict[str, Any] | None:
     """
     marker = Path(mount_of(path).point, MARKER)
     try:
-        facts = versioned.parsed(files.read(marker, _LARGEST_BYTES, owner=ROOT))
+        facts = untrusted.json_value(files.read(marker, _LARGEST_BYTES, owner=ROOT))
     except (FileNotFoundError, NotADirectoryError, files.OddFileError):
         return None
     except (OSError, ValueError):
@@ -129,7 +129,7 @@ def _model_of(device: Device | None) -> Path | None:
 def served(model: Path, patience_s: float | None = None) -> Served:
     """Return what a model's server says.
 
-    Raises OSError where it has died or does not answer within `patience_s` (None: 3 s), DamagedFileError for what
+    Raises OSError where it has died or does not answer within `patience_s` (None: 3 s), UntrustedError for what
     another says.
     """
     patience_s = _PATIENCE_S if patience_s is None else patience_s

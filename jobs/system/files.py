@@ -23,6 +23,8 @@ from typing import Any, BinaryIO
 TEMPORARY = ".tmp"
 """End of the name of a file that is being written; it begins with a dot and the name to come."""
 LARGEST_BYTES = 64 << 20
+DEEPEST = 64
+"""Folders in each other that are entered; a path of 4,096 bytes allows 2,047."""
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # whatever the umask: nobody else may write
@@ -181,14 +183,22 @@ def names(folder: Path) -> list[str]:
 
 
 def tree(folder: Path) -> dict[str, os.stat_result]:
-    """Return all that is below a folder, by relative path; links are listed and not followed."""
+    """Return all that is below a folder, by relative path; links are listed and not followed.
+
+    Raises OddFileError where folders lie in each other more than `DEEPEST` deep.
+    """
     found: dict[str, os.stat_result] = {}
-    with _readable(folder) as descriptor:
-        for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of a descriptor
-            found[name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    for name in [name for name, status in found.items() if stat.S_ISDIR(status.st_mode)]:
-        found |= {f"{name}/{below}": status for below, status in tree(folder / name).items()}
-    return found
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        if above.count("/") > DEEPEST:
+            raise OddFileError(f"it has more than {DEEPEST} folders in each other", folder)
+        with _readable(folder / above) as descriptor:
+            for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
+                found[above + name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISDIR(found[above + name].st_mode):
+                    waiting.append(f"{above}{name}/")
+    return dict(sorted(found.items()))
 
 
 def rename(source: Path, target: Path) -> None:

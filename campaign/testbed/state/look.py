@@ -17,7 +17,7 @@ from campaign.testbed import s3, throttle
 from campaign.testbed.spec import DATA
 from campaign.testbed.state.found import MARKER, PROGRAM, SCHEMA, Loop, Marker, Seen, Server, Storage, unfinished
 from jobs.settings import Node
-from jobs.system import versioned
+from jobs.system import untrusted, versioned
 from jobs.system.device import mounts
 from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
@@ -108,7 +108,7 @@ def _marker(folder: Path) -> Marker | None:
     try:
         marker = versioned.read_as(path, Marker, SCHEMA)
         if not all(map(is_whole, marker["storages"].values())):
-            raise versioned.DamagedFileError("storages without name or bounds")
+            raise untrusted.UntrustedError("storages without name or bounds")
     except FileNotFoundError:
         return None
     except ValueError as error:

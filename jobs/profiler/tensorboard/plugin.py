@@ -20,7 +20,7 @@ from werkzeug import wrappers
 from jobs.profiler import xplane
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.tensorboard.plane import SCHEMA, SUMMARY
-from jobs.system import files, versioned
+from jobs.system import files, untrusted
 
 _ENDING = ".xplane.pb"
 _WHERE = ("plugins", "profile")  # <run>/plugins/profile/<time>/<host>.xplane.pb
@@ -99,7 +99,7 @@ def _summary(path: Path) -> dict[str, Any] | None:
     """Return the summary in a trace; None where there is none, or it is not one of ours."""
     try:
         plane = xplane.plane(path, SUMMARY, _LARGEST_BYTES)
-        told = versioned.parsed(plane.stats[0].str_value.encode()) if plane and plane.stats else None
+        told = untrusted.json_value(plane.stats[0].str_value.encode()) if plane and plane.stats else None
     except (OSError, ValueError, ProfilerError):
         return None
     return told if isinstance(told, dict) and told.get("schema") == SCHEMA else None

@@ -20,6 +20,7 @@ from analysis.figures.kit.draw import Drawing
 from analysis.records import read, versioned
 from analysis.records.contract import OF_SNAPSHOT
 from analysis.text.html import Markup
+from jobs.system import untrusted
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
 from tests.analysis.record_factory import check, id_of, record, rows_of, run, store
@@ -244,19 +245,19 @@ def sparse(path):
         (os.mkdir, "is no regular file"),
         (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
         (lambda path: path.symlink_to("/proc/self/stat"), "is no regular file"),
-        (sparse, f"is larger than {MOST} bytes"),
+        (sparse, f"has more than {MOST} bytes"),
         (lambda path: path.write_text('{"schema": ' + "[" * 10**4), "is nested too deep"),
         (lambda path: path.write_text("9" * 10**4), "is not whole JSON"),
         (lambda path: path.write_text('{"schema": 1, "runs": 1e999}'), "lacks the key"),
         (
             lambda path: path.write_text(" " * (MOST_OF_JSON + 1)),
-            f"is larger than {MOST_OF_JSON} bytes without its steps",
+            f"has more than {MOST_OF_JSON} bytes without its steps",
         ),
     ],
 )
 def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, monkeypatch, make, why):
     monkeypatch.setattr(versioned, "MOST_BYTES", MOST)
-    monkeypatch.setattr(versioned, "MOST_BYTES_OF_JSON", MOST_OF_JSON)
+    monkeypatch.setattr(untrusted, "MOST_BYTES_OF_JSON", MOST_OF_JSON)
     path = min(campaign.glob("records/*/record.json"))
     path.unlink()
     make(path)

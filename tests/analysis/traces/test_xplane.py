@@ -150,4 +150,4 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(xplane, "MOST_BYTES", 1 << 20)
 
     assert main(["trace", str(path)]) == 2
-    assert "is larger than 1048576 bytes" in capsys.readouterr().err
+    assert "has more than 1048576 bytes" in capsys.readouterr().err

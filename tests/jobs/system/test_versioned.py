@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.system import versioned
+from jobs.system import untrusted, versioned
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "Expecting"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested too deep"),
         ('{"schema": 1, "name": "x', "Unterminated"),
         ("[]", "no mapping"),
         ("{}", "'schema' is missing"),
         ('{"schema": "x"}', "'schema' is 'x'"),
-        ('{"schema": 1e999}', "1e999 is no number"),
+        ('{"schema": 1e999}', "inf for a number"),
         ('{"schema": 1}', "'name' is missing"),
         ('{"schema": 1, "name": "' + "x" * 100 + '"}', "more than 64 bytes"),
     ],
@@ -28,7 +28,7 @@ def test_what_is_damaged_is_told_by_its_key(tmp_path, text, message):
     path = tmp_path / "file.json"
     path.write_text(text)
 
-    with pytest.raises(versioned.DamagedFileError, match=message):
+    with pytest.raises(untrusted.UntrustedError, match=message):
         versioned.read(path, 1, ("name",), most_bytes=64 if "more" in message else 1 << 20)
 
 
@@ -51,10 +51,10 @@ def test_a_good_one_is_read_whole(tmp_path):
 @pytest.mark.parametrize("text", ["[" * 100_000, "1e999", "NaN", "-Infinity", "9" * 401, "{", "\xff", ""])
 def test_odd_json_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
-        versioned.parsed(text.encode("latin-1"))
+        untrusted.json_value(text.encode("latin-1"))
 
 
 @given(data=st.binary() | st.text('[]{}",:0123456789.-eE').map(str.encode))
 def test_any_bytes_are_json_or_refused(data):
     with contextlib.suppress(ValueError):
-        assert versioned.parsed(data) == json.loads(data)
+        assert untrusted.json_value(data) == json.loads(data)

@@ -1,0 +1,160 @@
+"""The one door to what somebody else may have made: bytes, JSON, arrays and folders, bounded, with one error.
+
+A results folder is copied between people, a storage is shared, a profile comes by mail: none of it is run, waited for,
+followed out of its folder, or believed about its own size. Whatever reads such a thing reads it through here;
+``tests/test_rooms.py`` finds any other module that opens, unpacks or decompresses one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BYTES_OF_JSON = 1 << 26  # of a record with 1,000 runs it is a fifth
+DEEPEST_JSON = 64
+MOST_NAMES = 5_000_000  # in one tree; the largest published data set of this kind has 1.3 million files
+_LARGEST_NUMBER = 1 << 64
+_SHOWN_DIGITS = 20
+
+
+class UntrustedError(ValueError):
+    """What lies there is not what it should be; the message says what it is, and not where."""
+
+
+def opened(path: Path, most_bytes: int) -> BinaryIO:
+    """Open a regular file of at most `most_bytes`; a path that the user names is given resolved (`files`).
+
+    Raises UntrustedError: it is a link, a pipe, a device or a folder, or is larger; OSError: it is missing, or cannot
+    be read.
+    """
+    try:
+        file = os.fdopen(files.opened(path), "rb")
+    except files.OddFileError as error:
+        raise UntrustedError(error.strerror) from error
+    if os.fstat(file.fileno()).st_size > most_bytes:
+        file.close()
+        raise UntrustedError(f"it has more than {most_bytes} bytes")
+    return file
+
+
+def content(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a regular file of at most `most_bytes`; errors are those of `opened`."""
+    with opened(path, most_bytes) as file:
+        data = file.read(min(most_bytes, os.fstat(file.fileno()).st_size) + 1)  # Python takes memory for all of it
+    if len(data) > most_bytes:
+        raise UntrustedError(f"it has more than {most_bytes} bytes")
+    return data
+
+
+def json_value(text: bytes, *, any_number: bool = False) -> Any:
+    """Return what JSON says; UntrustedError: it is none, is nested too deep, or has a number beyond any use.
+
+    With `any_number` the caller looks at the numbers itself, and can say where they stand.
+    """
+    try:
+        value = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        why = "is nested too deep" if isinstance(error, RecursionError) else f"is not whole JSON ({error})"
+        raise UntrustedError(f"it {why}") from error
+    level, depth = [value], 0
+    while level:
+        if depth > DEEPEST_JSON:
+            raise UntrustedError("it is nested too deep")
+        if not any_number and (odd := [each for each in level if _is_beyond_use(each)]):
+            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number")
+        nodes = [each for each in level if type(each) in (dict, list)]
+        level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in nodes))
+        depth += 1
+    return value
+
+
+def _is_beyond_use(value: Any) -> bool:
+    return type(value) in (int, float) and not abs(value) <= _LARGEST_NUMBER  # nor is NaN
+
+
+def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz by name, of at most `most_bytes` unpacked; no object is unpickled.
+
+    A member's own head is not believed: its shape and the bytes that follow must agree before memory is taken.
+    Raises UntrustedError.
+    """
+    try:
+        with zipfile.ZipFile(file) as members:
+            _at_most(sum(each.file_size for each in members.infolist()), most_bytes)
+            return {name.removesuffix(".npy"): _array(members.read(name)) for name in members.namelist()}
+    except UntrustedError:
+        raise
+    except (OSError, ValueError, EOFError, LookupError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
+            zlib.error) as error:  # fmt: skip
+        raise UntrustedError(f"it is no archive of arrays ({error})") from error
+
+
+def _at_most(unpacked_bytes: int, most_bytes: int) -> None:
+    if unpacked_bytes > most_bytes:
+        raise UntrustedError(f"it would unpack to more than {most_bytes} bytes")
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    import numpy as np  # noqa: PLC0415 - not on the way to --help
+
+    member = io.BytesIO(data)
+    version = np.lib.format.read_magic(member)
+    head = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, _, kind = head[version](member)
+    if kind.hasobject or math.prod(shape) * kind.itemsize != len(data) - member.tell():
+        raise UntrustedError("it has an array whose bytes are not those of its shape")
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+
+
+def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield every file below a folder, sorted within each folder, with the status of what a link leads to.
+
+    Each folder is entered once, however many links lead to it; names that begin with a dot are left out. A link that
+    leads nowhere comes with its own status.
+    Raises UntrustedError: folders lie too deep in each other, or there are too many names; OSError, with the name of
+    the folder that cannot be read.
+    """
+    entered: set[tuple[int, int]] = set()
+    waiting, names = [(folder, 0)], 0
+    while waiting:
+        here, depth = waiting.pop()
+        status = here.stat()
+        if (status.st_dev, status.st_ino) in entered:
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        with os.scandir(here) as entries:
+            found = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
+        names += len(found)
+        if depth > files.DEEPEST or names > MOST_NAMES:
+            what = f"{files.DEEPEST} folders in each other" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
+            raise UntrustedError(f"it has more than {what}, at {here}")
+        folders = [each.name for each in found if _is_folder(each)]
+        yield from ((here / each.name, _status(each)) for each in found if each.name not in folders)
+        waiting += [(here / name, depth + 1) for name in reversed(folders)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError:
+        return entry.stat(follow_symlinks=False)
