@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES
-from jobs.system import files
+from jobs.system import files, untrusted
 
 HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"
@@ -129,7 +129,7 @@ def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
         raise ValueError("it is not what a window leaves")
     schema, words = head[len(MAGIC) :].split(b"\n")[:2]
     must_be_known(int(schema))
-    told = json.loads(words)
+    told = untrusted.json_value(words)
     room = Room(str(told["mode"]), int(told["events"]), int(told["files"]))
     if room.mode not in MODES or min(room.events, room.files) < 1:
         raise ValueError("its head is damaged")

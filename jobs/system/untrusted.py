@@ -71,11 +71,11 @@ def json_value(text: bytes, *, any_number: bool = False) -> Any:
         raise UntrustedError(f"it {why}") from error
     level, depth = [value], 0
     while level:
-        if depth > DEEPEST_JSON:
-            raise UntrustedError("it is nested too deep")
         if not any_number and (odd := [each for each in level if _is_beyond_use(each)]):
             raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number")
         nodes = [each for each in level if type(each) in (dict, list)]
+        if nodes and depth == DEEPEST_JSON:
+            raise UntrustedError("it is nested too deep")
         level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in nodes))
         depth += 1
     return value
