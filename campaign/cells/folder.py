@@ -150,7 +150,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     try:
         campaign = versioned.read_as(folder.marker, Manifest, SCHEMA)
         if strange := [utc for each in campaign["requests"] if (utc := each.get("utc")) and not is_utc(utc)]:
-            raise versioned.DamagedFileError(f"'utc' of a request is {strange[0]!r}")  # noqa: TRY301 - told as the rest
+            raise untrusted.UntrustedError(f"'utc' of a request is {strange[0]!r}")  # noqa: TRY301 - told as the rest
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"

@@ -14,7 +14,7 @@ from campaign.cells import judge, record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
 from jobs.observe import machine
-from jobs.system import durable, files
+from jobs.system import durable
 from tests.campaign.fake_template import figures
 
 CONDUCT = {
@@ -141,14 +141,14 @@ def mood(monkeypatch):
     """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
 
     def answer(number, times):
-        left, opened, read, scan = [number] * times, [], files.read, os.scandir
+        left, opened, read, scan = [number] * times, [], untrusted.content, os.scandir
 
         def read_file(*words):
             if left:
                 raise OSError(left.pop(), "the file system's mood")
             return read(*words)
 
-        monkeypatch.setattr(files, "read", read_file)
+        monkeypatch.setattr(untrusted, "content", read_file)
         monkeypatch.setattr("campaign.cells.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
         return opened
 
