@@ -14,7 +14,7 @@ from campaign.cells import judge, record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
 from jobs.observe import machine
-from jobs.system import durable
+from jobs.system import durable, untrusted
 from tests.campaign.fake_template import figures
 
 CONDUCT = {
