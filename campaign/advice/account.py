@@ -121,8 +121,7 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
-    known, of = (evidence.gathered(folder, each) for each in (found, origin))
-    if why := rules.held(known, tested["rule"], origin=of):
+    if why := rules.held(evidence.gathered(folder, found), tested["rule"]):
         return {"why_not": f"{why}: {tested['command']} redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:

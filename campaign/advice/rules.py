@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from campaign.advice import pipeline
 from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import MORE, Finding, Lacking, larger_files, test_of
-from campaign.advice.training import IDLE, input_, input_bound, no_prefetch, trains_on_processors
+from campaign.advice.training import IDLE, WAITING, input_, input_bound, no_prefetch, trains_on_processors
 from campaign.console import counted
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
@@ -172,23 +173,30 @@ RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
 
 
 def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
-    """Return what was found, unless others held processors, or would while it is tested: in less time by `gain`."""
+    """Return what was found, unless others held processors, or would while it is tested: in less time by `gain`.
+
+    That a storage gives what it can, and that a training waits, holds whatever others do: of the first nothing is
+    predicted then, and of the second an interval that is as wide (`input_`).
+    """
     gain = 1.0
     if found.test:
         predicted = found.test.prediction
         gain = e[predicted.figure] / predicted.value
         gain = gain if predicted.figure == "wall_s" else 1 / gain
     why = held(e, found.rule, gain)
-    return Lacking(found.rule, why, {"redo": True}) if why else found
+    if why is None or (found.rule in WAITING and not trains_on_processors(e)):
+        return found
+    if found.rule == "device":
+        return replace(found, test=None, untested=why) if found.test else found
+    return Lacking(found.rule, why, {"redo": True})
 
 
-def held(e: Evidence, rule: str, gain: float = 1.0, *, origin: Evidence | None = None) -> str | None:
+def held(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
     """Say that others held processors that a run so many times as fast needs; None where a rule need not know.
 
-    Larger files are no more files a second, and what is left without input is none of the processors', unless they
-    train. `origin`: the cell that the rule is of, where `e` is the one that tests it.
+    Larger files are no more files a second.
     """
-    if rule in ("small_reads", "metadata", *(() if trains_on_processors(origin or e) else ("input", "compute"))):
+    if rule in ("small_reads", "metadata"):
         return None
     together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
     if e.bound or e.others < _OTHERS or together < _BUSY * e.cores:

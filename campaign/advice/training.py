@@ -8,6 +8,8 @@ from campaign.advice.findings import Finding, Lacking, Test, noisy
 from jobs.profiler.runtime import INPUT, REMEDIES
 
 IDLE = 0.05  # of the run: less waiting is not worth a change
+WAITING = ("input", "compute")  # what `input_` finds
+_SLOWED = 0.5  # of what is left, by the input's own work: two that share a processor have half of it each
 
 
 def input_(e: Evidence) -> Finding | None:
@@ -18,13 +20,14 @@ def input_(e: Evidence) -> Finding | None:
     share = e.waiting if e.waiting >= IDLE else e["compute_s"] / e["elapsed_s"]
     emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
     left_s = max(1e-9, e["wall_s"] - e["load_s"] - e["startup_s"])  # no iterator is made either
-    low = left_s if not trains_on_processors(e) else left_s / 2  # the input's work slowed the steps, too
+    # What else kept the processors busy slowed the steps, too: the input's own work, or others by as much as they held.
+    slowed = _SLOWED if trains_on_processors(e) else min(1.0, max(0.0, e.others) / e.cores)
     return Finding(
         "input" if e.waiting >= IDLE else "compute",
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
         share,
         e.facts("wall_s", "load_s", "compute_s"),
-        Test({"benchmark.control": "no_io"}, noisy(e, "wall_s", "s", (low, left_s, left_s))),
+        Test({"benchmark.control": "no_io"}, noisy(e, "wall_s", "s", ((1 - slowed) * left_s, left_s, left_s))),
     )
 
 

@@ -59,6 +59,29 @@ def test_a_faster_storage_is_predicted_from_its_own_baseline(known, leave):
     assert test.prediction.low == pytest.approx(32 * 9.9 / (0.5 + 0.94) * 0.96, rel=0.01)
 
 
+@pytest.mark.parametrize("others", [0.0, 1.9])
+def test_a_storage_at_its_baseline_bounds_whatever_others_do_to_the_processors(others, known, leave):
+    for threads in (1, 8):
+        leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=4.1)
+
+    found = {each.rule: each for each in rules.advise(known(*READ, other_cpu=others))[0]}
+
+    assert "98%" in found["device"].says
+    assert found["device"].untested.startswith("no faster storage is known here")
+
+
+@pytest.mark.parametrize(("others", "is_predicted"), [(0.0, True), (1.9, False)])
+def test_a_faster_storage_is_predicted_where_others_leave_processors_for_it(others, is_predicted, known, leave):
+    for name, rate in (("local", 4.0), ("ssd", 40.0)):
+        there = () if name == "local" else ("storage.name=ssd", "storage.root=/ssd")
+        leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", *there, read_mb_per_s=rate)
+
+    (device,) = [each for each in rules.advise(known(*READ, other_cpu=others))[0] if each.rule == "device"]
+
+    assert (device.test is not None) is is_predicted
+    assert ("others held 1.9 of 2 processors" in device.untested) is not is_predicted
+
+
 @pytest.mark.parametrize("figures", [{"read_mb_per_s": 2.0}, {"load_s": 0.1}])
 def test_a_storage_below_its_baseline_is_not_what_bounds(figures, known, leave):
     leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", read_mb_per_s=4.0)
@@ -111,6 +134,18 @@ def test_of_decoding_that_would_wait_for_neighbours_nothing_is_predicted(held, i
 
     assert ("input_bound" in found, "input_bound" in lacking) == (is_found, not is_found)
     assert "input" in found
+
+
+@pytest.mark.parametrize(("others", "is_inside"), [(0.0, False), (0.6, True), (1.9, True)])
+def test_what_is_left_without_input_may_be_less_by_what_others_held(others, is_inside, known):
+    # 0.932 s were left and predicted, and a run without input took 0.758 s, when others no longer held processors.
+    told = {"wall_s": 9.0, "load_s": 7.9, "startup_s": 0.168, "compute_s": 0.9, "cpu_s": 2.0, "accelerator": "emulated"}
+
+    found, _ = rules.advise(known(*TRAINING, **told, other_cpu=others))
+
+    (predicted,) = [each.test.prediction for each in found if each.rule == "input"]
+    assert predicted.value == pytest.approx(0.932)
+    assert (predicted.low <= 0.758) is is_inside
 
 
 def test_slow_calls_are_found_beside_neighbours_too(known):
