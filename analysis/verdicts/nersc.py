@@ -85,8 +85,8 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
         for key, about in headings(sets).items():
             for nodes, rows in sets[key].groupby(NODES, sort=False):
                 for where, known in _lines(cells_of(rows, (*COLUMNS, setting))):
-                    told = _grown(found, known, setting, claim)
-                    yield from (replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes") for verdict in told)
+                    for verdict in _grown(found, known, setting, claim):
+                        yield replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes")
 
 
 def _lines(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
