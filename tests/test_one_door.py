@@ -44,7 +44,7 @@ OF_OUR_OWN = {
     "jobs/data/readers/library.py": "HDF5 files, looked at before anything is followed (test_strangers_hdf5.py)",
     "jobs/fork_server.py": "the pipes of its parent and its children",
     "jobs/objects/dataset.py": "what its parent made a text a moment before",
-    "jobs/profiler/darshan_log.py": "a Darshan log, in a process of its own with limits",
+    "jobs/profiler/saved.py": "a Darshan log, in a process of its own with limits",
     "jobs/profiler/runtime.py": "its own table",
     "jobs/profiler/table.py": "a spill that the door has opened; its size is that of its head",
     "jobs/ranks/wire.py": "a line of bounded length",

@@ -13,7 +13,7 @@ from campaign.cells import record, stopping
 from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError
-from jobs.profiler import ProfilerError, table
+from jobs.profiler import ProfilerError, saved, table
 from jobs.profiler.window import Window
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -50,7 +50,7 @@ class Observed:
 def of_file(path: Path, source: Path) -> Observed:
     """Read a profile, of this project's or Darshan's; of its files only those below `source` count."""
     try:
-        window = table.read(path)
+        window = saved.read(path)
     except ProfilerError as error:
         raise UsageError(error.message, error.hint or "name a profile, or a campaign's folder") from error
     return _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())

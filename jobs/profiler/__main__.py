@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.profiler import ProfilerError, chrome, darshan_log, report, table
+from jobs.profiler import ProfilerError, chrome, darshan_log, report, saved
 from jobs.system import files
 from jobs.terminal import complain, open_streams
 
@@ -28,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     open_streams()
     asked = _parsed(words)
     try:
-        window = table.read(asked.file)
+        window = saved.read(asked.file)
         if asked.verb in _WRITERS:
             if asked.out.exists() and asked.out.samefile(asked.file):
                 raise ProfilerError(f"{asked.out} is the profile itself", "name another file to write")  # noqa: TRY301

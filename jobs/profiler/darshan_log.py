@@ -1,7 +1,7 @@
-"""A window as a Darshan log, format 3.41, and anybody's Darshan log as a window.
+"""A window as a Darshan log, format 3.41.
 
 A log is a header with the place of each region, then regions packed by zlib: job, names, one for each module's records
-(darshan-util/darshan-logutils.h). Logs are read by PyDarshan, an extra: ``pip install 'darshan>=3.5'``.
+(darshan-util/darshan-logutils.h). Logs are read by PyDarshan (`jobs.profiler.saved`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ import os
 import socket
 import struct
 import sys
-import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from jobs.profiler.library import ProfilerError
 from jobs.profiler.window import (
-    COUNTERS,
     DARSHAN_NAMES,
     MODULES,
     OPERATIONS,
@@ -140,64 +136,3 @@ def _segments(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
         written = int(np.isin(moved["operation"][first:last], codes["w"]).sum())
         number = int.from_bytes(numbers[window.paths[place]], "little")
         yield _DXT.pack(number, 0, 0, host, written, int(last - first) - written) + segments[first:last].tobytes()
-
-
-def read(path: Path) -> Window:
-    """Read a log, of whatever program: the counters of its POSIX and STDIO records. Raises ProfilerError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of modules that PyDarshan has no summary for
-            import darshan  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ProfilerError(
-            f"{path} is a Darshan log, and PyDarshan is not installed", "pip install 'darshan>=3.5'"
-        ) from error
-    descriptor = files.opened(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            report = darshan.DarshanReport(f"/proc/self/fd/{descriptor}", read_all=False)
-            for module in MODULES:
-                if module in report.modules:
-                    report.mod_read_all_records(module)
-        return _window(report)
-    except Exception as error:
-        raise ProfilerError(f"{path} is no Darshan log that PyDarshan reads: {error}") from error
-    finally:
-        os.close(descriptor)
-
-
-def _window(report: Any) -> Window:
-    records = [(module, each) for module in MODULES if module in report.records for each in report.records[module]]
-    job = report.metadata["job"]
-    started_ns = job["start_time_sec"] * 10**9 + job["start_time_nsec"]
-    counters = np.zeros(len(records), COUNTERS)
-    for (module, record), row in zip(records, counters, strict=True):
-        values = dict(zip(report.counters[module]["counters"], record["counters"].tolist(), strict=True))
-        times = dict(zip(report.counters[module]["fcounters"], record["fcounters"].tolist(), strict=True))
-        for key, index, name in DARSHAN_NAMES[module]:
-            value = max(0, values.get(f"{module}_{name}", 0))  # -1: not known of a file that ranks share
-            if index is None:
-                row[key] = value
-            else:
-                row[key][index] = value
-        for key in SPENT:
-            row[key] = round(times.get(f"{module}_F_{key.upper()}", 0.0) * 1e9)
-        for key in TIMES:
-            action, _, edge = key.upper().partition("_")
-            after_s = times.get(f"{module}_F_{action}_{edge}_TIMESTAMP", 0.0)
-            row[key] = started_ns + round(after_s * 1e9) if after_s else 0
-    paths = [report.name_records.get(record["id"], f"<{record['id']}>") for _, record in records]
-    return Window(
-        mode="counters",
-        started_ns=started_ns,
-        ended_ns=job["end_time_sec"] * 10**9 + job["end_time_nsec"],
-        process=job["jobid"],
-        paths=paths,
-        modules=[module for module, _ in records],
-        counters=counters,
-        events=None,
-        dropped=sum(bool(report.modules[module]["partial_flag"]) for module in {module for module, _ in records}),
-        read_bytes=int(counters["bytes_read"].sum()),
-        kernel_read_bytes=None,
-    )

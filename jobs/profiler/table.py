@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jobs.profiler import darshan_log
 from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
@@ -22,6 +21,7 @@ _HEAD = (
 )  # fmt: skip
 _ENDS = ("meta_end", "read_end", "write_end")
 _LARGEST_HEAD_BYTES = 1 << 20
+_ARCHIVE = b"PK"  # of zip, and so of .npz
 
 
 def head(window: Window) -> dict[str, Any]:
@@ -60,17 +60,19 @@ def write(path: Path, window: Window) -> None:
 
 
 def read(path: Path) -> Window:
-    """Read what `write` wrote, a spill or a Darshan log; ProfilerError: it is none of them, damaged or too large."""
+    """Read what `write` wrote, or a spill; ProfilerError: it is neither, damaged or too large."""
     path = files.named(path)
     try:
         with untrusted.opened(path, LARGEST_BYTES) as file:
-            begin = file.read(len(darshan_log.MAGIC))
-            if begin[:2] == b"3." and begin[-1:] == b"\0":
-                return darshan_log.read(path)
-            return _table(file) if begin.startswith(b"PK") else _spill(file)
+            return _table(file) if file.read(len(_ARCHIVE)) == _ARCHIVE else _spill(file)
     except (OSError, ValueError, LookupError, TypeError) as error:
-        hint = "name what Profile.save, a spill or Darshan has written"
-        raise ProfilerError(f"{path} is no profile that can be read: {error}", hint) from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> ProfilerError:
+    """Return the error for a file that is no profile."""
+    hint = "name what Profile.save, a spill or Darshan has written"
+    return ProfilerError(f"{path} is no profile that can be read: {error}", hint)
 
 
 def _table(file: BinaryIO) -> Window:

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jobs.profiler import Profile, ProfilerError, table
+from jobs.profiler import Profile, ProfilerError, darshan_log, saved
 from jobs.profiler.__main__ import main
 from jobs.profiler.window import MODES
 
@@ -57,7 +58,7 @@ def test_pydarshan_reads_our_counters_and_our_log_is_a_profile_again(mode, writt
         records = report.records["DXT_POSIX"].to_df()
         segments = {report.name_records[each["id"]]: each["read_segments"] for each in records}
         assert segments[str(log.parent / "data" / "a")]["length"].sum() == 70_000
-    again = table.read(log)
+    again = saved.read(log)
     for path, counters in profile.files.items():
         assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
 
@@ -109,4 +110,17 @@ def test_a_damaged_log_is_an_error(written, capfd):
     log.write_bytes(log.read_bytes()[: os.stat(log).st_size // 2])  # noqa: PTH116
 
     with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log"):
-        table.read(log)
+        saved.read(log)
+
+
+def test_a_log_that_ends_pythons_process_is_an_error(written):
+    _, log = written("counters")
+    data = log.read_bytes()
+    head = list(darshan_log._HEADER.unpack_from(data))  # noqa: SLF001 - the format's own
+    at, size = head[4:6]  # the names of files, each ended by a NUL
+    names = zlib.compress(zlib.decompress(data[at : at + size])[:-1])
+    head[4:6] = len(data), len(names)
+    log.write_bytes(darshan_log._HEADER.pack(*head) + data[darshan_log._HEADER.size :] + names)  # noqa: SLF001
+
+    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*killed by signal"):
+        saved.read(log)
