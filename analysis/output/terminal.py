@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -92,8 +92,9 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")
-        yield not_counted(complaints[:MOST_ROWS], short)
-        yield from _more(len(complaints) - MOST_ROWS, "medians.md")
+        lines = summed_up(complaints, short)
+        yield not_counted(lines[:MOST_ROWS])
+        yield from _more(len(lines) - MOST_ROWS, "medians.md")
         yield Text("")
     if tables.has_controls(table):
         yield Text(f"{tables.BETWEEN}\n")
@@ -192,13 +193,24 @@ def scaling(rows: pd.DataFrame) -> Table | None:
     return table
 
 
-def not_counted(complaints: Sequence[tuple[str, str]], short: dict[str, str]) -> Table:
-    """Return one line per cell and reason."""
+def summed_up(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return `(cell, text)` of each text once, with the number of the other cells that it is said of."""
+    cells_by_text: dict[str, list[str]] = {}
+    for cell, text in complaints:
+        cells_by_text.setdefault(text, []).append(short[cell])
+    return [
+        (f"{cells[0]} and {len(cells) - 1} more" if len(cells) > 1 else cells[0], text)
+        for text, cells in cells_by_text.items()
+    ]
+
+
+def not_counted(complaints: Iterable[tuple[str, str]]) -> Table:
+    """Return one line per complaint."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for cell, text in complaints:
-        table.add_row(short[cell], Text(text))
+    for cells, text in complaints:
+        table.add_row(cells, Text(text))
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
@@ -86,6 +87,10 @@ def cancel(batches: Sequence[Batch], only: Collection[Key] | None = None) -> tup
         raise SchedulerError(
             "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
         )
+    for batch in batches:
+        if indices := [task.index for task in jobs if task.folder == str(batch.folder)]:
+            with suppress(OSError):  # a full disk keeps no job alive
+                batch.save_cancelled(indices)
     for start in range(0, len(jobs), _IDS_A_CALL):
         client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs

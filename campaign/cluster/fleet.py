@@ -18,7 +18,7 @@ from campaign.cluster import display, price
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
-from campaign.slurm.task import Key
+from campaign.slurm.task import LOST, Key
 from campaign.worker.batch import Batch, read_all
 
 _SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
@@ -29,6 +29,7 @@ _LATE_S = 5.0  # in which a record may come into sight that a node has written (
 _CHECK_EACH_S = 1.0
 _SLURM = "Slurm: "  # before its words
 _STATE = re.compile(f"{_SLURM}([A-Z_]+)")
+_CANCELLED = "CANCELLED by `python -m campaign cancel`"
 _INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 _SILENT_S = 10.0  # a shorter silence is not reported
 
@@ -162,9 +163,9 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
 def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
     """Write down how workers ended that left cells behind, in their batch and in the records they had begun.
 
-    Returns a line for each such worker.
+    Returns a line for each such end, with the cells of all workers that ended so.
     """
-    said = []
+    left_by: dict[str, list[str]] = {}
     deadline = time.monotonic() + _LATE_S
     for batch, ends in _by_batch(fleet):
         for index, how in ends.items():
@@ -173,12 +174,12 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
             if left:
                 why = explained(batch, index, how)
                 ends[index] = why
-                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-                said.append(f"{left[0]}{more}: {why}")
+                left_by.setdefault(why, []).extend(left)
                 for cell in left:
                     _close_record(folder, cell, batch.token, why)
         batch.save_ends(ends)
-    return said
+    more = {why: f" and {len(cells) - 1} more" if len(cells) > 1 else "" for why, cells in left_by.items()}
+    return [f"{cells[0]}{more[why]}: {why}" for why, cells in left_by.items()]
 
 
 def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> list[str]:
@@ -194,6 +195,8 @@ def explained(batch: Batch, index: int, how: str) -> str:
     """Return why a worker ended: in its own words, else in Slurm's with what its log says last."""
     if fault := batch.fault(index):
         return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
+    if how.startswith(LOST) and index in batch.cancelled():
+        how = _CANCELLED
     said = "" if how.startswith(_INTERRUPTING) else batch.last_words(index)
     return f"{_SLURM}{how}; {said}" if said else f"{_SLURM}{how}"
 

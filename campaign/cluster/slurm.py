@@ -15,7 +15,7 @@ from campaign.storage import datasets
 from campaign.worker.batch import Batch, read_all
 from campaign.worker.work_list import Request
 
-_LATER = "they are submitted when the others are over"
+_LATER = "what is missing is submitted when the others are over"
 
 
 def work(planned: Plan, request: Request, *, sure: bool) -> bool:
@@ -41,7 +41,7 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         if request.conduct["detach"] or not workers.open:
             break
         fleet.follow(request.folder, workers)
-        _say_all(fleet.settle_records(request.folder, workers))
+        console.say_first(fleet.settle_records(request.folder, workers))
         followed = True
     if refused:
         raise refused
@@ -83,7 +83,7 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     """Find out how the workers are that were open, and write down how they ended."""
     workers = fleet.of(folder, facts)
     workers.settle()
-    _say_all(fleet.settle_records(folder, workers))
+    console.say_first(fleet.settle_records(folder, workers))
     return workers
 
 
@@ -146,15 +146,10 @@ def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried:
         except SchedulerError as error:
             if not taken:
                 raise
-            later = "the same command submits them" if request.conduct["detach"] else _LATER
+            later = "the same command submits what is missing" if request.conduct["detach"] else _LATER
             console.say(f"{error.message}; {later}")
             return error
         taken[str(array.folder)] = batch
         tried.update(cell for task in batch.cells for cell in task)
         console.say(f"submitted {counted(len(batch.cells), 'job')} as {batch.job_id}, in {batch.folder}")
     return None
-
-
-def _say_all(lines: Sequence[str]) -> None:
-    for line in lines:
-        console.say(line)

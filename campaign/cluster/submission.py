@@ -254,11 +254,11 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
     Raises
     ------
     SchedulerError
-        Slurm does not have it, and the batch is marked as refused. Or it does not say: the batch stays open, for who
-        comes next finds the job, or finds it lost.
+        Slurm has refused it, and the batch is marked so. Or it does not say whether it took it, also where sbatch timed
+        out and the job is not listed yet: the batch stays open, for who comes next finds the job, or finds it lost.
     """
     said = " ".join(_SAID_BY_SBATCH.findall(str(error))) or str(error)
-    jobs = counted(len(batch.cells), "job")
+    jobs, late = counted(len(batch.cells), "job"), _CAME_TOO_LATE.search(said)
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.listed([batch.job_name])
@@ -266,12 +266,12 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
             # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
             if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
-        if client.given_up() or (listed is not None and not _CAME_TOO_LATE.search(said)):
+        if client.given_up() or (listed is not None and not late):
             break
-    if listed is None:
+    if listed is None or late:
         raise SchedulerError(
-            f"sbatch failed, and Slurm does not say whether it took {jobs}: {said}",
-            "the same command finds out when Slurm answers again",
+            f"Slurm does not say whether it took {jobs}: {said}",
+            "the same command finds out when Slurm answers again, and submits what is missing",
         ) from error
     dataclasses.replace(batch, refused=said).save()
     raise SchedulerError(

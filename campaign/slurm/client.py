@@ -24,8 +24,8 @@ _PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCAN
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
 _PATIENCE_S = 10.0  # with all questions to which no answer comes; and until it is worth asking again
+_SUBMIT_S = 60.0  # for sbatch: a busy controller takes long, and a job that it took late is not asked for twice
 _SAY_AFTER_S = 2.0
-_TEST_TIMEOUT_S = 60.0
 _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
@@ -56,11 +56,11 @@ class _Silence:
             self.waited_s = 0.0
         return max(0.0, _PATIENCE_S - self.waited_s)
 
-    def say(self) -> None:
+    def say(self, up_to_s: float) -> None:
         """Say once what is waited for."""
         if not self.said:
             self.said = True
-            console.say(f"waiting up to {_PATIENCE_S:.0f} s for Slurm's controller …")
+            console.say(f"waiting up to {up_to_s:.0f} s for Slurm's controller …")
 
 
 _silence = _Silence()
@@ -91,7 +91,7 @@ def _asked(*words: str) -> subprocess.CompletedProcess[str]:
         raise subprocess.TimeoutExpired(words, 0)
     answered = False
     try:
-        with _heralded():
+        with _heralded(_PATIENCE_S):
             done = _run(*words, timeout_s=left_s)
         answered = done.returncode == 0
         return done
@@ -103,15 +103,15 @@ def _asked(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def submit(script: Path) -> str:
-    """Hand a batch script to ``sbatch``, which has 10 s to answer, and return the job id.
+    """Hand a batch script to ``sbatch``, which has a minute to answer, and return the job id.
 
     Raises RuntimeError, with what sbatch says, where it fails or its time is up: Slurm may have taken the job then.
     """
     try:
-        with _heralded():
-            done = _run("sbatch", str(script), timeout_s=_PATIENCE_S)
+        with _heralded(_SUBMIT_S):
+            done = _run("sbatch", str(script), timeout_s=_SUBMIT_S)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"sbatch timed out after {_PATIENCE_S:.0f} s") from None
+        raise RuntimeError(f"sbatch timed out after {_SUBMIT_S:.0f} s") from None
     job = _JOB.search(done.stdout)
     if done.returncode or job is None:
         raise RuntimeError(done.stderr.strip() or f"it ended with {done.returncode} and printed '{done.stdout}'")
@@ -121,10 +121,10 @@ def submit(script: Path) -> str:
 def sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
     """Call ``sbatch``; returns whether it took the script (None: no answer), what it printed, and its messages."""
     try:
-        with _heralded():
+        with _heralded(_SUBMIT_S):
             done = subprocess.run(
                 [shutil.which("sbatch") or "sbatch", *words], input=script, env=environment(),
-                capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False,
+                capture_output=True, text=True, timeout=_SUBMIT_S, check=False,
             )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError) as error:
         return None, "", f"sbatch does not answer: {error}"
@@ -132,9 +132,9 @@ def sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
 
 
 @contextmanager
-def _heralded() -> Iterator[None]:
-    """Say that we wait for Slurm, where it takes long."""
-    herald = threading.Timer(_SAY_AFTER_S, _silence.say)
+def _heralded(up_to_s: float) -> Iterator[None]:
+    """Say that we wait for Slurm, where it takes long, and up to when."""
+    herald = threading.Timer(_SAY_AFTER_S, _silence.say, [up_to_s])
     herald.start()
     try:
         yield

@@ -6,6 +6,7 @@
       batch.json            what it is; written before the scheduler hears of it
       work-<index>.json     the work list of one worker
       ended.json            how workers ended that left cells behind, once anybody has found out
+      cancelled.json        the workers whose jobs were cancelled by the verb; Slurm forgets those that waited
       job.sh                what sbatch gets
       …                     logs of the workers
 
@@ -15,7 +16,7 @@ A batch is found again by its folder, from any process on any day: nothing here 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from jobs.system import versioned
 from jobs.system.files import write_json
 
 _FILE = "batch.json"
-_ENDED = "ended.json"
+_ENDED, _CANCELLED = "ended.json", "cancelled.json"
 _OF_ANY_END = re.compile(
     r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*"
 )  # Slurm's, below the cause
@@ -103,6 +104,16 @@ class Batch:
         if new:
             self.ended.update(new)
             write_json(self.folder / _ENDED, {str(index): why for index, why in self.ended.items()})
+
+    def save_cancelled(self, indices: Iterable[int]) -> None:
+        """Keep that the jobs of these workers are cancelled, with those before."""
+        write_json(self.folder / _CANCELLED, sorted({*indices, *self.cancelled()}))
+
+    def cancelled(self) -> list[int]:
+        """List the workers whose jobs were cancelled by the verb, as it is written by now."""
+        with suppress(OSError, ValueError):
+            return versioned.read_as(self.folder / _CANCELLED, list[int])
+        return []
 
     def open_workers(self) -> list[int]:
         """List the workers that have not ended, as far as is known."""

@@ -245,6 +245,18 @@ def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
     assert lab.run("squeue", "-h", "-j", other, "-o", "%T") in ("RUNNING", "PENDING")
 
 
+def test_after_cancel_every_cell_is_cancelled_also_those_whose_jobs_slurm_forgot(campaign):
+    with campaign.under_way(*LONG, "seed=0,1,2,3", runs=1) as front:
+        campaign("cancel")
+        told, _ = front.communicate(timeout=60)
+
+    states = campaign.status()
+    assert len(states) == 4
+    assert {status for status, _ in states.values()} == {"interrupted"}
+    assert all(reason.startswith("Slurm: CANCELLED") for _, reason in states.values())
+    assert "LOST" not in told
+
+
 def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     campaign.go("runs=3", "detach=true")
 

@@ -119,6 +119,16 @@ def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsy
     assert "killed by signal 9 (SIGKILL)" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
 
 
+def test_a_reason_that_many_cells_have_is_one_line_with_their_number(tmp_path, capsys):
+    why = "Slurm: CANCELLED by `python -m campaign cancel`"
+    store(tmp_path, *(record([1.0], threads=n) | {"status": "running", "reason": why} for n in range(1, 31)))
+
+    main([str(tmp_path)])
+
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if why in line]
+    assert " and 29 more  cell unfinished: " in line
+
+
 def test_a_reason_that_a_cell_shares_with_its_runs_is_listed_once(tmp_path, capsys):
     loud = [run(n, 1.0, status="invalid", reason=f"quiet: others moved {n}.0 MB/s") for n in (1, 2)]
     cold = run(3, 1.0, status="invalid", reason="cold: 99 %")

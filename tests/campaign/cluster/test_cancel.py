@@ -2,7 +2,11 @@ import pytest
 
 from campaign.cli import cancel as cancelling
 from campaign.cli.cancel import cancel
+from campaign.cluster import fleet
+from campaign.cluster.states import states
 from campaign.errors import SchedulerError, UsageError
+from campaign.slurm import scheduler
+from campaign.worker.batch import read_all
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
@@ -62,6 +66,40 @@ def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, p
     assert code == 0
     assert _scancels(programs) == ["scancel 70_0 70_1"]
     assert all("--name=tfio-first,tfio-second " in call for call in programs.calls if call.startswith("squeue"))
+
+
+def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(folder, programs, clock):
+    made = leave_batch(folder)
+    programs("scontrol", "exit 1")
+    programs.answer("squeue", squeue_line(made, 0, "RUNNING"), squeue_line(made, 1, "PENDING"))
+    _after_scancel(programs, squeue_line(made, 0, "CANCELLED", node="n1"))  # as for what waits, without accounting
+    clock(fleet, scheduler)
+
+    cancelling.main([str(folder.root)])
+    found = states(folder, {"requests": [{"cells": ["a", "b"]}]})
+    workers = fleet.of(folder)
+    workers.settle()
+    fleet.settle_records(folder, workers)
+
+    assert {cell: (state["status"], state["reason"]) for cell, state in found.items()} == {
+        "a": ("interrupted", "Slurm: CANCELLED on n1"),
+        "b": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel`"),
+    }
+    assert [fleet.state(how) for how in read_all(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
+
+
+def test_what_the_verb_did_not_cancel_is_lost_as_before(folder, programs, clock):
+    made = leave_batch(folder)
+    made.save_cancelled([0])
+    made.save_cancelled([2])
+    programs("scontrol", "exit 1")
+    programs.answer("squeue")
+    clock(fleet, scheduler)
+
+    found = states(folder, {"requests": [{"cells": ["a", "b"]}]})
+
+    assert [fleet.state(found[cell]["reason"]) for cell in ("a", "b")] == ["CANCELLED", "LOST"]
+    assert made.cancelled() == [0, 2]
 
 
 def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):

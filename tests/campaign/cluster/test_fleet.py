@@ -376,5 +376,5 @@ def test_what_a_worker_never_wrote_was_left_behind_and_those_that_completed_are_
 
     said = settled(batch(), state, state)
 
-    assert said == [f"{ids[0]} and 1 more: Slurm: {state} on n1", f"{ids[2]}: Slurm: {state} on n1"]
+    assert said == [f"{ids[0]} and 2 more: Slurm: {state} on n1"]
     assert time.now - before == waited_s

@@ -152,7 +152,7 @@ def test_what_was_refused_is_done_anew_when_the_others_are_over(scene):
     first, second, again = scene.asked
     assert sorted([first, second]) == sorted([[scene.one], [scene.other]])
     assert again == second
-    assert "sbatch refused 1 job: limit; they are submitted when the others are over" in scene.said
+    assert "sbatch refused 1 job: limit; what is missing is submitted when the others are over" in scene.said
 
 
 def test_what_was_refused_of_a_detached_start_is_left_to_the_same_command(scene):
@@ -162,7 +162,7 @@ def test_what_was_refused_of_a_detached_start_is_left_to_the_same_command(scene)
         scene.go(detach=True)
 
     assert len(scene.asked) == 2
-    assert "sbatch refused 1 job: limit; the same command submits them" in scene.said
+    assert "sbatch refused 1 job: limit; the same command submits what is missing" in scene.said
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -152,7 +152,7 @@ def test_the_probe_asks_for_no_more_minutes_than_a_campaign(asked_min, time_min,
 
 
 def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypatch):
-    monkeypatch.setattr(cluster.client, "_TEST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cluster.client, "_SUBMIT_S", 0.2)
     programs("sbatch", "exec sleep 60")
     monkeypatch.setattr(cluster.client, "_TIMEOUT_S", 0.5)
 

@@ -73,11 +73,22 @@ def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs,
 def test_sbatch_is_not_waited_for_without_end_and_a_failure_has_its_words(
     sbatch, patience_s, says, programs, monkeypatch
 ):
-    monkeypatch.setattr(client, "_PATIENCE_S", patience_s)
+    monkeypatch.setattr(client, "_SUBMIT_S", patience_s)
     programs("sbatch", sbatch)
 
     with pytest.raises(RuntimeError, match=says):
         client.submit(programs.folder / "job.sh")
+
+
+def test_a_controller_that_takes_longer_to_submit_than_to_answer_a_question_is_waited_for(
+    programs, monkeypatch, capsys
+):
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(client, "_SAY_AFTER_S", 0.1)
+    programs("sbatch", "sleep 1; echo Submitted batch job 77")
+
+    assert client.submit(programs.folder / "job.sh") == "77"
+    assert capsys.readouterr().err == "waiting up to 60 s for Slurm's controller …\n"
 
 
 def test_all_questions_to_a_silent_controller_wait_ten_seconds_together_and_ten_later_it_is_asked_again(
