@@ -246,7 +246,7 @@ def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
 
 
 def test_after_cancel_every_cell_is_cancelled_also_those_whose_jobs_slurm_forgot(campaign):
-    with campaign.under_way(*LONG, "seed=0,1,2,3", runs=1) as front:
+    with campaign.under_way(*LONG, "batch_size=8,4,2,1", runs=1) as front:
         campaign("cancel")
         told, _ = front.communicate(timeout=60)
 
