@@ -53,7 +53,10 @@ def opened(path: Path, most_bytes: int) -> BinaryIO:
 def content(path: Path, most_bytes: int) -> bytes:
     """Return the bytes of a regular file of at most `most_bytes`; errors are those of `opened`."""
     with opened(path, most_bytes) as file:
-        data = file.read(min(most_bytes, os.fstat(file.fileno()).st_size) + 1)  # Python takes memory for all of it
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(min(most_bytes, size) + 1)  # Python takes memory for all of it
+        if len(data) > size:  # one that a program answers (/proc, the state of an emulated storage) has 0 bytes
+            data += file.read(most_bytes + 1 - len(data))
     if len(data) > most_bytes:
         raise UntrustedError(f"it has more than {most_bytes} bytes")
     return data

@@ -223,3 +223,12 @@ def test_a_link_that_leads_nowhere_comes_with_its_own_status(tmp_path):
         "gone.jpg",
         "loop.jpg",
     ]
+
+
+def test_a_file_that_a_program_answers_is_read_whole_though_it_says_that_it_is_empty():
+    version = Path("/proc/version")
+
+    assert version.stat().st_size == 0
+    assert untrusted.content(version, MOST) == version.read_bytes()
+    with pytest.raises(UntrustedError, match="more than 9 bytes"):
+        untrusted.content(version, 9)
