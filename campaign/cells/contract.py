@@ -56,6 +56,10 @@ class Site(TypedDict, total=False):
     other_cpu_max: float
     throttled_max: float
     ask_above_node_hours: float
+    make_data: str
+    login_data_gb: float
+    login_processes: int
+    timeout_max_min: int | None
 
 
 class Conduct(TypedDict):
@@ -224,6 +228,7 @@ class _Item(TypedDict):
     settings: Settings
     access: Access
     targets: list[str]
+    root: NotRequired[str | None]  # of its storage, absolute: a worker starts in another folder; None: it has none
     position: int
     missing: int
     at_most: int
@@ -252,4 +257,5 @@ class WorkList(TypedDict):
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]
+    to_make: NotRequired[list[ListedItem]]  # cells of other lists, whose data this worker makes
     attempt: NotRequired[int]

@@ -162,4 +162,9 @@ def _agreed(planned: Plan, *, sure: bool) -> bool:
     times = price.expected(workers, price.Known(planned.folder))
     expected = times or "how long they take is not known: nothing is recorded yet"
     console.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups; {expected}")
+    if not on_slurm:
+        from campaign.cluster import making  # noqa: PLC0415 - numpy is not on the way to --help
+
+        if data := str(making.making(left, None)):
+            console.say(data)
     return sure or on_slurm or console.agreed("start?") is not False

@@ -202,6 +202,11 @@ def _preview(planned: Plan, request: Request, cluster: str) -> None:
         from campaign.cluster import slurm  # noqa: PLC0415 - numpy is not on the way to --help
 
         todo = slurm.preview(planned, request)
+    else:
+        from campaign.cluster import making  # noqa: PLC0415 - as above
+
+        if data := str(making.making(todo, None)):
+            console.say(data)
     console.say(
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"

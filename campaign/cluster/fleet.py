@@ -171,6 +171,9 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
         for index, how in ends.items():
             until = deadline if how.startswith("COMPLETED") else 0.0  # its worker says that all are over
             left = _left(folder, batch, index, until)
+            if not batch.cells[index] and not until:
+                ends[index] = explained(batch, index, how)
+                said.append(f"the data were not made: {ends[index]}")
             if left:
                 why = explained(batch, index, how)
                 ends[index] = why

@@ -105,14 +105,14 @@ class Follower:
 
     @property
     def finished(self) -> bool:
-        """Whether all of its cells are over."""
-        return self.cells_over == len(self.cells)
+        """Whether all of its cells are over; one that makes data has none, and is over when its job is."""
+        return 0 < len(self.cells) == self.cells_over
 
     def news(self) -> list[tuple[str, Run]]:
         """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
         self.current, self.waits_for = None, ""
-        while not self.finished:
+        while self.cells_over < len(self.cells):
             cell, missing, *_ = self.cells[self.cells_over]
             recorded = self._read(cell)
             if recorded is None:

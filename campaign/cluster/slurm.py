@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from campaign import console
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry, Plan
-from campaign.cluster import fleet, limits, price, submission
+from campaign.cluster import fleet, limits, making, price, submission
+from campaign.cluster.making import Making, politely
+from campaign.cluster.price import Price
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
@@ -33,8 +35,10 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         refused = None
         if todo:
             _examine(todo, request, facts)
-            sure = sure or _agreed(todo, request, facts)
-            refused = _submit(todo, request, facts, tried)
+            data = making.making(todo, request.conduct["site"])
+            data.require_room()
+            sure = sure or _agreed(todo, request, facts, data)
+            refused = _submit(todo, request, facts, tried, data)
             workers = fleet.of(request.folder, facts)
         elif not (workers.open or followed):
             console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
@@ -55,12 +59,14 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     workers.settle()
     taken = _taken(planned, workers, "would be followed")
     todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
-    arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
-    if arrays:
-        console.say(str(price.of(arrays, request.folder)))
+    data = making.making(todo, request.conduct["site"])
+    arrays = list(submission.arrays(todo, request, facts.tasks_at_most, data.by_job))
+    if todo:
+        _say_cost(todo, request, facts, data)
     for number, array in enumerate(arrays, start=1):
-        console.show(f"\n# array {number} of {len(arrays)}: sbatch would get")
-        console.show(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
+        console.show(f"\n# array {number} of {len(arrays)}{' (makes data)' * array.makes_data}: sbatch would get")
+        before, maker = "JOB_ID_OF_THE_ARRAY_BEFORE", "JOB_ID_OF_THE_ARRAY_THAT_MAKES_DATA"
+        console.show(array.script(before if array.after else None, maker if array.data else None))
     if todo:
         _examine(todo, request, facts)
     return todo
@@ -114,35 +120,48 @@ def _examine(todo: Sequence[Entry], request: Request, facts: client.Facts) -> No
         limits.examine(list(submission.arrays(todo, request, facts.tasks_at_most)))
 
 
-def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
+def _say_cost(todo: Sequence[Entry], request: Request, facts: client.Facts, data: Making, what: str = "") -> Price:
+    """Say what is to be made and what the jobs may cost; returns that, the jobs that make data apart."""
+    if data.things:
+        console.say(str(data))
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
-    cost, limit_h = price.of(arrays, request.folder), request.conduct["site"]["ask_above_node_hours"]
-    console.say(f"{counted(len(todo), 'cell')} to submit: {cost}")
+    cost = price.of(arrays, request.folder)
+    console.say(f"{what}{cost}")
+    return cost
+
+
+def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts, data: Making) -> bool:
+    cost = _say_cost(todo, request, facts, data, f"{counted(len(todo), 'cell')} to submit: ")
+    arrays = submission.arrays(todo, request, facts.tasks_at_most, data.by_job)
+    hours = cost.at_most_h + sum(array.timeout_min for array in arrays if array.makes_data) / 60
+    limit_h = request.conduct["site"]["ask_above_node_hours"]
     answer = console.agreed("submit?")
-    if answer is None and cost.at_most_h > limit_h:
-        raise UsageError(
-            f"{cost}: more than {limit_h:g} (site.ask_above_node_hours), and there is no terminal to ask on",
-            "--yes, or CAMPAIGN_YES=1, does not ask",
-        )
+    if answer is None and (hours > limit_h or data.needs_a_yes):
+        limit = f"{cost}: more than site.ask_above_node_hours={limit_h:g}"
+        why = limit if hours > limit_h else "so much data is made by a job with a yes alone (site.make_data=ask)"
+        raise UsageError(f"{why}, and there is no terminal to ask on", "--yes, or CAMPAIGN_YES=1, does not ask")
     if answer is False:
         raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
     return True
 
 
-def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str]) -> SchedulerError | None:
+def _submit(
+    todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str], data: Making
+) -> SchedulerError | None:
     """Hand over array after array until one is refused; returns the refusal if others were taken."""
     if not facts.text and scheduler.listed([request.token]) is None:
         raise SchedulerError(
             "the scheduler does not answer: nothing was submitted",
             "`scontrol ping` shows whether it is back; then the same command",
         )
+    processes, by_job = request.conduct["site"]["login_processes"], data.by_job
     with console.progress() as progress:
-        data = datasets.for_jobs(todo, request.folder, progress)
+        made = politely(lambda show: datasets.for_jobs(todo, request.folder, show, processes, by_job), progress)
     taken: dict[str, Batch] = {}
-    for array in submission.arrays(todo, request, facts.tasks_at_most):
-        before = taken.get(str(array.after.folder)) if array.after else None
+    for array in submission.arrays(todo, request, facts.tasks_at_most, by_job):
+        before, maker = (taken.get(str(each.folder)) if each else None for each in (array.after, array.data))
         try:
-            batch = array.hand_over(data, before.job_id if before else None)
+            batch = array.hand_over(made, *(each.job_id if each else None for each in (before, maker)))
         except SchedulerError as error:
             if not taken:
                 raise
@@ -151,5 +170,6 @@ def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried:
             return error
         taken[str(array.folder)] = batch
         tried.update(cell for task in batch.cells for cell in task)
-        console.say(f"submitted {counted(len(batch.cells), 'job')} as {batch.job_id}, in {batch.folder}")
+        what = " that makes the data first" if array.makes_data else ""
+        console.say(f"submitted {counted(len(batch.cells), 'job')}{what} as {batch.job_id}, in {batch.folder}")
     return None

@@ -13,7 +13,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -27,6 +27,7 @@ from campaign.cluster.executors import array_script
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
+from campaign.storage import datasets
 from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
 from jobs.system.files import write, write_json
@@ -52,6 +53,8 @@ class Array:
     first: int  # position of its first cell in the shuffled order of the storage's cells
     # The array before it, where one array is too small for the storage's cells: both must not run at once.
     after: Array | None
+    data: Array | None = None  # the array that makes its data, where a job does
+    makes_data: bool = False  # for the cells of its task, which other arrays run
 
     @property
     def access(self) -> Access:
@@ -77,7 +80,7 @@ class Array:
     @property
     def nodes(self) -> int:
         """Nodes of each task: of all its cells the same number."""
-        return int(self.tasks[0][0].cell.settings.get("nodes", 1))
+        return 1 if self.makes_data else int(self.tasks[0][0].cell.settings.get("nodes", 1))
 
     @property
     def at_once(self) -> int:
@@ -104,9 +107,15 @@ class Array:
     def _cluster(self) -> Cluster:
         return self.request.conduct["cluster"]
 
-    def script(self, after: str | None = None) -> str:
-        """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
-        return array_script(self.folder, self._parameters(after), len(self.tasks), self._command())
+    @property
+    def timeout_min(self) -> int:
+        """The time limit of each task: data are made in the longest job that the site allows."""
+        longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
+        return max(longest or 0, self._cluster["timeout_min"])
+
+    def script(self, after: str | None = None, data: str | None = None) -> str:
+        """Return the text that ``sbatch`` gets; `after` and `data` are the job ids of the arrays that it waits for."""
+        return array_script(self.folder, self._parameters(after, data), len(self.tasks), self._command())
 
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
@@ -119,16 +128,19 @@ class Array:
 
     def batch(self) -> Batch:
         """Describe it for those who come later."""
-        cells = [[entry.cell.id for entry in task] for task in self.tasks]
+        cells = [[entry.cell.id for entry in task if not self.makes_data] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
-    def hand_over(self, data: Mapping[str, Data | None], after: str | None) -> Batch:
-        """Write the work lists, then submit."""
-        text, batch = self.script(after), self.batch()
+    def hand_over(self, data: Mapping[str, Data | None], after: str | None, maker: str | None = None) -> Batch:
+        """Write the work lists, then submit; `after` and `maker` are as `after` and `data` of `script`."""
+        text, batch = self.script(after, maker), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
-            write_json(batch.work_list(index), self.request.work_list("slurm", task, data, place), indent=None)
+            work = self.request.work_list("slurm", task, data, place)
+            if self.makes_data:
+                work |= {"cells": [], "to_make": work["cells"]}
+            write_json(batch.work_list(index), work, indent=None)
             place += len(task)
         batch.save()
         try:
@@ -144,7 +156,7 @@ class Array:
         lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
         return f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
 
-    def _parameters(self, after: str | None) -> dict[str, object]:
+    def _parameters(self, after: str | None, data: str | None) -> dict[str, object]:
         cluster = self._cluster
         return {
             **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
@@ -152,15 +164,16 @@ class Array:
             "job_name": self.job_name,
             "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._figure}",
             "wckey": cluster["wckey"],  # submitit has one of its own where none is given
-            "time": cluster["timeout_min"],
+            "time": self.timeout_min,
             "nodes": self.nodes,
             "ntasks_per_node": 1,
             "cpus_per_task": self.cpus,
             "array_parallelism": cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED),
             "signal_delay_s": cluster["signal_delay_s"],
             "setup": self.setup(),
-            "srun_args": [f"--cpus-per-task={self.cpus}", *self._of_ranks],  # Slurm 22.05 and later do not pass it on
-            "additional_parameters": self._additional(after),
+            # Slurm 22.05 and later do not pass the number on; who makes data takes what the job has.
+            "srun_args": ["--cpu-bind=none"] if self.makes_data else [f"--cpus-per-task={self.cpus}", *self._of_ranks],
+            "additional_parameters": self._additional(after, data),
         }
 
     @property
@@ -168,15 +181,18 @@ class Array:
         """The first rank judges what the end of another one means; when it has ended itself, the others have to."""
         return ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
 
-    def _additional(self, after: str | None) -> dict[str, object]:
+    def _additional(self, after: str | None, data: str | None) -> dict[str, object]:
         cluster, access = self._cluster, self.access
         licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
         dependencies = [
             cluster["dependency"],
             "singleton" if access["exclusive"] == "singleton" else None,
             f"afterany:{after}" if after else None,
+            f"afterok:{data}" if data else None,
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
+        if data:
+            options["kill-on-invalid-dep"] = "yes"  # where it fails they would wait for ever
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):
             if any(parts):
                 options[key] = ",".join(part for part in parts if part)
@@ -186,10 +202,13 @@ class Array:
         return {**options, **extra}
 
 
-def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:
+def arrays(
+    entries: Sequence[Entry], request: Request, tasks_at_most: int, made_by_job: Collection[str] = ()
+) -> Iterator[Array]:
     """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold.
 
-    Cells of other numbers of nodes have arrays of their own, in the same row.
+    Cells of other numbers of nodes have arrays of their own, in the same row. Before them comes one that makes the data
+    of the cells that are named in `made_by_job`.
     """
     if pool := request.conduct["cluster"]["pool"]:
         request = _within(request, pool)
@@ -197,14 +216,25 @@ def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> It
     # The next free number: what was refused is handed over again later, in a folder of its own.
     taken = request.folder.workers.glob(f"{request.token}-*")
     number = 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
-    for _, group in groupby((entry for _, entry in ordered), key=_storage):
-        before, done = None, 0
+    for _, each in groupby((entry for _, entry in ordered), key=_storage):
+        group, data, before, done = [*each], None, None, 0
+        if making := {datasets.data_key(e.cell.settings): e for e in group if e.cell.id in made_by_job}:
+            data = Array(
+                request,
+                request.folder.workers / f"{request.token}-{number}",
+                [[*making.values()]],
+                0,
+                None,
+                makes_data=True,
+            )
+            yield data
+            number += 1
         by_nodes = groupby(sorted(group, key=_nodes), key=_nodes)
         packs = [list(_slices(list(cells), request.conduct["cluster"]["cells_per_job"])) for _, cells in by_nodes]
         packed = [tasks for each in packs for tasks in _slices(each, tasks_at_most)]
         for tasks in packed:
             folder = request.folder.workers / f"{request.token}-{number}"
-            before = Array(request, folder, tasks, done, before)
+            before = Array(request, folder, tasks, done, before, data)
             yield before
             number, done = number + 1, done + sum(len(task) for task in tasks)
 

@@ -15,6 +15,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost, probe
 from campaign.staging.observed import Floats, Observed
 from campaign.storage.roots import claimed
+from jobs.data.staging import FOLDER as COPIES
 from jobs.data.staging import identity
 from jobs.system import files, versioned
 from jobs.system.device import device_of
@@ -24,7 +25,6 @@ NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
 _BLOCK = 4096  # bytes; a file's room on ext4 and XFS
 _LEAST_GAIN = 0.01  # what no measurement here would show
-_COPIES = "staged"
 
 
 class Rule(TypedDict):
@@ -150,7 +150,7 @@ def copies_of(plan: Plan) -> Path:
 def _home(root: Path) -> Path:
     """Return the folder of ours below the fast storage's root, made if it is missing."""
     try:
-        return claimed(root, _COPIES)
+        return claimed(root, COPIES)
     except EnvironmentFaultError as error:
         raise EnvironmentFaultError(error.message, "--fast gives another place") from error
 

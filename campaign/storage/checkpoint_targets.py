@@ -13,7 +13,7 @@ from campaign.cells.contract import Conduct, Record, WorkItem
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
-from campaign.storage.objects import bucket_lock
+from campaign.storage.objects import IMPATIENT, bucket_lock
 from campaign.storage.roots import claimed, place, seen_by, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.errors import FolderError, JobError
@@ -23,8 +23,6 @@ from jobs.objects.snapshots import Bucket
 from jobs.request import SnapshotRequest
 from jobs.settings import Node, Settings
 from jobs.system.device import Mount, mount_of
-
-_IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # of who asks a bucket for what may lie there
 
 
 def roots(settings: Settings) -> list[str]:
@@ -154,7 +152,7 @@ def _in_bucket(recorded: Record, address: str, objects: int) -> str:
 
 
 def _first_names(address: str) -> Iterator[str]:
-    impatient = {**storage_of(address), **_IMPATIENT}
+    impatient = {**storage_of(address), **IMPATIENT}
     return (each.key.partition("/")[0] for each in Client(impatient).listed())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -26,32 +26,29 @@ from jobs.errors import DatasetError
 from jobs.settings import Node, Settings
 from jobs.system import files, lustre
 
-_FOLDER = "datasets"
+FOLDER = "datasets"
+"""Where, below a storage's root, made datasets lie."""
 
 
-def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool) -> dict[str, Data]:
-    """Make or check the dataset of each entry, by cell id; unless `redo`, it must be what earlier runs of it read."""
+def datasets(
+    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool, processes: int | None = None
+) -> dict[str, Data]:
+    """Make or check the dataset of each entry, by cell id; unless `redo`, it must be what earlier runs of it read.
+
+    `processes` make it; None: one for each processor.
+    """
     found: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
     for entry in entries:
         settings = entry.cell.settings
         require_seen(settings)
-        own = settings["benchmark"] if baseline_files.has_file(settings) else None
-        key = str(
-            (
-                settings.get("dataset"),
-                settings["storage"],
-                own,
-                settings.get("staging"),
-                settings["benchmark"].get("stage"),
-                "row_bytes" in settings["benchmark"],
-            )
-        )
+        key = data_key(settings)
         if key not in prepared:
+            cores = processes or len(os.sched_getaffinity(0))
             prepared[key] = (
-                objects.prepared(entry.cell, folder, progress)
+                objects.prepared(entry.cell, folder, progress, cores)
                 if settings["storage"].get("kind") == "s3"
-                else _dataset(settings, folder, progress)
+                else _dataset(settings, folder, progress, cores)
             )
         _enough(settings, prepared[key])
         if not redo:
@@ -60,18 +57,33 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     return found
 
 
-def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Data | None]:
+def data_key(settings: Settings) -> str:
+    """Return what cells that read the same data have in common."""
+    benchmark = settings["benchmark"]
+    own = benchmark if baseline_files.has_file(settings) else None
+    copies = settings.get("staging"), benchmark.get("stage")
+    return str((settings.get("dataset"), settings["storage"], own, *copies, "row_bytes" in benchmark))
+
+
+def for_jobs(
+    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
+) -> dict[str, Data | None]:
     """Make or check the datasets that every node sees; None for a cell whose node has its own storage.
 
-    Whether earlier runs of a cell may be continued is found out on the node (`campaign.worker.session`).
+    None, too, for the cells `by_jobs`, whose data a job makes. Whether earlier runs of a cell may be continued is found
+    out on the node (`campaign.worker.session`).
     """
-    shared = [entry for entry in entries if entry.cell.access["shared"]]
-    return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
+    here = [entry for entry in entries if entry.cell.access["shared"] and entry.cell.id not in by_jobs]
+    for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
+        if "root" in storage:
+            storage_root(storage)  # it is there, or is made where it is relative
+    made = datasets(here, folder, progress, redo=True, processes=processes)
+    return dict.fromkeys((entry.cell.id for entry in entries), None) | made
 
 
-def on_this_node(settings: Settings, folder: CampaignFolder) -> Data:
+def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
     """Make or check the dataset of one cell where it is read."""
-    found = _dataset(settings, folder, lambda *_: None)
+    found = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
     _enough(settings, found)
     return found
 
@@ -81,19 +93,20 @@ def _enough(settings: Settings, data: Data) -> None:
         enough_data(dict(flat(settings)), data["files"])
 
 
-def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
+def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     """Make or check what one cell reads, or what a baseline reads or writes."""
     storage = settings["storage"]
     root = storage_root(storage)
-    layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+    layout = layout_of(storage)
     lock: Data = {"lock": str(lock_path(root, folder.root))}
     try:
         if registry.of(settings).data == "nothing":
             return {**lock, "path": str(root)}
         if baseline_files.has_file(settings):
-            images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
+            listed = _images(settings, root, folder, progress, processes) if "dataset" in settings else None
+            images = listed[::2] if listed else None
             return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
-        path, held, found = _images(settings, root, layout, folder, progress)
+        path, held, found = _images(settings, root, folder, progress, processes)
         newest_ns = _on_storage([path / file.name for file in found.files], root, storage["name"])
         staged, newest_ns = _staged(settings, path, found, folder, newest_ns)
         stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
@@ -144,12 +157,12 @@ def _staged(
 
 
 def _images(
-    settings: Settings, root: Path, layout: lustre.Layout, folder: CampaignFolder, progress: Progress
+    settings: Settings, root: Path, folder: CampaignFolder, progress: Progress, processes: int
 ) -> tuple[Path, Path, manifest.Manifest]:
     """Find or make the images: their folder, the folder of their manifest, and the manifest."""
     wanted = settings["dataset"]
     if "path" not in wanted:
-        path, found = _made(wanted, root, layout, progress)
+        path, found = _made(wanted, root, layout_of(settings["storage"]), progress, processes)
         return path, path, found
     path = Path(wanted["path"])
     any_kind = "row_bytes" in settings["benchmark"]
@@ -162,22 +175,38 @@ def _images(
     return path, held, found
 
 
-def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -> tuple[Path, manifest.Manifest]:
-    name = wanted["name"]
-    spec = make.spec_of({key: value for key, value in wanted.items() if key != "name"})
+def layout_of(storage: Node) -> lustre.Layout:
+    """Return the layout that files made on a storage are to have."""
+    return lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+
+
+def folders_of(wanted: Node, root: Path, layout: lustre.Layout) -> list[Path]:
+    """List the folders in which a dataset may lie; the last one is where it is made."""
+    own = f"{make.dataset_id(wanted['name'], spec_of(wanted))}{layout.suffix}"
+    return [folder / own for folder in dict.fromkeys((root / FOLDER, place(root, FOLDER)))]
+
+
+def spec_of(wanted: Node) -> make.Spec:
+    """Return what the files of a node ``dataset`` are like, which are made."""
+    return make.spec_of({key: value for key, value in wanted.items() if key != "name"})
+
+
+def _made(
+    wanted: Node, root: Path, layout: lustre.Layout, progress: Progress, processes: int
+) -> tuple[Path, manifest.Manifest]:
+    name, spec = wanted["name"], spec_of(wanted)
     what = "images" if isinstance(spec, ImageSpec) else "files"
-    own = f"{make.dataset_id(name, spec)}{layout.suffix}"
-    for folder in dict.fromkeys((root / _FOLDER, place(root, _FOLDER))):
-        if os.access(folder / own / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder / own, spec)):
-            return folder / own, found
-    path = claimed(root, _FOLDER) / own
+    for folder in folders_of(wanted, root, layout):
+        if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder, spec)):
+            return folder, found
+    path = claimed(root, FOLDER) / folder.name
     if layout.asked:
         lustre.set_layout(path, layout)
     found = make.make(
         path,
         spec,
         name=name,
-        processes=len(os.sched_getaffinity(0)),
+        processes=processes,
         progress=lambda done, total: progress(f"making dataset {name}", done, total, what),
     )
     manifest.verify(path, found)

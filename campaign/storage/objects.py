@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +29,18 @@ if TYPE_CHECKING:
     from jobs.settings import Node, Settings
 
 _FOLDER = "datasets"
+IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # of who asks a bucket for what may lie there
 _LOCKS = "~/.cache/tfio-campaign"
 _ODD = {"", ".", ".."}
 
 
-def prepared(cell: Cell, folder: CampaignFolder, progress: Progress) -> Data:
-    """List what a cell reads, or make it; the list is kept with the campaign."""
+def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
+    """List what a cell reads, or make it by `processes`; the list is kept with the campaign."""
     settings, disk = cell.settings, cell.access.get("device")
     lock: Data = {"lock": str(bucket_lock(settings["storage"], cell.access, folder))}
     try:
         client = Client(settings["storage"])
-        listed = _images(client, settings, folder, progress) if "dataset" in settings else None
+        listed = _images(client, settings, folder, progress, processes) if "dataset" in settings else None
         data = _baseline(client, settings, listed, progress) if baseline_files.has_file(settings) else listed
     except JobError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
@@ -64,10 +66,25 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
     return lock_path(held, held)
 
 
-def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
+def lacking(storage: Node, wanted: Node) -> tuple[make.Lacking, str]:
+    """Return what is to be made of a dataset in a bucket, and its address; of one that does not answer, all of it."""
+    spec, below = _made_below(wanted)
+    with suppress(JobError):
+        place = dataset.Place(Client({**storage, **IMPATIENT}), below)
+        there = place.listed()
+        kept = () if manifest.MANIFEST_NAME not in there else range(spec.files)
+        return make.lacking_of(spec, kept), place.address
+    return make.lacking_of(spec), f"{storage['bucket']}/{below}, unless it is there"
+
+
+def _made_below(wanted: Node) -> tuple[make.Spec, str]:
+    spec = make.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
+    return spec, f"{_FOLDER}/{make.dataset_id(wanted['name'], spec)}"
+
+
+def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     wanted, any_kind = settings["dataset"], "row_bytes" in settings["benchmark"]
-    spec = None if "path" in wanted else make.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
-    below = wanted["path"].strip("/") if spec is None else f"{_FOLDER}/{make.dataset_id(wanted['name'], spec)}"
+    spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
     name = f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}"
     held = folder.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
     held.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,10 +94,11 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
         files.write(held / manifest.MANIFEST_NAME, found.to_json())
     else:
         what = f"making dataset {wanted['name']}"
-        cores = len(os.sched_getaffinity(0))
-        found = dataset.made(
-            dataset.Place(client, below), spec, held, cores, lambda done, total: progress(what, done, total, "objects")
-        )
+
+        def show(done: int, total: int) -> None:
+            progress(what, done, total, "objects")
+
+        found = dataset.made(dataset.Place(client, below), spec, held, processes, show)
     return {
         "path": client.url_of(below),
         "manifest": str(held),

@@ -11,6 +11,8 @@ from campaign.errors import EnvironmentFaultError
 from jobs.settings import Node, Settings
 from jobs.system import files
 
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
 
 def seen_by(path: str, storage: Node, rank: int) -> str:
     """Return where a rank of a run sees what lies below the root of a storage."""
@@ -59,7 +61,7 @@ def place(root: Path, name: str) -> Path:
 
     One that is ours already keeps its place.
     """
-    if not root.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) or is_ours(root / name):
+    if not (root.is_dir() and root.stat().st_mode & _OTHERS_WRITE) or is_ours(root / name):
         return root / name
     return root / f"tfio-{re.sub(r'[^A-Za-z0-9._-]', '_', files.user_name(os.geteuid()))}" / name
 

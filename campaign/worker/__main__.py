@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from campaign import console
 from campaign.cells import judge, paired, record
 from campaign.cells.contract import ListedItem, Record, WorkItem, WorkList
 from campaign.cells.folder import CampaignFolder
@@ -76,7 +77,7 @@ class Worker:
             return known
         try:
             ready = session.with_dataset(self.folder, item)
-            if self.leader and item["dataset"] is None:
+            if self.leader and item["dataset"] is None and not item["access"]["shared"]:
                 self.leader.gather()
                 self.leader.make_data(item, ready["dataset"])
             return self._session(ready)
@@ -242,7 +243,8 @@ def main(work_list: str) -> int:
             retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
-            return 0 if Worker(folder, work, template, leader=leader).walk() else 1
+            _make_data(folder, work)
+            return 0 if not work["cells"] or Worker(folder, work, template, leader=leader).walk() else 1
         except session.TakenOverError:
             return 1  # and no fault: its file is the other's, too
         except RankLostError as lost:
@@ -263,6 +265,13 @@ def main(work_list: str) -> int:
             template.close()
 
 
+def _make_data(folder: CampaignFolder, work: WorkList) -> None:
+    """Make the data of cells that later jobs run."""
+    with console.progress() as progress:
+        for item in work.get("to_make", ()):
+            session.with_dataset(folder, item, progress)
+
+
 def _why(stop: WorkerStoppedError | RankLostError) -> str:
     if isinstance(stop, RankLostError):
         return str(stop)
@@ -271,7 +280,7 @@ def _why(stop: WorkerStoppedError | RankLostError) -> str:
 
 def _leader(path: Path, work: WorkList, template: Template) -> Leader | None:
     """Return what leads the other ranks of a job; None for a job on one node, whose cells all have one rank."""
-    nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" else 1
+    nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" and work["cells"] else 1
     return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
 
 

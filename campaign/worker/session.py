@@ -25,7 +25,9 @@ from campaign.cells.contract import (
     WorkList,
 )
 from campaign.cells.folder import CampaignFolder
+from campaign.console import Progress
 from campaign.storage import provenance
+from jobs.settings import Settings
 from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
@@ -191,13 +193,15 @@ def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Pr
     return recorded
 
 
-def with_dataset(folder: CampaignFolder, item: ListedItem) -> WorkItem:
-    """Make the cell's data where only this node can: on a storage that the front process does not see."""
+def with_dataset(folder: CampaignFolder, item: ListedItem, progress: Progress = lambda *_: None) -> WorkItem:
+    """Make the cell's data where this node is to: on a storage of its own, or what is too much for a login node."""
     data = item["dataset"]
     if data is None:
         from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
 
-        data = datasets.on_this_node(item["settings"], folder)
+        settings: Settings = {**item["settings"], "storage": {**item["settings"]["storage"]}}
+        settings["storage"] |= {"root": root} if (root := item.get("root")) else {}
+        data = datasets.on_this_node(settings, folder, progress)
     return {**item, "dataset": data}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from campaign.cells import judge
@@ -72,6 +73,7 @@ def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> Liste
         "settings": cell.settings,
         "access": {**cell.access},
         "dataset": data[cell.id],
+        "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
         "targets": checkpoint_targets.roots(cell.settings),
         "position": position,
         "missing": entry.missing,

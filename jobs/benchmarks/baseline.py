@@ -188,6 +188,20 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
     return found
 
 
+def _transfer_mib(settings: Settings) -> int:
+    return int(settings["benchmark"].get("transfer_mib", datafile.TRANSFER_MIB))  # random_read has none
+
+
+def file_bytes(settings: Settings) -> int:
+    """Return the bytes of the file."""
+    return datafile.whole_bytes(settings["benchmark"]["file_mb"], _transfer_mib(settings))
+
+
+def reads(settings: Settings) -> bool:
+    """Return whether the file must be there before a run."""
+    return bool(settings["benchmark"]["access"] != _WRITTEN)
+
+
 def prepared(
     settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
 ) -> tuple[Path | None, int, int]:
@@ -196,11 +210,9 @@ def prepared(
     `block_bytes` of random_read are rounded up to what the storage reads at least; `progress` is told the MiB that are
     written and that there will be. Returns the file (None for one that is written), its bytes, and those of a request.
     """
-    benchmark = settings["benchmark"]
-    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none
-    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
+    transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
     datafile.claimed(folder)
-    if benchmark["access"] == _WRITTEN:
+    if settings["benchmark"]["access"] == _WRITTEN:
         datafile.require_room(folder, size)
         return None, size, transfer_mib * _MIB
     file = datafile.made(folder, size, progress)

@@ -14,14 +14,13 @@ import fnmatch
 import hashlib
 import json
 import os
-import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
@@ -34,17 +33,24 @@ from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files, to_folder
 from jobs.errors import DatasetError
-from jobs.system import files
+from jobs.system import durable, files
 from jobs.system.page_cache import sync
 
 Progress = Callable[[int, int], None]
 Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec
 
 MARKER_NAME = ".tfio-dataset"
-_LOCK_NAME = ".tfio-lock"
+LOCK_NAME = ".tfio-lock"
 _JOURNAL_NAME = ".tfio-journal"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
 _LISTING_BYTES = 120  # a file's share of manifest, journal and directory
+
+
+class Lacking(NamedTuple):
+    """What is to be made of a dataset: files by index, and the bytes that they take on a device."""
+
+    indices: list[int]
+    bytes: int
 
 
 def spec_of(parameters: Mapping[str, Any]) -> Spec:
@@ -82,7 +88,7 @@ def make(
         if found is None:
             files.make_folder(folder, exist_ok=True, parents=True)
             _refuse_foreign(folder, identity)
-            with FileLock(folder / _LOCK_NAME):
+            with FileLock(folder / LOCK_NAME):
                 found = _complete(folder, spec) or _make(folder, spec, identity, processes, progress)
     progress(spec.files, spec.files)
     return found
@@ -127,6 +133,31 @@ def _refuse_foreign(folder: Path, identity: str) -> None:
         raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
 
 
+def lacking(folder: Path, spec: Spec, name: str) -> Lacking:
+    """Return what is to be made of a dataset in this folder: nothing of one that has its manifest, all of a new one."""
+    if os.access(folder / MANIFEST_NAME, os.F_OK):
+        return Lacking([], 0)
+    with suppress(OSError):
+        return lacking_of(spec, _kept(files.tree(folder), spec, _journal(folder, spec, dataset_id(name, spec))))
+    return lacking_of(spec)
+
+
+def lacking_of(spec: Spec, there: Collection[int] = ()) -> Lacking:
+    """Return what a dataset needs beside the files that are `there`, by index."""
+    indices = [index for index in range(spec.files) if index not in there]
+    sizes = spec.sizes()[indices].tolist()
+    return Lacking(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
+
+
+def _journal(folder: Path, spec: Spec, identity: str) -> Journal:
+    return Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions(spec)})
+
+
+def _kept(there: Mapping[str, os.stat_result], spec: Spec, journal: Journal) -> dict[int, int]:
+    """Return those files of the journal that still have their size: bytes by index."""
+    return {index: size for index, size in journal.read().items() if _has_size(there.get(spec.name(index)), size)}
+
+
 def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
     """Make what is missing; the lock is ours."""
     _refuse_foreign(folder, identity)
@@ -135,11 +166,11 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
     there = files.tree(folder)
     for leftover in fnmatch.filter(there, TEMPORARY_GLOB):
         files.remove(folder / leftover)
-    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions(spec)})
-    targets = spec.sizes()
-    sizes = {index: size for index, size in journal.read().items() if _has_size(there.get(spec.name(index)), size)}
-    missing = [index for index in range(spec.files) if index not in sizes]
-    _require_space(folder, targets[missing].tolist())
+    journal = _journal(folder, spec, identity)
+    sizes = _kept(there, spec, journal)
+    missing, needed = lacking_of(spec, sizes)
+    if lack := durable.lack_of_room(folder, needed):
+        raise DatasetError(lack, _MORE_SPACE)
     journal.start(sizes)
     for name in _folders(spec):
         files.make_folder(folder / name, exist_ok=True)
@@ -188,14 +219,6 @@ def _folders(spec: Spec) -> tuple[str, ...]:
 
 def _has_size(status: os.stat_result | None, size: int) -> bool:
     return status is not None and stat.S_ISREG(status.st_mode) and status.st_size == size
-
-
-def _require_space(folder: Path, sizes: list[int]) -> None:
-    needed = sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        message = f"{folder} needs {needed / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
-        raise DatasetError(message, _MORE_SPACE)
 
 
 _MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +26,8 @@ TEMPORARY_GLOB = f"*{files.TEMPORARY}"
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
 _BATCH_BYTES = 8_000_000
+_SAMPLES, _SAMPLE_S = 4, 0.5  # files that are tried, less one, and for how long, to say how long all of them will take
+_SAMPLE_BYTES = 100_000_000  # of a larger one that is tried
 _Made = TypeVar("_Made")
 
 
@@ -73,6 +77,29 @@ def make_files(
         raise PoolBrokenError from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def processor_s(spec: Spec, indices: list[int]) -> float:
+    """Return about how many seconds one process takes to make these files, writing apart.
+
+    Some of them are made, in the folder for temporary files.
+    """
+    if not indices:
+        return 0.0
+    sizes = spec.sizes()
+    ordered = sorted((index for index in indices if sizes[index] <= _SAMPLE_BYTES), key=sizes.__getitem__)
+    tries = [ordered[len(ordered) * place // _SAMPLES] for place in range(1, _SAMPLES)] if ordered else indices[:1]
+    made_bytes, took_s = 0, []
+    for number, index in enumerate((tries[0], *tries)):  # the first time it imports
+        with tempfile.NamedTemporaryFile() as file:  # of a name, as HDF5 wants it
+            began = time.perf_counter()
+            size = fill(file, spec, index, int(sizes[index]))
+            if number:
+                took_s.append(time.perf_counter() - began)
+                made_bytes += size
+        if sum(took_s) > _SAMPLE_S:
+            break
+    return float(sizes[indices].sum()) / made_bytes * sum(took_s)
 
 
 @contextmanager

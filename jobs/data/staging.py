@@ -10,7 +10,6 @@ what ``python -m campaign stage apply`` writes. A script of one's own::
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +21,14 @@ from filelock import FileLock, Timeout
 
 from jobs.burst_buffer import transfer
 from jobs.errors import DatasetError
-from jobs.system import files, versioned
+from jobs.system import durable, files, versioned
 
 SCHEMA = 1
+FOLDER = "staged"
+"""Where, below the root of the faster storage, copies lie."""
 File = tuple[str, int, int]
 """A file's name below the folder of the originals, its bytes, and its time of change (ns)."""
-_MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
+MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
 _BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
 _HOW = transfer.How(streams=4)
 _CURE = "python -m campaign stage plan, then stage apply"
@@ -109,17 +110,17 @@ def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
     if fault := files.distrust(copies):
         raise DatasetError(fault, "name another place for the copies")
     names = set(files.names(copies)) - {_LOCK}
-    if _MARKER not in names and names:
+    if MARKER not in names and names:
         raise DatasetError(f"{copies} has files that are not ours", "move them, or name another place for the copies")
-    if _MARKER in names and files.read(copies / _MARKER) != os.fsencode(source):
+    if MARKER in names and files.read(copies / MARKER) != os.fsencode(source):
         raise DatasetError(f"{copies} holds copies of another folder", "move it, or name another place for the copies")
     try:
         lock = FileLock(copies / _LOCK, timeout=wait_s).acquire()
     except Timeout as error:
         raise DatasetError(f"another run reads from {copies}", "wait until it has ended") from error
     with lock:
-        if _MARKER not in names:
-            files.write(copies / _MARKER, str(source))
+        if MARKER not in names:
+            files.write(copies / MARKER, str(source))
         if _INCOMING in files.names(copies):  # of one that was cut
             files.remove_tree(copies / _INCOMING)
         yield
@@ -134,10 +135,8 @@ def missing(source: Path, copies: Path, wanted: Sequence[File]) -> list[list[Fil
     if changed := [name for name, *found in left if identity(source / name) != tuple(found)]:
         what = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
         raise DatasetError(what, "leave them alone, and list them again")
-    needed, free = sum(size for _, size, _ in left), shutil.disk_usage(copies).free
-    if needed > free:
-        what = f"{copies} needs {needed / 1e6:,.0f} MB more, and its storage has {free / 1e6:,.0f} MB free"
-        raise DatasetError(what, "free some space, or copy less")
+    if lack := durable.lack_of_room(copies, sum(size for _, size, _ in left)):
+        raise DatasetError(lack, "free some space, or copy less")
     return list(_batches(left))
 
 
@@ -169,7 +168,7 @@ def taken_away(source: Path, copies: Path, keep: Collection[str] = ()) -> tuple[
     Left is what is no copy of a file that is still there as it was copied: it may be the last. Hold the folder.
     """
     left, removed = [], 0
-    names = [name for name in files.tree(copies) if name not in (_MARKER, _LOCK, *keep)]
+    names = [name for name in files.tree(copies) if name not in (MARKER, _LOCK, *keep)]
     for name in sorted(names, reverse=True):  # what is in a folder before the folder
         path = copies / name
         if (found := identity(path)) is None:

@@ -23,6 +23,16 @@ def free_bytes(folder: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
+def lack_of_room(folder: Path, size: int) -> str:
+    """Say that `size` bytes more do not fit on the file system of a folder; empty where they do, quotas apart."""
+    free = free_bytes(folder)
+    return (
+        ""
+        if size <= free
+        else f"{folder} needs {size / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
+    )
+
+
 def is_full(error: Exception) -> bool:
     """Return whether an error means a full storage; TensorFlow's errors say so only in their text."""
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)

@@ -498,3 +498,58 @@ def test_a_job_cancelled_while_nobody_looked_is_told_by_the_accounting(accountin
 
     assert {status for status, _ in told.values()} == {"interrupted"}
     assert all("CANCELLED" in reason for _, reason in told.values())
+
+
+_BY_A_JOB = ("site.make_data=job", "site.login_data_gb=0")
+
+
+def _arrays(campaign):
+    """The batches in the order of their submission: how many cells each task has, and how many data sets it makes."""
+    lists = sorted(campaign.cwd.glob("results/workers/*/work-*.json"))
+    works = [json.loads(path.read_text()) for path in lists]
+    return [(len(work["cells"]), len(work.get("to_make", ()))) for work in works]
+
+
+def test_too_much_data_for_a_login_node_are_made_by_a_job_that_the_others_wait_for(campaign):
+    words = ("threads=1,2", "runs=3", *_BY_A_JOB)
+    shown = campaign("--dry-run", "cluster=slurm", *words)
+    done = _finishes(campaign, *words)
+
+    assert "by a job before the others" in shown.stderr
+    assert shown.stdout.count("--dependency=afterok:JOB_ID_OF_THE_ARRAY_THAT_MAKES_DATA") == 1
+    assert "making dataset" not in done.stderr
+    assert list(campaign.cwd.glob("data/datasets/*/manifest.json"))
+    assert _arrays(campaign) == [(0, 1), (1, 0), (1, 0)]
+    assert campaign.job_states() == ["COMPLETED"] * 3
+    assert {recorded["dataset"]["files"] for recorded in campaign.records()} == {24}
+    assert "submitted 1 job that makes the data first" in done.stderr
+    assert "nothing to run" in _finishes(campaign, *words).stderr
+
+
+def test_where_the_job_that_makes_data_fails_the_others_do_not_wait_and_its_reason_is_said(campaign, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "datasets").write_text("in the way")
+
+    done = campaign.go("runs=3", *_BY_A_JOB, f"storage.root={tmp_path}/data")
+
+    assert done.returncode == 1
+    assert "the data were not made: cannot make the dataset in" in done.stderr
+    assert campaign.records() == []
+    assert "interrupted" in campaign("status").stdout
+    (tmp_path / "data" / "datasets").unlink()
+    _finishes(campaign, "runs=3", *_BY_A_JOB, f"storage.root={tmp_path}/data")
+
+
+def test_a_job_that_makes_data_is_cancelled_with_the_campaign(campaign, lab):
+    words = ("runs=3", *_BY_A_JOB, "dataset.files=6000", "dataset.median_bytes=112000", "dataset.width=482",
+             "dataset.height=415", "detach=true")  # fmt: skip
+    started = campaign.go(*words)
+    wait(lambda: list(campaign.cwd.glob("data/datasets/*/class_000")))
+    batch = next(path.parent.name for path in campaign.cwd.glob("results/workers/*/work-0.json")
+                 if "to_make" in path.read_text())  # fmt: skip
+
+    assert started.returncode == 0, started.stderr
+    assert campaign("cancel").returncode == 0
+    assert {*campaign.job_states()} == {"CANCELLED"}
+    assert batch.endswith("-0")
+    assert "the data were not made: Slurm: CANCELLED" in campaign.go(*words).stderr

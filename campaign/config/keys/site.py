@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from omegaconf import MISSING
 
@@ -10,6 +11,14 @@ from campaign.config.keys.storage import SiteStorage
 from jobs.settings import key
 
 YEAR_MIN = 365 * 24 * 60
+
+
+class MakeData(Enum):
+    """Where data above ``login_data_gb`` are made for a campaign on Slurm."""
+
+    login = "login"
+    job = "job"
+    ask = "ask"
 
 
 @dataclass
@@ -30,6 +39,9 @@ class Site:
     prelude: list[str] = MISSING
     timeout_max_min: int | None = key(MISSING, 1, YEAR_MIN)
     ask_above_node_hours: float = key(MISSING, 0, 1e9)
+    make_data: MakeData = MISSING
+    login_data_gb: float = key(MISSING, 0, 1e9)
+    login_processes: int = key(MISSING, 1, 1024)
     accelerator: str = MISSING
     spread_max: float = key(MISSING, 0, 100)
     other_cpu_max: float = key(MISSING, 0, 1e4)

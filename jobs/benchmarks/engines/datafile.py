@@ -21,9 +21,9 @@ from jobs.system import durable, files, page_cache
 from jobs.system.device import device_of
 
 FOLDER = "baseline"
-_MARKER = ".tfio-baseline"
-_OURS = (_MARKER, "..tfio-baseline")  # the second: a marker that was being written
-_LOCK = ".tfio-baseline.lock"
+MARKER = ".tfio-baseline"
+_OURS = (MARKER, "..tfio-baseline")  # the second: a marker that was being written
+LOCK = ".tfio-baseline.lock"
 TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
 _MIB = 1 << 20
 _PAGE_BYTES = 4096
@@ -59,21 +59,31 @@ def claimed(folder: Path) -> Path:
         if fault := files.distrust(folder):
             raise DatasetError(fault, _ELSEWHERE)
         names = files.names(folder)
-        if _MARKER not in names:
+        if MARKER not in names:
             strangers = [name for name in names if not name.startswith(_OURS)]
             if strangers:
                 message = f"{folder} has files that are not ours ({', '.join(strangers[:3])})"
                 raise DatasetError(message, "move them, or name a storage with another root")
-            files.write(folder / _MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
+            files.write(folder / MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
     return folder
+
+
+def named(folder: Path, size: int) -> Path:
+    """Return the path of the file of `size` bytes that is read."""
+    return folder / f"read-{size}.bin"
+
+
+def lacking(folder: Path, size: int) -> int:
+    """Return how many bytes are to be made of the file that is read: none where it is there."""
+    return 0 if _is_whole(named(folder, size), size) else size
 
 
 def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
     """Return the file of `size` bytes that is read, made where there is none; `progress` gets MiB done and in all."""
-    path = folder / f"read-{size}.bin"
+    path = named(folder, size)
     with _explained(folder):
         if not _is_whole(path, size):
-            with FileLock(folder / _LOCK, fallback_to_soft=False):  # a mere marker would outlive a process that dies
+            with FileLock(folder / LOCK, fallback_to_soft=False):  # a mere marker would outlive a process that dies
                 if not _is_whole(path, size):
                     require_room(folder, size)
                     _make(path, size, progress)
@@ -82,17 +92,15 @@ def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
 
 def require_room(folder: Path, size: int) -> None:
     """Raise DatasetError where a file of `size` bytes would not fit."""
-    free = durable.free_bytes(folder)
-    if free < size:
-        message = f"a baseline in {folder} needs {size / 1e6:,.0f} MB, and its device has {free / 1e6:,.0f} MB free"
-        raise DatasetError(message, _CURES[errno.ENOSPC])
+    if lack := durable.lack_of_room(folder, size):
+        raise DatasetError(f"a baseline in {lack}", _CURES[errno.ENOSPC])
 
 
 def _is_whole(path: Path, size: int) -> bool:
     """Return whether the file is there; a link does not count, for it may lead to another storage."""
     try:
         found = path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == size
 

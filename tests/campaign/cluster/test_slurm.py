@@ -31,7 +31,7 @@ class Scene:
     def __init__(self, folder, points, programs):
         self.folder, self.programs = folder, programs
         self.cells, self.conduct = cells_of(points)
-        self.asked, self.refuses, self.said = [], (), []
+        self.asked, self.refuses, self.said, self.prepared = [], (), [], []
 
     @property
     def one(self):
@@ -92,7 +92,7 @@ def scene(folder, point, programs, clock, monkeypatch):
     clock(fleet, scheduler)
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
     monkeypatch.setattr(fleet, "follow", scene.follow)
-    monkeypatch.setattr(datasets, "for_jobs", lambda *_: {})
+    monkeypatch.setattr(datasets, "for_jobs", lambda *words: scene.prepared.append(words) or {})
     monkeypatch.setattr(slurm.console, "say", scene.said.append)
     return scene
 
@@ -122,6 +122,23 @@ def test_without_a_terminal_no_more_is_submitted_than_the_site_lets_pass_unasked
         scene.go(sure=False, site=site)
 
     assert len(scene.asked) == (2 if answer or limit == 2 else 0)
+
+
+@pytest.mark.shows("site.login_processes")
+def test_the_site_says_how_many_processes_make_data_on_its_login_node(scene):
+    scene.go(site={**scene.conduct["site"], "login_processes": 5})
+
+    (_, _, _, processes, by_jobs), *_ = scene.prepared
+    assert (processes, by_jobs) == (5, set())
+
+
+def test_so_much_data_that_a_job_makes_them_need_a_yes(scene, monkeypatch):
+    monkeypatch.setattr(slurm.console, "agreed", lambda _: None)
+
+    with pytest.raises(UsageError, match=r"site\.make_data=ask.*no terminal"):
+        scene.go(sure=False, site={**scene.conduct["site"], "login_data_gb": 0})
+
+    assert scene.asked == scene.prepared == []
 
 
 def test_nothing_is_submitted_to_a_cluster_that_does_not_answer(scene):

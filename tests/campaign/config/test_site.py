@@ -56,8 +56,8 @@ def test_the_default_site_knows_nothing(point):
     known = {key: value for key, value in point["site"].items() if value is not None}
 
     tolerances = {"spread_max", "other_cpu_max", "throttled_max"}
-    own = {"name", "modules", "prelude", "accelerator", "storages", "ask_above_node_hours"}
-    assert known.keys() == own | tolerances
+    own = {"name", "modules", "prelude", "accelerator", "storages", "ask_above_node_hours", "make_data"}
+    assert known.keys() == own | tolerances | {"login_data_gb", "login_processes"}
     assert (known["name"], known["modules"], known["accelerator"], known["storages"]) == ("none", [], "auto", {})
 
 

@@ -31,7 +31,7 @@ def prepared(store, folder, monkeypatch, tmp_path):  # noqa: F811
     def prepare(where=folder, *words):
         told = (f"storage.endpoint={store.storage['endpoint']}", "storage.bucket=bucket", "storage.retries=0")
         cell = make_cell(compose("storage=s3", *BASELINE, *told, *words))
-        return objects.prepared(cell, where, lambda *_: None)
+        return objects.prepared(cell, where, lambda *_: None, 1)
 
     return prepare
 

@@ -301,8 +301,7 @@ def test_an_odd_manifest_is_an_error_that_names_it_with_a_cure(made, change, tol
 
 
 def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch):
-    usage = module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+    monkeypatch.setattr(module.durable, "free_bytes", lambda _: 1_000)
 
     with pytest.raises(DatasetError, match="0 MB free") as caught:
         make(tmp_path, SPEC, name="test", processes=1)
@@ -312,7 +311,7 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
 
 
 def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch, staged):
-    monkeypatch.setattr(module, "_require_space", lambda *_: None)
+    monkeypatch.setattr(module.durable, "lack_of_room", lambda *_: "")
     full = staged(setup.memory, tmp_path / "full", 1)
 
     with pytest.raises(DatasetError, match="No space left") as caught:

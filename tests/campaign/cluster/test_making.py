@@ -1,0 +1,167 @@
+"""Who makes the data of a campaign, and what is said of it before."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from campaign.cells import plan
+from campaign.cluster import making, submission
+from campaign.config.collect import collect
+from campaign.config.points import cells_of
+from campaign.errors import EnvironmentFaultError
+from campaign.storage import datasets
+from campaign.worker.work_list import Request
+from jobs.data import make
+from tests.campaign.work_lists import UTC, slurm_conduct
+
+
+@pytest.fixture
+def planned(folder, tmp_path):
+    """A function that plans the cells of these words, on a storage that is there."""
+    (tmp_path / "data").mkdir()
+
+    def planned(*words):
+        cells, conduct = cells_of(collect(["-m", f"storage.root={tmp_path}/data", *words]))
+        return plan.make(cells, slurm_conduct(conduct), folder)
+
+    return planned
+
+
+def _made(planned, **site):
+    return making.making(planned.entries, {**planned.conduct["site"], **site})
+
+
+def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anything_is_made(planned):
+    data = _made(cdb := planned("+paper=cdb"))
+
+    assert re.fullmatch(
+        r"to make: data set climate: 62,739 files, 3\.8 TB, /.*/datasets/climate-\w+, by a job before the others,"
+        r" in about [\d.]+ (h|min) of one of its processors; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
+        str(data),
+    )
+    assert data.by_job == {entry.cell.id for entry in cdb.entries}
+    with pytest.raises(EnvironmentFaultError, match="needs 3,775,739 MB more"):
+        data.require_room()
+
+
+@pytest.mark.shows("site.make_data", "site.login_data_gb")
+@pytest.mark.parametrize(
+    ("make_data", "limit", "by_job", "needs_a_yes"),
+    [
+        ("ask", 10, False, False),
+        ("ask", 0.01, True, True),
+        ("job", 0.01, True, False),
+        ("login", 0.01, False, False),
+    ],
+)
+def test_more_data_than_the_site_lets_a_login_node_make_are_made_where_it_says(
+    make_data, limit, by_job, needs_a_yes, planned
+):
+    data = _made(planned(), make_data=make_data, login_data_gb=limit)
+
+    assert (bool(data.by_job), data.needs_a_yes) == (by_job, needs_a_yes)
+    assert ("by a job before the others" if by_job else "by 2 processes of nice 19") in str(data)
+
+
+def test_a_workstation_makes_its_data_itself(planned):
+    data = making.making(planned("benchmark=baseline,micro").entries, None)
+
+    assert (data.by_job, data.needs_a_yes) == (set(), False)
+    assert [line.partition(": ")[2].partition(":")[0] for line in str(data).splitlines()] == [
+        "file of a baseline",
+        "data set demo",
+    ]
+
+
+def test_what_each_node_makes_for_itself_is_no_matter_of_the_login_node(planned):
+    data = _made(planned("storage.shared=false"), login_data_gb=0)
+
+    assert data.by_job == set()
+    assert "by each node that reads it" in str(data)
+
+
+def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
+    cell = planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries[0].cell
+    spec = datasets.spec_of(cell.settings["dataset"])
+    place = tmp_path / "data" / "datasets" / make.dataset_id("demo", spec)
+
+    def cut(done, _total):
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make.make(place, spec, name="demo", processes=1, progress=cut)
+    left = make.lacking(place, spec, "demo")
+    whole = make.lacking_of(spec)
+
+    assert 0 < len(left.indices) < 24
+    assert left.bytes == pytest.approx(whole.bytes * len(left.indices) / 24, rel=0.5)
+    make.make(place, spec, name="demo", processes=1)
+    assert make.lacking(place, spec, "demo") == ([], 0)
+    assert making.making(planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries, None).things == []
+
+
+def test_who_makes_data_politely_has_the_least_priority_with_all_that_it_starts_and_nobody_else():
+    asks = [sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"]
+
+    def make_data(_progress):
+        return os.getpriority(os.PRIO_PROCESS, 0), int(subprocess.check_output(asks))
+
+    assert making.politely(make_data, lambda *_: None) == (19, 19)
+    assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+def test_ctrl_c_ends_the_making(monkeypatch):
+    begun, ended = threading.Event(), threading.Event()
+
+    def make_data(progress):
+        try:
+            while True:
+                begun.set()
+                progress("making", 1, 2, "files")
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    def interrupted(_future):
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        making.politely(make_data, lambda *_: None)
+
+    assert ended.wait(10)
+
+
+def test_as_many_processes_make_data_as_are_named(planned, folder, monkeypatch):
+    asked = []
+
+    def stop(*words):
+        asked.append(words[-1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make, "make_files", stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        datasets.for_jobs(planned().entries, folder, lambda *_: None, 3, ())
+
+    assert asked == [3]
+
+
+def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that_the_site_allows(planned, folder):
+    cells = planned("nodes=1,2", "site.timeout_max_min=1440", "sync=barrier")
+    data = _made(cells, login_data_gb=0)
+    request = Request(folder, cells.conduct, "0a1b2c3d", UTC, ())
+
+    first, *others = submission.arrays(cells.entries, request, 1000, data.by_job)
+
+    assert (first.makes_data, first.nodes, first.timeout_min, first.batch().cells) == (True, 1, 1440, [[]])
+    assert [len(task) for task in first.tasks] == [1]  # cells of one data set
+    assert [(array.data, array.nodes, array.timeout_min) for array in others] == [(first, 1, 60), (first, 2, 60)]
