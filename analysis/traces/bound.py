@@ -25,6 +25,7 @@ class Bound(NamedTuple):
     steps_s: float
     waited_s: float  # in which the rank did nothing else than wait for input
     remedies: Mapping[str, float]
+    prefetched: bool = False  # whether elements are made ahead already
 
     @property
     def share(self) -> float:
@@ -40,18 +41,20 @@ class Bound(NamedTuple):
     @property
     def words(self) -> str:
         """Return the verdict as a sentence."""
-        amount = f"{self.waited_s:.3g} of {self.steps_s:.3g} s of the steps ({share(self.share, 1)})"
+        amount = f"{self.waited_s:.3g} of {self.steps_s:.3g} s of these steps ({share(self.share, 1)})"
         if self.share < LEAST:
             return f"not input-bound: they waited for input in {amount}"
         saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in self.named.items())
-        return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}"
+        in_use = ". Prefetching is in use, and hides what it can" if self.prefetched else ""
+        return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}{in_use}"
 
 
 def bound(runtime: Runtime, shares: Shares) -> Bound:
     """Return the verdict.
 
     Prefetching hides the input behind what the rank does meanwhile: at best all of it, or as much as there is to hide
-    it behind and nothing is hidden behind yet. The other remedies save the time that is spent on their category.
+    it behind and nothing is hidden behind yet; where it is in use, it has. The other remedies save the time that is
+    spent on their category.
     """
     spent, steps = {name: float(each.sum()) for name, each in shares.spent.items()}, shares.steps
     waited = sum(spent[name] for name in INPUT)
@@ -59,5 +62,6 @@ def bound(runtime: Runtime, shares: Shares) -> Bound:
     made = union(*(np.concatenate(each) for each in zip(*map(runtime.of, MADE), strict=True)))
     made_s = float(Covered(made).within(steps.start, steps.end).sum()) / NS
     hidden = made_s - sum(spent[name] for name in MADE)
-    remedies = {"prefetch": max(0.0, min(waited, busy - hidden))} | {name: spent[name] for name in INPUT}
-    return Bound(float((steps.end - steps.start).sum()) / NS, waited, remedies)
+    ahead = 0.0 if runtime.prefetched else max(0.0, min(waited, busy - hidden))
+    remedies = {"prefetch": ahead} | {name: spent[name] for name in INPUT}
+    return Bound(float((steps.end - steps.start).sum()) / NS, waited, remedies, runtime.prefetched)

@@ -24,6 +24,7 @@ FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)
 MOST_STEPS = 100_000
 MOST_BYTES = 1 << 29
+_PREFETCHED = re.compile(TABLE["prefetched"])
 _OPERATION = re.compile(r"[^:]:\w+$")
 
 
@@ -58,6 +59,11 @@ class Runtime:
         if in_front and self.marked:
             here &= np.isin(self.line, self.front)
         return self.start[here], self.end[here]
+
+    @property
+    def prefetched(self) -> bool:
+        """Tell whether the pipeline makes its elements ahead already."""
+        return any(map(_PREFETCHED.search, self.ops))
 
     @property
     def operations(self) -> NDArray[np.bool_]:

@@ -35,11 +35,13 @@ def figures(runtime: Runtime) -> dict[str, Any]:
         "steps": len(steps.number),
         "steps_marked": runtime.marked,
         "steps_s": float(length.sum()),
+        "window": {"first_step": int(steps.number.min()), "last_step": int(steps.number.max()),
+                   "span_s": float(steps.end.max() - steps.start.min()) / NS},
         "seconds": {name: _sums(found, name) for name in SPENT},
         "overlap_s": {f"{one} & {other}": each for (one, other), each in found.overlap.items()},
         "operations": {name: float(each.mean()) for name, each in operations(runtime).items()},
         "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": verdict.words,
-                    "remedies_s": verdict.named},
+                    "prefetched": verdict.prefetched, "remedies_s": verdict.named},
         "each_step": [
             {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
              "spent_s": {name: float(each[at]) for name, each in found.spent.items()}}
@@ -84,6 +86,7 @@ def told(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(
         f"{one_line(found['file'])}: {found['steps']} {steps}, {found['steps_s']:.3f} s; {found['events']:,} events"
     )
+    yield Text(_window(found))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("seconds of", no_wrap=True)
     for name in ("spent", "share", *TIMES[1:]):
@@ -106,6 +109,13 @@ def told(found: Mapping[str, Any]) -> Iterator[RenderableType]:
         most = ", ".join(f"{one_line(name)} ({count:,})" for name, count in odd["most"].items())
         yield Text(f"uncategorised, counted as other: {odd['events']:,} events, {number(odd['union_s'])} s: {most}")
     yield Text(found["verdict"]["words"])
+
+
+def _window(found: Mapping[str, Any]) -> str:
+    """Return which part of a training was traced: its start, its snapshots and its later epochs may be outside."""
+    window = found["window"]
+    which = f", steps {window['first_step']} to {window['last_step']}" if found["steps_marked"] else ""
+    return f"this is a window of {number(window['span_s'])} s{which}, not the whole training: the rest may be otherwise"
 
 
 def _beside(found: Mapping[str, Any]) -> Iterator[str]:

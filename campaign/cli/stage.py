@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
                        help="which files (default: advised); several times for several")  # fmt: skip
     apply.set_defaults(act=_apply)
     check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
+    check.add_argument("--profile", type=_path, action="append", metavar="FILE",
+                       help="of a plan by a profile: the same program's with the copies; may be repeated")  # fmt: skip
     check.set_defaults(act=_check)
     undo = verbs.add_parser("undo", help="remove copies and maps")
     undo.set_defaults(act=_undo)
@@ -127,6 +129,8 @@ def _print(plan: Plan) -> None:
     console.show(f"  read at {plan['mb_per_s']:.1f} MB/s, {how}")
     console.show(f"  {plan['source']} costs {slow}")
     console.show(f"  {plan['root']} costs {fast}")
+    for line in _of_memory(plan):
+        console.show(f"  {line}")
     if plan["left_out"]:
         console.show(f"  {plan['left_out']:,} files are links or are gone, and stay where they are")
     rows = [("rule", "files", "", "MB", "", "bandwidth, predicted", "95 %")]
@@ -143,6 +147,19 @@ def _print(plan: Plan) -> None:
     _print_rows(rows)
     if plan["why_not"]:
         console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
+
+
+def _of_memory(plan: Plan) -> Iterator[str]:
+    """Yield what of a single profile came from memory: what is sure, and what is inferred."""
+    found = plan["from_memory"]
+    if found and found["files"]:
+        yield f"at least {found['sure_bytes'] / 1e6:,.1f} MB more came from memory, by the kernel's count: sure"
+        yield (
+            f"{found['files']:,.0f} files ({found['bytes'] / 1e6:,.1f} MB) are taken for these and left out, for they"
+            f" took least for their size, the others {found['apart']:.1f} times as long and more: inferred"
+        )
+    elif not found and Path(plan["origin"]).is_absolute():
+        yield "how much of it came from memory is not known: all reads are taken for reads of the storage"
 
 
 def _print_rows(rows: Sequence[Sequence[str]]) -> None:
@@ -171,8 +188,15 @@ def _apply(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from campaign.staging import outcome, plan  # noqa: PLC0415
 
-    folder, _ = existing(options.folder)
-    found = outcome.outcomes(folder, plan.load(folder.staging))
+    folder = _plans_folder(options.folder)
+    made = plan.load(folder)
+    if options.profile:
+        found = outcome.of_profiles(folder, made, options.profile)
+    elif Path(made["origin"]).is_absolute():
+        cure = f"profile the program with the copies, then: stage check {folder} --profile AFTER"
+        raise UsageError(f"the plan is by the profile {made['origin']}, of which there are no cells", cure)
+    else:
+        found = outcome.outcomes(existing(options.folder)[0], made)
     rows = [("rule", "predicted", "95 %", "measured", "min to max of the runs", "prediction")]
     for rule, each in found.items():
         gain, runs = each.predicted, f"{each.low:+.1%} to {each.high:+.1%}"

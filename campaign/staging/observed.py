@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from jobs.profiler import ProfilerError, saved, table
 from jobs.profiler.window import Window
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+COLD_FROM = 0.9  # share of the bytes read that a storage gave, from which all of them are taken for cold
+COLD_CURE = "profile a run that reads from the storage: as root, `echo 1 > /proc/sys/vm/drop_caches` before it"
+# What a read from memory takes, roughly: only the order of files by their time over this counts.
+_MEMORY_FILE_S, _MEMORY_BYTE_S = 50e-6, 0.5e-9
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,20 @@ class Run:
 
 
 @dataclass(frozen=True)
+class FromMemory:
+    """What a profile read from the page cache, which says nothing of the storage.
+
+    Sure is how many bytes at least: the kernel counts what it fetched for the process. Which files is inferred: those
+    that took least for their size.
+    """
+
+    files: int
+    bytes: int
+    sure_bytes: int
+    apart: float  # how many times as long, for its size, the fastest other file took as the slowest of these; 0: none
+
+
+@dataclass(frozen=True)
 class Observed:
     """Runs over the same files of a folder."""
 
@@ -40,6 +60,8 @@ class Observed:
     names: Sequence[str]  # relative to `source`, sorted
     runs: Sequence[Run]
     origin: str  # in words
+    called: Path | None = None  # what the program called `source`
+    from_memory: FromMemory | None = None  # left out of `names`; None: not known
 
     @property
     def calls_at_once(self) -> float:
@@ -47,13 +69,62 @@ class Observed:
         return float(np.mean([run.spent_s.sum() / run.in_calls_s for run in self.runs]))
 
 
-def of_file(path: Path, source: Path) -> Observed:
-    """Read a profile, of this project's or Darshan's; of its files only those below `source` count."""
+def window_of(path: Path) -> Window:
+    """Read a profile, of this project's or Darshan's; UsageError: it cannot be read, or is not whole."""
     try:
         window = saved.read(path)
     except ProfilerError as error:
         raise UsageError(error.message, error.hint or "name a profile, or a campaign's folder") from error
-    return _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
+    _require_whole(window, str(path))
+    return window
+
+
+def of_file(path: Path, source: Path) -> Observed:
+    """Read a profile of any program; of its files only those below `source` count that it read from the storage.
+
+    UsageError: it read none of them, or all of them from memory.
+    """
+    window = window_of(path)
+    found = _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
+    memory = _read_from_memory(window, found)
+    if memory is None:
+        return found
+    read = found.runs[0].bytes_read
+    sure_bytes = max(0, int(read.sum()) - (window.device_bytes or 0))
+    if memory.all():
+        raise UsageError(
+            f"{path}: at least {sure_bytes / 1e6:,.1f} of {read.sum() / 1e6:,.1f} MB came from memory, by the kernel's"
+            " count, so it says nothing of the storage",
+            COLD_CURE,
+        )
+    slowness = _slowness(found.runs[0])
+    apart = float(slowness[~memory].min() / slowness[memory].max()) if memory.any() else 0.0
+    told = FromMemory(int(memory.sum()), int(read[memory].sum()), sure_bytes, apart)
+    cold = [name for name, hidden in zip(found.names, memory, strict=True) if not hidden]
+    places = read_below(window, [found.source, source.absolute()])
+    return replace(found, names=cold, runs=[_run(window, window.wall_s, places, cold)], from_memory=told)
+
+
+def _read_from_memory(window: Window, found: Observed) -> Any:
+    """Return which files were read from memory, by a mask; None where nobody counted what the storage gave."""
+    if window.device_bytes is None or not has_device(found.source):
+        return None
+    read = found.runs[0].bytes_read
+    order = np.argsort(-_slowness(found.runs[0]), kind="stable")
+    fetched = window.device_bytes if window.device_bytes > (1 - COLD_FROM) * read.sum() else -1
+    memory = np.full(len(read), fetched < COLD_FROM * read.sum())
+    memory[order[np.cumsum(read[order]) <= fetched]] = False
+    return memory
+
+
+def has_device(path: Path) -> bool:
+    """Return whether the kernel counts byte for byte what it fetches of a file: not of Lustre, FUSE, btrfs, tmpfs."""
+    return os.major(path.stat().st_dev) != 0
+
+
+def _slowness(run: Run) -> Floats:
+    """Return how many times as long as from memory each file took, roughly."""
+    return run.spent_s / (_MEMORY_FILE_S + _MEMORY_BYTE_S * run.bytes_read)
 
 
 def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
@@ -90,19 +161,24 @@ def _observed(
     source: Path, windows: Sequence[tuple[Window, float]], origin: str, called: Path | None = None
 ) -> Observed:
     """Take the files below `source`, which the program may have `called` otherwise."""
-    places = [_places(window, {f"{source}/", f"{called or source}/"}) for window, _ in windows]
+    places = [read_below(window, [source, called or source]) for window, _ in windows]
     names = sorted(set().union(*places))
     if not all(places):
         raise UsageError(f"{origin} has read no file below {source}", "--data FOLDER: the files that may be copied")
     for window, _ in windows:
-        if (blind := window.blind_spot()) and (window.dropped or not window.ended):
-            raise UsageError(f"{origin}: {blind}", "plan from a complete profile")
+        _require_whole(window, origin)
     runs = [_run(window, waited_s, found, names) for (window, waited_s), found in zip(windows, places, strict=True)]
-    return Observed(source, names, runs, origin)
+    return Observed(source, names, runs, origin, called)
 
 
-def _places(window: Window, above: Collection[str]) -> dict[str, list[int]]:
-    """Return the rows of each file that was read and not written, by its name below one of the folders `above`."""
+def _require_whole(window: Window, origin: str) -> None:
+    if (blind := window.blind_spot()) and (window.dropped or not window.ended):
+        raise UsageError(f"{origin}: {blind}", "plan from a complete profile")
+
+
+def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]]:
+    """Return the rows of each file that was read and not written, by its name below one of the folders."""
+    above = {f"{folder}/" for folder in folders}
     found: dict[str, list[int]] = {}
     rows = window.counters
     for place in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
@@ -127,20 +203,10 @@ def _run(window: Window, waited_s: float, places: dict[str, list[int]], names: S
     return Run(
         wall_s=window.wall_s,
         waited_s=min(waited_s, window.wall_s),
-        in_calls_s=_in_calls_s(window, place, float(spent_s.sum())),
+        # Where single calls are not known, at most.
+        in_calls_s=window.under_way_s(place) or min(float(spent_s.sum()), window.wall_s),
         seeks=summed(np.maximum(1, seen["reads"].astype(float) - seen["consec_reads"])),
         bytes_read=summed(seen["bytes_read"]),
         spent_s=spent_s,
         ended_s=ended,
     )
-
-
-def _in_calls_s(window: Window, rows: Any, spent_s: float) -> float:
-    """Return the time in which a call on these files was in progress; at most, where single calls are not known."""
-    if window.events is None:
-        return min(spent_s, window.wall_s)
-    events = window.events[np.isin(window.events["file"], rows)]
-    order = np.argsort(events["start"])
-    start, end = events["start"][order], np.maximum.accumulate(events["end"][order])
-    before = np.concatenate(([start[0]], end[:-1]))
-    return float((end - np.maximum(start, before)).clip(0).sum() / 1e9)

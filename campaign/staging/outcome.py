@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from campaign.cells import record, stopping
 from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import UsageError
+from campaign.staging import observed
 from campaign.staging.plan import RULES, Plan
+from jobs.data import staging
+from jobs.profiler.window import Window
 
 _WITHIN = 0.1  # of the bandwidth, by which a prediction may be off
+_SAME_READS = 0.01  # of the bytes, by which two profiles of the same reads differ at most
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,49 @@ def outcomes(folder: CampaignFolder, plan: Plan) -> dict[str, Outcome]:
     rules = [rule for rule in RULES if rule in staged and plan["rules"][rule]["files"]]
     if not rules or not _rates(origin):
         raise UsageError("no cell is done with the copies of this plan", "the words of its cell with staging=RULE")
-    before = _rates(origin)
-    made = {}
-    for rule in rules:
-        after = _rates(staged[rule])
-        middle = statistics.median(after) / statistics.median(before) - 1
-        made[rule] = Outcome(
-            plan["rules"][rule]["gain"], middle, min(after) / max(before) - 1, max(after) / min(before) - 1
+    return {rule: _outcome(plan, rule, _rates(origin), _rates(staged[rule])) for rule in rules}
+
+
+def of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dict[str, Outcome]:
+    """Hold profiles of a program that read the copies against the one that the plan was made from, by rule.
+
+    `folder`: of the plan and its maps. Raises UsageError: a profile is not of the same reads, or of no rule's copies.
+    """
+    maps = {rule: staging.load(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
+    rates: dict[str, list[float]] = {}
+    for path in paths:
+        window = observed.window_of(path)
+        copied = observed.read_below(window, [each.copies for each in maps.values()])
+        rule = next((rule for rule, each in maps.items() if each.files.keys() == copied.keys()), None)
+        if rule is None:
+            why = f"{path} has read {len(copied)} copies, which are those of no rule that was applied"
+            raise UsageError(why, f"read jobs.data.staged(paths, MAP), where MAP is {folder}/RULE.json")
+        rates.setdefault(rule, []).append(_bytes_of_plan(window, plan, copied, path) / 1e6 / window.wall_s)
+    return {rule: _outcome(plan, rule, [plan["mb_per_s"]], after) for rule, after in rates.items()}
+
+
+def _bytes_of_plan(window: Window, plan: Plan, copied: Mapping[str, Sequence[int]], path: Path) -> float:
+    """Return the bytes that were read of the plan's files, originals and copies; UsageError: not as in its profile."""
+    originals = observed.read_below(window, [Path(plan["source"]), Path(plan["called"])])
+    rows = [row for name, *_ in plan["listed"] for places in (originals, copied) for row in places.get(str(name), ())]
+    read_bytes = float(window.counters["bytes_read"][rows].sum())
+    if abs(read_bytes - plan["read_bytes"]) > _SAME_READS * plan["read_bytes"]:
+        before = f"{plan['origin']} {plan['read_bytes'] / 1e6:,.1f}"
+        why = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, {before}"
+        raise UsageError(why, "profile the same reads with the copies")
+    from_device = [row for row in rows if observed.has_device(Path(window.paths[row]))]
+    counted = float(window.counters["bytes_read"][from_device].sum())
+    if window.device_bytes is not None and window.device_bytes < observed.COLD_FROM * counted:
+        why = (
+            f"{path}: at least {(counted - window.device_bytes) / 1e6:,.1f} MB came from memory, by the kernel's count"
         )
-    return made
+        raise UsageError(why, observed.COLD_CURE)
+    return read_bytes
+
+
+def _outcome(plan: Plan, rule: str, before: Sequence[float], after: Sequence[float]) -> Outcome:
+    middle = statistics.median(after) / statistics.median(before) - 1
+    return Outcome(plan["rules"][rule]["gain"], middle, min(after) / max(before) - 1, max(after) / min(before) - 1)
 
 
 def _beside(one: Record, other: Record) -> bool:

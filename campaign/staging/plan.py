@@ -47,12 +47,15 @@ class Plan(TypedDict):
     bytes: int
     capacity_bytes: int
     calls_at_once: float
-    mb_per_s: float
+    called: str  # what the program called `source`
+    read_bytes: float  # in a run, of the files that can be copied
+    mb_per_s: float  # of these, over the whole run
     waiting: float  # share of the run that it waited for its input
     slow: dict[str, float]
     fast: dict[str, float]
     why_not: str | None  # why nothing is advised
     left_out: int  # files that are links, or are not what was read
+    from_memory: dict[str, float] | None  # `FromMemory`; None: not known
     listed: list[list[str | int]]  # of each file that can be copied name, bytes and time of change (ns)
     rules: dict[str, Rule]
 
@@ -79,7 +82,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
     why_not = _why_not(observed, root, rules["advised"])
     if why_not:
         rules["advised"] = _rule(movable & False, movable, size, cost.Gain(0.0, 0.0, 0.0))
-    wall_s = float(np.mean([run.wall_s for run in observed.runs]))
+    wall_s, read_bytes = float(np.mean([run.wall_s for run in observed.runs])), float(slow.sizes[movable].sum())
     return {
         "schema": SCHEMA,
         "source": str(observed.source),
@@ -90,12 +93,15 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
         "bytes": int(size.sum()),
         "capacity_bytes": capacity_bytes,
         "calls_at_once": observed.calls_at_once,
-        "mb_per_s": float(slow.sizes.sum()) / 1e6 / wall_s,
+        "called": str(observed.called or observed.source),
+        "read_bytes": read_bytes,
+        "mb_per_s": read_bytes / 1e6 / wall_s,
         "waiting": float(np.mean([run.waited_s for run in observed.runs])) / wall_s,
         "slow": asdict(slow.cost),
         "fast": asdict(fast[0]),
         "why_not": why_not,
         "left_out": int((~movable).sum()),
+        "from_memory": asdict(observed.from_memory) if observed.from_memory else None,
         "listed": [[name, *each] for name, each in zip(observed.names, found, strict=True) if each and each[0]],
         "rules": rules,
     }

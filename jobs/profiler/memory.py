@@ -19,7 +19,7 @@ from jobs.system import files, untrusted
 
 HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"
-SCHEMA = 2  # of windows in files; the next one when COUNTERS, EVENT or a head changes
+SCHEMA = 3  # of windows in files; the next one when COUNTERS, EVENT or a head changes
 _NAME_BYTES = 128  # room for each name; long ones use that of short ones
 _REUSED_BYTES = 4 << 20  # of a window that holds more, the memory is not used again
 _NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -185,7 +185,8 @@ class Profile:
             process=self._process,
             dropped=totals.dropped + bool(stuck),
             read_bytes=totals.read_bytes,
-            kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
+            kernel_read_bytes=after.read - self._before.read - self._before.own if after and self._before else None,
+            device_bytes=after.fetched - self._before.fetched if after and self._before else None,
             beside=", ".join(_others()),
             marks=tuple(self._marks),
             **found,
@@ -257,12 +258,20 @@ def _others() -> list[str]:
     return [name for name in _OTHERS if any(each.startswith(f"lib{name}") for each in libraries)]
 
 
-def process_bytes() -> tuple[int, int] | None:
-    """Return rchar of this process and what reading it adds to it; None where the kernel keeps none."""
+class ProcessBytes(NamedTuple):
+    """What the kernel counts of this process, bytes."""
+
+    read: int  # what its reads returned (rchar)
+    own: int  # what reading this count adds to it
+    fetched: int  # brought into memory for it (read_bytes)
+
+
+def process_bytes() -> ProcessBytes | None:
+    """Return the kernel's counts of this process; None where it keeps none."""
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             text = file.read(1024)
     except OSError:
         return None
     counts = dict(line.split(b": ") for line in text.splitlines())
-    return int(counts[b"rchar"]), len(text)
+    return ProcessBytes(int(counts[b"rchar"]), len(text), int(counts[b"read_bytes"]))

@@ -24,6 +24,7 @@ _Times = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 SCHEMA = 1
 TABLE = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
+_PREFETCHED = re.compile(TABLE["prefetched"])
 INPUT, REMEDIES = tuple(TABLE["input"]), TABLE["remedies"]
 COMPUTE, CHECKPOINT, OTHER, UNCATEGORISED, FRAME = "compute", "checkpoint", "other", "uncategorised", "frame"
 KINDS = (*TABLE["order"], UNCATEGORISED, FRAME)
@@ -164,7 +165,8 @@ def figures(table: Table) -> dict[str, Any]:
     waited = sum(spent[name] for name in INPUT)
     busy = sum(spent[name] for name in KINDS[: KINDS.index(INPUT[0])])
     hidden = inside(times["read"], times["decode"]) - spent["read"] - spent["decode"]
-    remedies = {"prefetch": max(0, min(waited, busy - hidden))} | {name: spent[name] for name in INPUT}
+    ahead = 0 if any(map(_PREFETCHED.search, table.ops)) else max(0, min(waited, busy - hidden))
+    remedies = {"prefetch": ahead} | {name: spent[name] for name in INPUT}
     seconds = {
         "union_s": {name: inside(each) for name, each in times.items()},
         "exposed_s": exposed | {COMPUTE: computes},

@@ -17,8 +17,9 @@ from jobs.system import files, untrusted
 LARGEST_BYTES = 4 << 30
 _HEAD = (
     "mode", "started_ns", "ended_ns", "process", "dropped", "read_bytes", "kernel_read_bytes", "ended",
-    "beside",
+    "beside", "device_bytes",
 )  # fmt: skip
+_OF_KERNEL = ("kernel_read_bytes", "device_bytes")
 _ENDS = ("meta_end", "read_end", "write_end")
 _LARGEST_HEAD_BYTES = 1 << 20
 _ARCHIVE = b"PK"  # of zip, and so of .npz
@@ -32,10 +33,9 @@ def head(window: Window) -> dict[str, Any]:
 def _told(head: dict[str, Any]) -> dict[str, Any]:
     """Return what a head tells; ValueError where it is not what `head` made."""
     told = {key: head[key] for key in _HEAD}
-    numbers = [value for key, value in told.items() if key not in ("mode", "kernel_read_bytes", "ended", "beside")]
-    counted = told["kernel_read_bytes"]
+    numbers = [value for key, value in told.items() if key not in ("mode", *_OF_KERNEL, "ended", "beside")]
     known = told["mode"] in MODES and isinstance(told["ended"], bool) and isinstance(told["beside"], str)
-    known = known and (counted is None or isinstance(counted, int))
+    known = known and all(told[key] is None or isinstance(told[key], int) for key in _OF_KERNEL)
     if not known or not all(isinstance(value, int) for value in numbers):
         raise ValueError("its head is damaged")
     return told
@@ -116,5 +116,5 @@ def _spill(file: BinaryIO) -> Window:
         ends = [found["events"]["end"]] if number else [found["counters"][each] for each in _ENDS]
         ended_ns = max([told["started_ns"], *(int(each.max()) for each in ends if len(each))])
         told |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
-        told["beside"] = ""  # nobody has looked
+        told |= {"beside": "", "device_bytes": None}  # nobody has looked
     return Window(**_told(told), **found)

@@ -132,6 +132,7 @@ class Window:
     ended: bool = True  # False: read from what a process left that ended before its window
     beside: str = ""  # other profilers that were loaded
     marks: Sequence[int] = ()  # Unix time in ns at which another part began
+    device_bytes: int | None = None  # fetched for the process (read_bytes of /proc/self/io); None where it is not known
 
     @cached_property
     def files(self) -> Files:
@@ -142,6 +143,19 @@ class Window:
     def wall_s(self) -> float:
         """Return the seconds from start to stop."""
         return (self.ended_ns - self.started_ns) / 1e9
+
+    def under_way_s(self, files: Sequence[int] | None = None) -> float | None:
+        """Return the seconds in which at least one call was under way; None where calls were only counted.
+
+        `files`: places of the files whose calls are meant, else those of all.
+        """
+        if self.events is None:
+            return None
+        events = self.events if files is None else self.events[np.isin(self.events["file"], files)]
+        order = np.argsort(events["start"])
+        start, end = events["start"][order], np.maximum.accumulate(events["end"][order])
+        before = np.concatenate((start[:1], end[:-1]))
+        return float((end - np.maximum(start, before)).clip(0).sum() / 1e9)
 
     def counted(self, place: int) -> dict[str, float]:
         """Return the counters of one file of one module by Darshan's names."""

@@ -113,13 +113,15 @@ const FILES = [
 function sentences(window) {
   const all = window.figures;
   const moved = (verb, calls, bytes, rate, spent) => `${verb}: ${mb(bytes)} MB in ${number(calls)} calls, ` +
-    `${number(rate, 1)} MB/s over the window; ${number(spent, 3)} s in the calls of all threads`;
+    `${number(rate, 1)} MB/s over the window; ${number(spent, 3)} s summed over threads`;
   const said = [
     `${number(all.wall_s, 3)} s, ${number(all.files)} files, process ${plain(window.process)} on ${plain(window.host)}`,
+    ...(all.under_way_s === null ? [] :
+      [`a call was under way for ${number(all.under_way_s, 3)} of ${number(all.wall_s, 3)} s`]),
     moved('read', all.reads, all.bytes_read, all.read_mb_per_s, all.read_s),
     moved('written', all.writes, all.bytes_written, all.write_mb_per_s, all.write_s),
     `metadata: ${number(all.opens)} opens, ${number(all.stats)} stats, ${number(all.seeks)} seeks, ` +
-      `${number(all.syncs)} syncs; ${number(all.meta_s, 3)} s in the calls`,
+      `${number(all.syncs)} syncs; ${number(all.meta_s, 3)} s summed over threads`,
   ].map((text) => el('p', {textContent: text}));
   const whole = all.blind_spot ? `not complete: ${all.blind_spot}` : 'complete: nothing was dropped or missed';
   return [...said, el('p', {className: all.blind_spot ? 'bad' : '', textContent: whole})];

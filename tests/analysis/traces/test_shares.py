@@ -13,7 +13,8 @@ from analysis.traces import runtime, show
 from analysis.traces.bound import bound
 from analysis.traces.categories import CATEGORIES, INPUT, OTHER, UNACCOUNTED
 from analysis.traces.shares import Steps, shares
-from tests.analysis.traces.spaces import written
+from jobs.profiler import runtime as of_run
+from tests.analysis.traces.spaces import space, written
 
 MOMENTS = 40
 KINDS = (*CATEGORIES, "uncategorised", "frame")
@@ -134,6 +135,38 @@ def test_a_step_is_told_category_by_category_with_what_would_help(tmp_path, caps
     assert found["each_step"][0]["start_ns"] == 10**18
     assert found["verdict"]["share"] == pytest.approx(0.6)
     assert found["verdict"]["remedies_s"]["prefetch"] == pytest.approx(38e-6)  # computing and saving could hide it
+
+
+@pytest.mark.parametrize(
+    ("iterator", "in_use"),
+    [
+        ("Iterator::Root::Prefetch", True),
+        ("Iterator::Root::MaxIntraOpParallelism::ForeverRepeat::Prefetch::ParallelMapV2", True),
+        ("Iterator::Root::ParallelMapV2::Prefetch", False),  # the work of the map comes behind it
+        ("Iterator::Root::BatchV2::PrefetchedFiles", False),
+    ],
+)
+def test_prefetching_is_no_remedy_where_it_is_in_use(iterator, in_use, tmp_path, capsys):
+    lines = [("python", [("campaign step", 0, 100, 1), *STEP[1:], (iterator, 0, 60)]), ("tf_data/1", POOL)]
+    path = written(tmp_path / "a.xplane.pb", lines)
+
+    assert main(["trace", str(path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert main(["trace", str(path)]) == 0
+    assert found["verdict"]["prefetched"] is in_use
+    assert ("prefetch" in found["verdict"]["remedies_s"]) is not in_use
+    assert ("Prefetching is in use" in " ".join(capsys.readouterr().out.split())) is in_use
+    table = of_run.table(space(lines))  # what a record says
+    assert (of_run.figures(table)["remedies_s"]["prefetch"] == 0) is in_use
+
+
+def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
+    steps = [("train", 100 * at, 100 * at + 90, at + 5) for at in range(3)]
+    path = written(tmp_path / "a.xplane.pb", [("python", [*steps, ("campaign compute", 10, 20)])])
+
+    assert main(["trace", str(path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "a window of 0.000290 s, steps 5 to 7, not the whole training" in told
 
 
 def test_a_snapshot_behind_the_step_costs_it_nothing(tmp_path):

@@ -1,13 +1,18 @@
 """`python -m campaign stage` as its user speaks it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from campaign.cli import stage
 from campaign.errors import UsageError
-from jobs.profiler import Profile
+from campaign.staging import apply, observed
+from campaign.staging import plan as plans
+from jobs.data import staged
+from jobs.data.staging import identity
+from jobs.profiler import Profile, table
 
 
 @pytest.fixture
@@ -24,17 +29,129 @@ def profile(tmp_path):
     return tmp_path / "window.npz"
 
 
-def test_of_files_that_come_from_memory_nothing_is_advised_and_nothing_is_copied(profile, tmp_path, capsys):
+@pytest.fixture
+def _uncounted(monkeypatch):
+    """A file system of which the kernel does not count what it fetches."""
+    monkeypatch.setattr(observed, "has_device", lambda _: False)
+
+
+@pytest.mark.usefixtures("_uncounted")
+def test_where_the_fast_storage_is_no_other_nothing_is_advised_and_nothing_is_copied(profile, tmp_path, capsys):
     words = f"plan {profile} --data {tmp_path}/data --fast {tmp_path} --out {tmp_path}/p".split()
 
     assert stage.main([*words, "--capacity", "1MB", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["bytes"], told["capacity_bytes"]) == (10, 200_000, 1_000_000)
+    assert (told["files"], told["bytes"], told["capacity_bytes"], told["from_memory"]) == (10, 200_000, 1_000_000, None)
     assert stage.main(words) == 0
-    assert "staging cannot help" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "staging cannot help" in shown
+    assert "how much of it came from memory is not known" in shown
     with pytest.raises(UsageError, match="stages nothing by the rule advised"):
         stage.main(["apply", str(tmp_path / "p")])
     assert not list(Path(tmp_path, "staged").glob("*/*.bin"))
+
+
+@pytest.fixture
+def counted(profile, monkeypatch):
+    """A function: save the profile again with these seconds of each file's reads, and what the kernel fetched."""
+    monkeypatch.setattr(observed, "has_device", lambda _: True)
+
+    def save(seconds, fetched):
+        window = table.read(profile)
+        rows = [place for place, path in enumerate(window.paths) if path.endswith(".bin")]
+        window.counters["read_time"][rows] = [int(each * 1e9) for each in seconds]
+        table.write(profile, replace(window, device_bytes=fetched))
+        return profile
+
+    return save
+
+
+def test_of_a_profile_what_came_from_memory_is_left_out_and_what_is_sure_of_it_is_told(counted, tmp_path, capsys):
+    path = counted([1e-5, 5e-3, 2e-5, 6e-3, 1e-5, 4e-3, 1e-5, 5e-3, 2e-5, 4e-3], 5 * 20_480)
+    words = f"plan {path} --data {tmp_path}/data --fast {tmp_path} --out {tmp_path}/p".split()
+
+    assert stage.main(words) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    plan = json.loads((tmp_path / "p" / "plan.json").read_text())
+    assert [name for name, *_ in plan["listed"]] == [f"{number}.bin" for number in (1, 3, 5, 7, 9)]
+    assert plan["from_memory"]["sure_bytes"] == 200_000 - 5 * 20_480
+    assert "at least 0.1 MB more came from memory, by the kernel's count: sure" in shown
+    assert "5 files (0.1 MB) are taken for these" in shown
+    assert "inferred" in shown
+
+
+def test_a_profile_of_cold_reads_is_planned_whole(counted, tmp_path):
+    path = counted([5e-3] * 9 + [1e-5], 190_000)
+
+    assert observed.of_file(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
+
+
+def test_a_profile_of_reads_from_memory_is_refused_with_the_cure(counted, tmp_path):
+    with pytest.raises(UsageError, match=r"at least 0\.2 of 0\.2 MB came from memory") as error:
+        observed.of_file(counted([1e-5] * 10, 8192), tmp_path / "data")
+
+    assert "drop_caches" in error.value.hint
+
+
+@pytest.fixture
+def planned(profile, tmp_path):
+    """A plan by the profile whose rule advised takes three files, which are copied."""
+    source, home = tmp_path / "data", tmp_path / "p"
+    (tmp_path / "fast").mkdir()
+    nothing = {"files": [], "bytes": 0, "gain": {"gain": 0.25, "low": 0.2, "high": 0.3}}
+    rules = dict.fromkeys(plans.RULES, nothing) | {"advised": {**nothing, "files": [0, 1, 2], "bytes": 60_000}}
+    listed = [[path.name, *identity(path)] for path in sorted(source.iterdir())]
+    cost = {"seek_s": 1e-3, "byte_s": 1e-9}
+    plans.save(home, {
+        "schema": 1, "source": str(source), "root": str(tmp_path / "fast"), "origin": str(profile), "runs": 1,
+        "files": 10, "bytes": 200_000, "capacity_bytes": 60_000, "calls_at_once": 1.0, "called": str(source),
+        "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
+        "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
+    })  # fmt: skip
+    apply.apply(home, ["advised"], lambda *_: None)
+    return home
+
+
+def _read_again(paths, file, wall_s, **changed):
+    """Profile the reads of a program of the user's own, which took so long."""
+    with Profile("counters") as seen:
+        for path in paths:
+            Path(path).read_bytes()
+    window = seen.window
+    ended_ns = window.started_ns + int(wall_s * 1e9)
+    table.write(file, replace(window, ended_ns=ended_ns, **changed))
+    return str(file)
+
+
+@pytest.mark.parametrize(("wall_s", "code"), [(0.16, 0), (0.30, 1)])
+def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, planned, tmp_path, capsys):
+    paths = staged(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
+    after = _read_again(paths, tmp_path / "after.npz", wall_s, device_bytes=200_000)
+
+    assert stage.main(["check", str(planned), "--profile", after]) == code
+
+    _, line = capsys.readouterr().out.splitlines()
+    gained = 0.2 / wall_s - 1
+    assert line.split() == ["advised", "+25.0%", "+20.0%", "to", "+30.0%", f"{gained:+.1%}",
+                            *f"{gained:+.1%} to {gained:+.1%}".split(), "FAILED" if code else "holds"]  # fmt: skip
+
+
+def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
+    monkeypatch.setattr(observed, "has_device", lambda _: True)
+    originals = sorted((tmp_path / "data").iterdir())
+    copies = staged(originals, planned / "advised.json")
+    for paths, changed, why in (
+        (originals, {}, "has read 0 copies"),
+        (copies[:8], {}, r"has read 0\.2 MB of the plan's files"),
+        (copies, {"device_bytes": 100_000}, r"at least 0\.1 MB came from memory"),
+    ):
+        after = _read_again(paths, tmp_path / "after.npz", 0.1, **changed)
+        with pytest.raises(UsageError, match=why):
+            stage.main(["check", str(planned), "--profile", after])
+    with pytest.raises(UsageError, match="of which there are no cells") as error:
+        stage.main(["check", str(planned)])
+    assert "--profile AFTER" in error.value.hint
 
 
 @pytest.mark.parametrize(

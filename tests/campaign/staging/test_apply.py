@@ -28,8 +28,9 @@ def home(tmp_path):
     cost = {"seek_s": 1e-3, "byte_s": 1e-9}
     plan.save(tmp_path / "staging", {
         "schema": 1, "source": str(source), "root": str(root), "origin": "a cell", "runs": 5, "files": 3, "bytes": 6,
-        "capacity_bytes": 100, "calls_at_once": 1.0, "mb_per_s": 9.0, "waiting": 1.0, "slow": cost, "fast": cost,
-        "why_not": None, "left_out": 0, "listed": listed, "rules": rules,
+        "capacity_bytes": 100, "calls_at_once": 1.0, "called": str(source), "read_bytes": 6.0, "mb_per_s": 9.0,
+        "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None, "left_out": 0, "from_memory": None,
+        "listed": listed, "rules": rules,
     })  # fmt: skip
     return tmp_path / "staging"
 

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.profiler import Profile, ProfilerError, report, table
 from jobs.profiler.__main__ import main
-from jobs.profiler.window import COUNTERS, MODES, MODULES
+from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS
 from jobs.terminal import complain
 
 
@@ -71,7 +71,7 @@ def _changed(name, array):
     return change
 
 
-OTHER_VERSION = "it is of schema 1, and this version reads schema 2"
+OTHER_VERSION = "it is of schema 1, and this version reads schema 3"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,32 @@ def test_the_report_says_what_was_read_and_how(saved, capsys):
         200_050,
     )  # their folder is one
     assert figures["read_mb_per_s"] == pytest.approx(0.20005 / figures["wall_s"])
+
+
+def test_the_time_with_a_call_under_way_comes_first_and_sums_over_threads_are_named_so(saved):
+    profile, _ = saved()
+    events, second = np.zeros(3, EVENT), 10**9
+    events["thread"], events["operation"] = [1, 2, 1], OPERATIONS.index("read")
+    events["start"], events["end"] = [0, second, 5 * second], [3 * second, 4 * second, 6 * second]
+    window = replace(
+        profile.window, events=events, started_ns=0, ended_ns=8 * second, device_bytes=5_000_000, beside=""
+    )
+    window.counters["read_time"] = 0
+    window.counters["read_time"][0] = 7 * second
+
+    lines = list(report.lines(window))
+
+    assert (report.figures(window)["under_way_s"], report.figures(window)["threads"]) == (5.0, 2)
+    assert lines[2] == "calls    a call was under way for 5.000 of 8.000 s; seconds below are summed over 2 threads"
+    assert lines[3].endswith("7.000 s summed")
+    assert "device   5.0 MB fetched for the process, by the kernel's count" in lines
+
+
+def test_of_counters_it_is_said_that_the_time_with_a_call_under_way_is_not_known(saved):
+    window = replace(saved("counters")[0].window, beside="")
+
+    assert report.figures(window)["under_way_s"] is None
+    assert "is not known of counters" in list(report.lines(window))[2]
 
 
 def test_the_order_of_reads_is_that_of_posix_alone(saved):

@@ -17,6 +17,7 @@ from jobs.profiler import Profile, ProfilerError, attach, detach, profile
 from jobs.profiler import memory as profile_memory
 from jobs.profiler.library import fitting, library
 from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
+from jobs.system import page_cache
 from tests.jobs.profiler.test_exact import calls, returned
 
 
@@ -420,3 +421,18 @@ def test_counters_are_those_that_a_trace_has(tmp_path):
     assert (big["POSIX_SIZE_READ_10K_100K"], big["POSIX_SIZE_READ_0_100"]) == (4, 1)
     assert (big["POSIX_RW_SWITCHES"], big["POSIX_MAX_BYTE_WRITTEN"]) == (2, 70_009)
     assert big["POSIX_RENAME_SOURCES"] == trace[str(tmp_path / "data" / "5.bin")]["POSIX_RENAME_TARGETS"] == 1
+
+
+def test_a_window_has_what_the_kernel_fetched_for_the_process(disk):
+    path = disk / "large"
+    path.write_bytes(os.urandom(5_000_000))
+    fetched = []
+    for policy in ("cold", "warm"):
+        if policy == "cold":
+            page_cache.cooled([path], [path], disk)
+        with Profile("counters", only=[disk]) as seen:
+            path.read_bytes()
+        fetched.append(seen.window.device_bytes)
+
+    assert fetched[0] >= 5_000_000
+    assert fetched[1] < 500_000
