@@ -173,7 +173,7 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
             left = _left(folder, batch, index, until)
             if not batch.cells[index] and not until:
                 ends[index] = explained(batch, index, how)
-                said.append(f"the data were not made: {ends[index]}")
+                left_by.setdefault(ends[index], []).append("the data were not made")
             if left:
                 why = explained(batch, index, how)
                 ends[index] = why

@@ -378,3 +378,22 @@ def test_what_a_worker_never_wrote_was_left_behind_and_those_that_completed_are_
 
     assert said == [f"{ids[0]} and 2 more: Slurm: {state} on n1"]
     assert time.now - before == waited_s
+
+
+@pytest.mark.parametrize(
+    ("state", "lines"), [("FAILED", ["the data were not made: no room (less data)"]), ("COMPLETED", [])]
+)
+def test_why_a_job_has_not_made_the_data_is_said(state, lines, settled, folder):
+    made = leave_batch(folder, "first-9", [[]])
+    fault = made.work_list(0).with_suffix(".error.json")
+    fault.write_text(json.dumps({"message": "no room", "hint": "less data"}))
+
+    assert settled(made, state) == lines
+    assert read_all(folder)[0].open_workers() == []
+
+
+def test_a_job_that_makes_data_is_followed_until_it_ends(folder):
+    follower = Follower(folder, [], 0, "first")
+
+    assert not follower.finished
+    assert follower.news() == []
