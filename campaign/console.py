@@ -66,12 +66,13 @@ def complain(message: str, hint: str) -> None:
         say(hint)
 
 
-def agreed(question: str) -> bool | None:
+def agreed(question: str, *, by_variable: bool = True) -> bool | None:
     """Ask on the controlling terminal, wherever stdin and stderr lead; None where there is none to ask on.
 
-    CAMPAIGN_YES=1 is a yes. A process in the background has no terminal: asking would stop it.
+    CAMPAIGN_YES=1 is a yes to what something costs (`by_variable`). A process in the background has no terminal:
+    asking would stop it.
     """
-    if os.environ.get("CAMPAIGN_YES") == "1":
+    if by_variable and os.environ.get("CAMPAIGN_YES") == "1":
         return True
     try:
         with open(_TERMINAL, "rb", buffering=0) as read, open(_TERMINAL, "wb", buffering=0) as written:  # noqa: PTH123

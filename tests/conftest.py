@@ -15,16 +15,20 @@ from hypothesis import HealthCheck, settings
 _NOBODY = 65534
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Let Ctrl-C reach what the tests start, also where they were started with SIGINT ignored (`&` in a script).
 
     Tables are as wide as for a pipe, whatever width the caller's shell has told. Bytecode is kept, whatever that has
-    told: tests start processes by the hundred. Each property is tried on 15 examples; CI has time for 40.
+    told: tests start processes by the hundred. What is kept of a user lies in a folder of the tests. Each property is
+    tried on 15 examples; CI has time for 40.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    state = tempfile.TemporaryDirectory(prefix="tfio-tests-state-")
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     examples = 40 if os.environ.get("TFIO_REQUIRE_ALL") else 15
     known = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     settings.register_profile("plain", deadline=None, max_examples=examples, suppress_health_check=known)

@@ -122,7 +122,7 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
     if why := rules.held(evidence.gathered(folder, found), tested["rule"]):
-        return {"why_not": f"{why}: {tested['command']} redo=true"}
+        return {"why_not": f"{why}: `why {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}

@@ -1,4 +1,8 @@
-"""The command that measures a cell with other settings: the words of its own, as few of them changed as can be."""
+"""The command that measures a recorded cell, as it is or with other settings.
+
+A record may be a stranger's. So the command is made of the cell's settings, by the keys that the configuration has, and
+of no word that the record has; how a campaign is run (its site, its cluster) comes from a request of this user.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,28 @@ import copy
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from campaign.cells.cell import flat, make_cell
-from campaign.cells.contract import Record
+from campaign.cells.contract import Asked, Conduct, Flat, Record
 from campaign.config import command_line
+from campaign.config.collect import collect
+from campaign.errors import UsageError
 
-_OTHER_BENCHMARK = "benchmark.name"  # where it changes, the words of the cell's own mean nothing
-_OF_IMAGES = ("benchmark", "accelerator", "checkpoint", "profile", "staging")
-_RECIPES = ("reproduce", "+paper", "paper", "+size", "size")
-_SPELT = ("dataset", "storage")  # what a recipe chooses, and a baseline needs
-_SEVERAL = re.compile(r".*,.*|(range|choice|glob|sort|shuffle|interval)\(.*", re.DOTALL)
+_OTHER_BENCHMARK = "benchmark.name"  # where it changes, of the cell's settings only those of its data mean anything
+_DATA = ("dataset", "storage")
+# A choice of somebody's own is made from the first of these whose key it has.
+_ALIKE = {
+    "dataset": {"path": "folder", "sigma": "demo", "samples": "hep", "height": "climate", "classes": "malware"},
+    "storage": {"endpoint": "s3", "root": "local"},
+    "checkpoint": {"fast": "burst_buffer", "every": "site"},
+}
+_GROUPS = ("benchmark", *_ALIKE)
+_NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # of conduct: said otherwise, or no part of it
+_OF_CONDUCT = set(Conduct.__annotations__) - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
 _BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 
@@ -33,25 +47,23 @@ def cell_with(recorded: Record, changes: Mapping[str, Any]) -> str:
     return make_cell(point).id
 
 
-def words(recorded: Record, changes: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return the words that measure the cell with these settings in a campaign folder.
+def words(recorded: Record, changes: Mapping[str, Any], folder: Path, request: Asked | None = None) -> list[str]:
+    """Return the words that measure the cell with these settings in a campaign folder; as few as there can be.
 
-    A key that the cell's campaign swept has the cell's own value; where a grid may remain, ``--only`` names the cell.
+    `request` is this user's own for the cell (`campaign.cells.requests`). An address (``https://…``) that it does not
+    name is left out: whoever gives the command would send their credentials there. Raises UsageError where a setting
+    is no key of the configuration, or cannot be said in a word.
     """
-    settings = dict(flat(recorded["cell"]["settings"]))
-    own = _own(recorded["campaign"].get("words", ()))
-    of_recipe = any(_key(word) in _RECIPES for word in own)
-    if _OTHER_BENCHMARK in changes:
-        own = _without(own, *_OF_IMAGES, *_RECIPES, *(_SPELT if of_recipe else ()))
-        own += [_word(key, value) for key, value in settings.items() if of_recipe and _group(key) in _SPELT]
-    replaced = [*changes, *({"storage"} & {_group(key) for key in changes})]
-    own = [_narrowed(word, settings) for word in _without(own, *replaced)]
-    own += [_word(key, value) for key, value in changes.items() if value is not None]  # as it is without a word
-    is_grid = of_recipe or any(_is_swept(word) for word in own)
-    own += [] if folder == Path("results").resolve() else [_word("campaign_dir", str(folder))]
-    if _OTHER_BENCHMARK not in changes and is_grid:
-        own += ["--only", cell_with(recorded, changes).rpartition("-")[2]]
-    return own
+    conduct, wanted = _conduct(request), _wanted(recorded, changes)
+    strange = changes if request else wanted
+    wanted = {key: value for key, value in wanted.items() if key not in strange or "://" not in str(value)}
+    chosen = _choices(wanted, dict(flat(_composed(*conduct))))
+    composed = dict(flat(_composed(*conduct, *chosen)))
+    if unknown := sorted(wanted.keys() - composed.keys() - {"redo"}):
+        raise UsageError(f"the record has '{unknown[0]}', which is no key of these choices", "measure it by hand")
+    own = [_word(key, value) for key, value in wanted.items() if composed.get(key) != value]
+    place = [] if folder == Path("results").resolve() else [_word("campaign_dir", str(folder))]
+    return [*conduct, *chosen, *own, *place]
 
 
 def in_words(found: Sequence[str]) -> str:
@@ -59,47 +71,64 @@ def in_words(found: Sequence[str]) -> str:
     return shlex.join(["python", "-m", "campaign", *found])
 
 
-def _own(recorded: Sequence[str]) -> list[str]:
-    """Return the words of a campaign without those that say what of it is to be done, and where."""
-    split = command_line.split([word for word in recorded if word != "reproduce"])
-    verb = ["reproduce"] if "reproduce" in recorded else []
-    return [*verb, *(flag for flag in split.flags if flag != "-m"), *_without(split.overrides, "redo", "campaign_dir")]
+def _wanted(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cell's settings with the changed ones; what is changed to None is as it is without a word."""
+    settings = dict(flat(recorded["cell"]["settings"]))
+    if _OTHER_BENCHMARK in changes:
+        settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
+    if "storage.name" in changes:
+        settings = {key: value for key, value in settings.items() if not key.startswith("storage.")}
+    kept = {key: value for key, value in settings.items() if key not in changes}
+    return kept | {key: value for key, value in changes.items() if value is not None}
 
 
-def _key(word: str) -> str:
-    return word.partition("=")[0]
+def _conduct(request: Asked | None) -> list[str]:
+    """Return the words of a request that say how its campaign is run, and where its own configuration is."""
+    if request is None:
+        return []
+    split = command_line.split([word for word in request["words"] if word != "reproduce"])
+    said = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
+    return [*(flag for flag in split.flags if flag != "-m"), *said]
 
 
-def _group(key: str) -> str:
-    return key.partition(".")[0]
+def _choices(wanted: Flat, usual: Flat) -> list[str]:
+    """Return the words that choose the groups of a cell, where they are not the usual ones, and what these require."""
+    found = []
+    for group in _GROUPS:
+        name = wanted.get(f"{group}.name", usual[f"{group}.name"])
+        choice = name if name in _names(group) else _alike(group, wanted)
+        found += [_word(group, choice)] if choice != usual[f"{group}.name"] else []
+        found += [_word(f"{group}.name", name)] if choice != name else []
+    return [*found, *(_word(key, wanted[key]) for key in ("dataset.path",) if key in wanted)]
 
 
-def _without(found: Sequence[str], *keys: str) -> list[str]:
-    """Leave out the words that set these keys, or a key below them; ``benchmark.name`` is also the group."""
-    gone = {key.removesuffix(".name") if key == _OTHER_BENCHMARK else key for key in keys}
-    return [word for word in found if not any(f"{_key(word)}.".startswith(f"{key}.") for key in gone)]
+def _alike(group: str, wanted: Flat) -> str:
+    """Return the choice that has the keys of one whose name is somebody's own."""
+    for key, choice in _ALIKE.get(group, {}).items():
+        if any(f"{each}.".startswith(f"{group}.{key}.") for each in wanted):
+            return choice
+    raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", "measure it by hand")
 
 
-def _narrowed(word: str, settings: Mapping[str, Any]) -> str:
-    """Return a word with the cell's own value, where it has several."""
-    key = _key(word)
-    value = settings.get(key, settings.get(f"{key}.name"))
-    if not _is_swept(word) or value is None or str(value) not in word.partition("=")[2].split(","):
-        return word
-    return _word(key, value)
+@cache
+def _names(group: str) -> set[str]:
+    """Return the choices of a group that come with this project."""
+    return {each.name.removesuffix(".yaml") for each in files("conf").joinpath(group).iterdir()}
 
 
-def _is_swept(word: str) -> bool:
-    return "=" in word and _SEVERAL.fullmatch(word.partition("=")[2]) is not None
+def _composed(*found: str) -> Mapping[str, Any]:
+    points = collect(command_line.split(found).hydra)
+    return points[0] if points else {}
 
 
 def _word(key: str, value: Any) -> str:
-    """Return a word of Hydra's; several values are a grid."""
+    """Return a word of Hydra's; several values are a grid. Raises UsageError for a text that is no plain value."""
+    if "${" in str(value):
+        raise UsageError(f"{key}={value} would be looked up, not taken as it is", "measure it by hand")
     if isinstance(value, tuple):
         return f"{key}={','.join(map(str, value))}"
     plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), value)
-    quoted = _quoted(plain) if isinstance(plain, str) and not _PLAIN.fullmatch(plain) else plain
-    return f"{'benchmark' if key == _OTHER_BENCHMARK else key}={quoted}"
+    return f"{key}={_quoted(plain) if isinstance(plain, str) and not _PLAIN.fullmatch(plain) else plain}"
 
 
 def _quoted(text: str) -> str:

@@ -211,6 +211,7 @@ class Asked(TypedDict, total=False):
     words: list[str]
     order_seed: int
     cells: list[str]
+    mark: str  # of the user who gave it, in this folder (`campaign.cells.requests`)
 
 
 class Manifest(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from campaign.advice import account, command, evidence, rules
 from campaign.advice.account import Tested
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
-from campaign.cells.contract import Record
+from campaign.cells import requests
+from campaign.cells.contract import Asked, Record
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import CampaignError, EnvironmentFaultError
 from jobs.system.programs import python
 
 _ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."
@@ -31,8 +32,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--test", action="store_true", help="run these commands: predicted beside measured")
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)
-    folder, _ = existing(options.campaign_dir)
+    folder, campaign = existing(options.campaign_dir)
     recorded = arguments.recorded(folder, options.cell)
+    request = requests.own(folder.root, campaign, recorded)
     try:
         known = evidence.gathered(folder, recorded)
         found, lacking = rules.advise(known)
@@ -40,8 +42,10 @@ def main(argv: list[str]) -> int:
         raise EnvironmentFaultError(
             f"{folder.record(recorded['cell']['id'])} is damaged inside: {error!r}", "restore it, or redo=true"
         ) from error
-    findings = [_finding(folder, recorded, each) for each in found]
+    findings = [_finding(folder, recorded, each, request) for each in found]
     tested = [each["test"] for each in findings if each["test"] and not each["by_hand"]] if options.test else []
+    if tested and request is None:
+        _agree(folder, [each["command"] for each in tested])
     for each in tested:
         _measure(folder, known, each)
     history = account.settle(folder, recorded)
@@ -56,7 +60,7 @@ def main(argv: list[str]) -> int:
         "valid": known.valid,
         "emulated": known.emulated,
         "findings": findings,
-        "not_decided": [_needed(folder, recorded, each) for each in lacking],
+        "not_decided": [_needed(folder, recorded, each, request) for each in lacking],
         "tests": history,
     }
     if options.json:
@@ -67,7 +71,16 @@ def main(argv: list[str]) -> int:
     return int(not all(latest[known.cell, each["cell"], each["rule"]] for each in tested))
 
 
-def _finding(folder: CampaignFolder, recorded: Record, found: Finding) -> dict[str, Any]:
+def _agree(folder: CampaignFolder, commands: Sequence[str]) -> None:
+    """Show commands that come of a record which this user did not ask for, and ask whether they are to be run."""
+    console.say(f"{folder.root} was not measured by you, in this folder; this would be run:")
+    for each in commands:
+        console.say(f"  {each}")
+    if not console.agreed("run it?", by_variable=False):
+        raise CampaignError("nothing was started", "look at each word, and give the commands yourself")
+
+
+def _finding(folder: CampaignFolder, recorded: Record, found: Finding, request: Asked | None) -> dict[str, Any]:
     """Return a finding as JSON has it, with the command that tests it."""
     told: dict[str, Any] = {
         "rule": found.rule,
@@ -80,15 +93,15 @@ def _finding(folder: CampaignFolder, recorded: Record, found: Finding) -> dict[s
     }
     if found.test:
         place = Path(f"{folder.root}-by-hand") if told["by_hand"] else folder.root
-        words = command.words(recorded, found.test.changes, place)
+        words = command.words(recorded, found.test.changes, place, request)
         cell = command.cell_with(recorded, found.test.changes)
         told["test"] = {"rule": found.rule, "words": words, "command": command.in_words(words), "cell": cell}
         told["test"] |= found.test.prediction._asdict()
     return told
 
 
-def _needed(folder: CampaignFolder, recorded: Record, lacking: Lacking) -> dict[str, Any]:
-    asked = command.in_words(command.words(recorded, lacking.changes, folder.root))
+def _needed(folder: CampaignFolder, recorded: Record, lacking: Lacking, request: Asked | None) -> dict[str, Any]:
+    asked = command.in_words(command.words(recorded, lacking.changes, folder.root, request))
     return {"rule": lacking.rule, "why": lacking.why, "command": asked}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells import folder as folders
-from campaign.cells import plan
+from campaign.cells import plan, requests
 from campaign.cells.cell import Cell, told_apart
 from campaign.cells.contract import Asked, Conduct, Manifest, Point
 from campaign.cells.plan import Plan
@@ -105,7 +105,7 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
         "order_seed": request.conduct["order_seed"],
         "cells": [cell.id for cell in cells],
     }
-    campaign["requests"].append(asked)
+    campaign["requests"].append(requests.marked(request.folder.root, asked))
     write_json(request.folder.marker, campaign)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 from campaign import console
-from campaign.cells import record
+from campaign.cells import record, requests
 from campaign.cells.contract import Manifest
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.judge import ODD_FIGURES
@@ -62,7 +62,7 @@ def main(argv: list[str], verb: str = "status") -> int:
         if counts["running"]:
             watch.say_to_go(folder, counts["running"])
         else:
-            _print_commands(campaign, {cell for cell, state in states.items() if state["status"] in _LACKING})
+            _print_commands(folder, campaign, {cell for cell, state in states.items() if state["status"] in _LACKING})
     return 0 if counts["done"] == len(states) else 1
 
 
@@ -93,9 +93,10 @@ def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *,
         console.say("what cut runs left in buckets: python -m campaign status --buckets")
 
 
-def _print_commands(campaign: Manifest, cells: set[str]) -> None:
-    """Print the commands that go on with these cells: the one that asked for the most of them, then for the rest."""
-    asked = [(each["words"], set(each.get("cells", ()))) for each in reversed(campaign["requests"]) if "words" in each]
+def _print_commands(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:
+    """Print the user's commands that go on with these cells: the one that asked for most of them, then for the rest."""
+    own = [each for each in reversed(campaign["requests"]) if requests.is_own(folder.root, each)]
+    asked = [(each["words"], set(each["cells"])) for each in own]
     found = []
     while cells and asked:
         words, most = max(asked, key=lambda one: len(cells & one[1]))
@@ -106,6 +107,8 @@ def _print_commands(campaign: Manifest, cells: set[str]) -> None:
     if found:
         console.say("what is missing is run by the same command, in the folder where it was given:")
     console.say_first(found)
+    if cells:
+        console.say("others were not asked for by you in this folder: python -m campaign why CELL names a command")
 
 
 def _print_cells(states: dict[str, State], limit: int) -> None:

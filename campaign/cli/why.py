@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells import paired
+from campaign.cells import paired, requests
 from campaign.cells.cell import NEUTRAL, flat
-from campaign.cells.contract import Addition, Record
-from campaign.cells.folder import existing
+from campaign.cells.contract import Addition, Asked, Record
+from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.config.command_line import again
@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     else:
         try:
             _print_record(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+            console.show(_again(folder, recorded, requests.own(folder.root, campaign, recorded)))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EnvironmentFaultError(
                 f"{folder.record(cell)} is damaged inside: {error}", "restore it, or redo=true"
@@ -72,7 +73,19 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
         console.show(f"  profile    {paired.in_words(cost)}")
     for run in recorded["runs"]:
         _print_run(run, where)
-    console.show(f"again: {again(recorded['campaign']['words'], cell['id'])}")
+
+
+def _again(folder: CampaignFolder, recorded: Record, request: Asked | None) -> str:
+    """Return the command that runs a cell again: this user's own for it, or else one that is made of its settings."""
+    if request:
+        return f"again: {again(request['words'], recorded['cell']['id'])}"
+    from campaign.advice import command  # noqa: PLC0415 - Hydra takes long
+
+    try:
+        found = command.in_words(command.words(recorded, {}, folder.root))
+    except UsageError as error:
+        return f"again: by hand, for {error.message}"
+    return f"again, by its settings, for you did not ask for it in this folder: {found}"
 
 
 def _of_trace(trace: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from campaign.cells.contract import Point
+from campaign.config.command_line import refuse_for_hydra
 from campaign.config.explain import unknown_key
 from campaign.config.keys.slurm import HERE, ON_SLURM
 from campaign.config.schema import CHOICES, Campaign
@@ -22,7 +23,9 @@ _TRUE_OR_FALSE = ("0", "1")
 
 
 def check_words(overrides: Iterable[str]) -> None:
-    """Refuse a group that is no word, an empty mapping, and a number where true or false is meant."""
+    """Refuse what is for Hydra, a group that is no word, an empty mapping, a number where true or false is meant."""
+    overrides = list(overrides)
+    refuse_for_hydra(overrides)
     for word in overrides:
         if not (parts := _WORD.fullmatch(word)):
             continue

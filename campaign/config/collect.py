@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from types import ModuleType
 
+from hydra._internal import hydra as runner
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
@@ -147,15 +149,18 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
 def _as_called(words: Sequence[str]) -> Iterator[None]:
     """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1.
 
-    That ``-m`` means a sweep it would learn by composing everything once more.
+    That ``-m`` means a sweep it would learn by composing everything once more. Callbacks it would instantiate, whatever
+    class a file of the configuration names: it has none.
     """
     argv, full, mode = sys.argv, os.environ.get(FULL_ERROR), Hydra.get_mode
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"
     Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
+    runner.Callbacks = lambda _: Callbacks()  # type: ignore[attr-defined]
     try:
         yield
     finally:
         sys.argv, Hydra.get_mode = argv, mode  # type: ignore[method-assign]
+        runner.Callbacks = Callbacks  # type: ignore[attr-defined]
         del os.environ[FULL_ERROR]
         if full is not None:
             os.environ[FULL_ERROR] = full

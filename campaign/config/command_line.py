@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign.errors import UsageError, nearest
@@ -33,7 +33,9 @@ _ONLY = "--only"
 _OURS = (_DRY_RUN, _YES)
 _REDO = "redo="  # what is measured by now is not measured anew once more
 _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
-_LAUNCHER = "hydra/launcher="
+# Words for Hydra itself, whatever package they name (`x@hydra.y=…`): it would instantiate classes and read other files.
+_FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
+_HARMLESS = re.compile(r"hydra/sweeper=\w+")
 _MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
@@ -46,7 +48,6 @@ _IDLE_FLAGS = {
     "-p": "the whole configuration is shown: --cfg job",
     "--package": "the whole configuration is shown: --cfg job",
 }
-_IDLE_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.mode", "hydra.output_subdir", "hydra.callbacks")
 _VARIABLE = "${oc.env:"
 _BARE = re.compile(r"[^'\"\\${}]+")
 _NOT_RECORDED = ("cluster.", "hydra.")  # for Slurm, and for Hydra
@@ -108,8 +109,6 @@ def split(argv: Sequence[str]) -> Words:
     rest = list(argv)
     while rest:
         word = rest.pop(0)
-        if word.startswith(_LAUNCHER):
-            raise UsageError(f"'{word}': the grid is collected by a launcher of ours", "leave hydra/launcher as it is")
         if not word.startswith("-"):
             overrides.append(word)
             continue
@@ -144,13 +143,19 @@ def again(words: Sequence[str], cell: str = "") -> str:
     return again([*kept, _ONLY, cell.rpartition("-")[2]])
 
 
+def refuse_for_hydra(words: Iterable[str]) -> None:
+    """Refuse words that are for Hydra itself and not for the campaign."""
+    for word in words:
+        if _FOR_HYDRA.search(word.partition("=")[0]) and not _HARMLESS.fullmatch(word):
+            hint = "campaign_dir=… is where results go, --config-dir where your own configuration is"
+            raise UsageError(f"'{word}' is for Hydra itself, which runs nothing here", hint)
+
+
 def _require_effect(overrides: Sequence[str]) -> None:
-    """Refuse what Hydra would take in silence: a key that is also added, and keys of a job, which we run ourselves."""
+    """Refuse what Hydra would take in silence: a key that is also added."""
     seen: set[str] = set()
     for word in overrides:
         key = word.partition("=")[0].lstrip("+")
-        if key.startswith(_IDLE_KEYS):
-            raise UsageError(f"{key} has no effect here: Hydra runs nothing", "campaign_dir=… is where results go")
         if key in seen and word.startswith("+") and key != _SEVERAL:
             raise UsageError(f"{key} is given twice", f"once, with its values: {key}=one,other")
         seen.add(key)

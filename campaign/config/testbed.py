@@ -17,6 +17,7 @@ from omegaconf import MISSING, OmegaConf
 
 from campaign.cells.cell import flat
 from campaign.config.closed import check_node, keys_with
+from campaign.config.command_line import refuse_for_hydra
 from campaign.config.explain import explained
 from campaign.config.limits import check_numbers, ranges_of
 from campaign.errors import UsageError, nearest
@@ -141,6 +142,7 @@ def requested_store(words: Sequence[str]) -> Store | None:
 
 def _composed(words: Sequence[str]) -> dict[str, Any]:
     ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
+    refuse_for_hydra(words)
     with explained(), initialize_config_module("conf", version_base="1.3"):
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping

@@ -1,8 +1,11 @@
 """Records whose figures say what bounds them."""
 
+import json
+
 import pytest
 
 from campaign.advice import evidence
+from campaign.cells import requests
 from campaign.cells.cell import make_cell
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
@@ -23,7 +26,13 @@ def leave(folder):
         cell = make_cell(compose(*words))
         data = {"path": "/d", "checksum": "c"}
         made = {"status": status, "provenance": HOST, "campaign": {"token": "t", "words": [*words]}}
+        ask(cell.id, words)
         return leave_record(folder, cell, *[run] * runs, data=data, **made)
+
+    def ask(cell, words):
+        campaign = json.loads(folder.marker.read_text())
+        campaign["requests"].append(requests.marked(folder.root, {"words": [*words], "cells": [cell]}))
+        folder.marker.write_text(json.dumps(campaign))
 
     return write
 

@@ -77,7 +77,8 @@ def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_
 
     (found,) = account.settle(folder, origin)
 
-    why = "others held 1.9 of 2 processors: measure again when they do not: the command redo=true"
+    why = f"others held 1.9 of 2 processors: measure again when they do not: `why {tested}` names the command"
+    why += ", add redo=true"
     assert (found["holds"], found["why_not"]) == (None, why)
 
 

@@ -22,11 +22,12 @@ def commands(leave, disk, monkeypatch):
         given = []
 
         def run(argv, **_):
-            if argv[3] == "report":
+            argv = argv[argv.index("campaign") :]
+            if argv[1] == "report":
                 return SimpleNamespace(returncode=0)
-            given.append(argv[3:])
+            given.append(argv[1:])
             if figures:
-                words = [word for word in argv[3:] if not word.startswith("campaign_dir=")]
+                words = [word for word in argv[1:] if not word.startswith("campaign_dir=")]
                 leave(*words, **figures)
             return SimpleNamespace(returncode=0)
 

@@ -1,10 +1,11 @@
-"""The command that is named measures the cell that is meant, and nothing else."""
+"""The command that is named measures the cell that is meant, and nothing else, whoever wrote its record."""
 
+import copy
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from campaign.advice import command
@@ -15,6 +16,7 @@ from campaign.cli import run
 from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
+from campaign.errors import UsageError
 from tests.campaign.work_lists import grid
 
 RESULTS = Path("results").resolve()
@@ -24,7 +26,7 @@ EMPTY = {"cell": {"settings": {}}, "campaign": {"words": []}}
 def recorded(*words, point=None):
     """The record of the first cell of the grid of these words, or of this point of it."""
     point = point or grid(*(word for word in words if word[:1] != "-" and word != "redo=true"))[0]
-    return record.new(make_cell(point), {"token": "t", "words": [*words]}, {})
+    return record.new(make_cell(point), {"token": "t", "words": ["threads=7", "+paper=fig4"]}, {})
 
 
 def asked_for(words):
@@ -37,40 +39,54 @@ def asked_for(words):
     ("words", "changes", "told"),
     [
         (["threads=1", "redo=true", "--yes"], {"threads": 8}, ["threads=8"]),
-        (["-m", "benchmark=micro,alexnet", "threads=1,2", "prefetch=0,1"], {"prefetch": 1},
-         ["benchmark=micro", "threads=1", "prefetch=1"]),
+        (["benchmark=micro,alexnet", "threads=1,2", "prefetch=0,1"], {"prefetch": 1}, ["threads=1", "prefetch=1"]),
         (["storage.name=a", "storage.root=/a"], {"storage.name": "b", "storage.root": "/b"},
          ["storage.name=b", "storage.root=/b"]),
+        (["cache=warm"], {"redo": True}, ["cache=warm", "redo=true"]),
+        (["iterations=5"], {"iterations": None}, []),
     ],
 )  # fmt: skip
-def test_the_words_are_the_cells_own_but_for_what_is_changed(words, changes, told):
+def test_the_words_are_of_the_cells_settings_but_for_what_is_changed(words, changes, told):
     made = recorded(*words)
 
     found = command.words(made, changes, RESULTS)
 
     assert found == told
-    assert asked_for(found) == [command.cell_with(made, changes)]
+    assert asked_for(found) == [command.cell_with(made, {key: changes[key] for key in changes if key != "redo"})]
 
 
-RECIPE = ("threads=range(1,4)", "+paper=fig7", "+size=smoke")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dataset=folder", 'dataset.path="/my/images, (odd)"', "dataset.name=mine"],
+        ["dataset=caltech101", "dataset.name=mine", "benchmark=alexnet", "accelerator=emulated"],
+        ["benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.fast.root=/f", "checkpoint.slow.root=/s",
+         "checkpoint.every=3"],
+        ["benchmark=alexnet", "checkpoint=site", "checkpoint.name=scratch", "checkpoint.root=/x", "checkpoint.every=3"],
+        ["benchmark=alexnet", "checkpoint=hdd", "checkpoint.root=/x", "checkpoint.every=3"],
+        ["benchmark=malware", "dataset=malware", "profile.posix=trace"],
+        ["benchmark=hepcnn", "dataset=hep_paper", "nodes=2", "sync=barrier", "reader=offsets"],
+        ["benchmark=climate", "dataset=climate_smoke"],
+        ["benchmark=stream", "storage=hdd", "storage.root=/mnt/hdd", "staging=smallest"],
+        ["benchmark=baseline", "benchmark.access=random_read", "threads=8"],
+        ["storage=site", "storage.name=scratch", "storage.root=/x", "threads=3"],
+    ],
+)  # fmt: skip
+def test_of_any_cell_it_measures_the_very_cell(words):
+    made = recorded(*words)
+
+    assert asked_for(command.words(made, {}, RESULTS)) == [made["cell"]["id"]]
 
 
-@pytest.fixture(scope="module")
-def of_recipe():
-    """The record of a cell in the middle of a recipe's grid."""
-    return recorded(*RECIPE, point=collect(command_line.split(RECIPE).hydra)[1])
+def test_of_a_recipe_one_cell_is_asked_for():
+    made = recorded(point=collect(command_line.split(["threads=range(1,4)", "+paper=fig7", "+size=smoke"]).hydra)[1])
 
-
-def test_of_a_recipe_one_cell_is_asked_for(of_recipe):
-    found = command.words(of_recipe, {"prefetch": 3}, RESULTS)
-
-    assert found[:-2] == [*RECIPE, "prefetch=3"]
-    assert asked_for(found) == [command.cell_with(of_recipe, {"prefetch": 3})]
+    assert asked_for(command.words(made, {"prefetch": 3}, RESULTS)) == [command.cell_with(made, {"prefetch": 3})]
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own, of_recipe):
-    made = recorded("benchmark.preprocess=false", "threads=1") if own else of_recipe
+def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own):
+    made = recorded("benchmark.preprocess=false", "threads=1") if own else recorded("benchmark=alexnet", "prefetch=1")
 
     found = command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS)
     cells, _ = cells_of(collect(command_line.split(found).hydra))
@@ -80,30 +96,82 @@ def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own, of_reci
     assert all(cell.settings["dataset"] == made["cell"]["settings"]["dataset"] for cell in cells)
 
 
-def test_another_folder_than_the_usual_one_is_named(tmp_path):
-    made = recorded("campaign_dir=elsewhere")
+REQUEST = {
+    "words": [
+        "reproduce", "--yes", "-m", "--only", "x", "+size=smoke", "paper=all", "threads=1,2", "cluster=local", "runs=3",
+        "checks.peak_max=2", "redo=true", "detach=false", "campaign_dir=here", "profile.compare=true",
+        "++trace.tail_s=1",
+    ]
+}  # fmt: skip
 
-    assert command.words(made, {}, tmp_path) == [f"campaign_dir={tmp_path}"]
+
+def test_how_it_is_run_comes_from_a_request_of_the_users_own(site):
+    mine = site("storages: {hdd: {root: /mnt/hdd}}\n")
+    made = recorded("storage=hdd", "storage.root=/mnt/hdd", "threads=2")
+
+    found = command.words(made, {}, RESULTS, {"words": [*REQUEST["words"], *mine]})
+
+    own = ["cluster=local", "runs=3", "checks.peak_max=2", "++trace.tail_s=1", "site=mine"]
+    assert found == [*mine[:2], *own, "storage=hdd", "threads=2"]  # its root is the site's
+
+
+STORE = ("storage=s3", "storage.endpoint=http://host:1", "storage.bucket=b")
+
+
+def test_an_address_is_named_only_where_the_user_asked_for_it():
+    made = recorded(*STORE)
+    elsewhere = {"storage.name": "s3", "storage.endpoint": "http://strange", "storage.bucket": "c"}
+
+    strange, own = (command.words(made, {}, RESULTS, request) for request in (None, {"words": []}))
+    other = command.words(made, elsewhere, RESULTS, {"words": []})
+
+    assert not [word for word in strange if "://" in word]
+    assert 'storage.endpoint="http://host:1"' in own or "storage.endpoint=http://host:1" in own
+    assert not [word for word in other if "strange" in word]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("hydra.callbacks.a._target_", "os.system", "'hydra.callbacks.a._target_', which is no key"),
+        ("storage.root", "/x/${oc.env:HOME}", "would be looked up"),
+        ("threads", "${oc.env:HOME}", "would be looked up"),
+        ("benchmark.name", "../../theirs", "is no choice of benchmark"),
+        ("storage.name", "../../theirs", "'no name'"),
+        ("dataset.name", "x hydra/launcher=y", "'no name'"),
+    ],
+)
+def test_a_setting_that_is_no_plain_value_of_a_key_makes_no_command(key, value, why):
+    made = copy.deepcopy(recorded("threads=1"))
+    node, (*path, last) = made["cell"]["settings"], key.split(".")
+    for part in path:
+        node = node.setdefault(part, {})
+    node[last] = value
+
+    if why == "'no name'":  # it is a word of one key, and its value is refused where the command is given
+        with pytest.raises(UsageError, match=r"name="):
+            asked_for(command.words(made, {}, RESULTS))
+        return
+    with pytest.raises(UsageError, match=why):
+        command.words(made, {}, RESULTS)
+
+
+def test_another_folder_than_the_usual_one_is_named(tmp_path):
+    assert command.words(recorded(), {}, tmp_path) == [f"campaign_dir={tmp_path}"]
     assert command.in_words(["a b"]) == "python -m campaign 'a b'"
 
 
+@settings(max_examples=5)
 @given(st.text("aé ,=(){}[]~#'\"\\:*/1", min_size=1))
 @example("it's")
 @example('ends with "\\\\')
-def test_a_folder_of_any_name_is_one_that_hydra_takes_for_itself(name):
-    root = Path("/campaigns") / f"a{name}"
+def test_a_text_of_any_characters_is_one_that_hydra_takes_for_itself(name):
+    root = f"/campaigns/a{name}"
 
-    (word,) = command.words(EMPTY, {}, root)
-
+    (word,) = command.words(EMPTY, {}, Path(root))
     found = OverridesParser.create().parse_override(word)
-    assert (found.key_or_group, found.value()) == ("campaign_dir", str(root))
 
-
-def test_the_word_that_names_a_paper_is_not_given_to_a_baseline():
-    made = recorded("threads=1")
-    made["campaign"]["words"] = ["reproduce", "paper=tfdarshan", "+size=smoke"]
-
-    assert not any("paper" in word for word in command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS))
+    assert (found.key_or_group, found.value()) == ("campaign_dir", root)
 
 
 def test_what_is_changed_to_what_it_is_makes_no_other_cell(point):

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from campaign.cells import requests
 from campaign.cells.cell import make_cell
 from campaign.cli import status, why
 from campaign.storage import checkpoint_targets
@@ -142,7 +143,8 @@ def test_the_commands_that_run_what_is_missing_are_printed_the_one_with_the_most
     one, other, third = (leave_record(folder, cell, status="failed")["cell"]["id"] for cell in cells[0])
     campaign = json.loads(folder.marker.read_text())
     asked = [("threads=1,2 --yes", [one, other]), ("threads=1 --only x", [one]), ("threads=4 redo=true", [third])]
-    campaign["requests"] = [{"words": words.split(), "cells": ids} for words, ids in asked]
+    mine = [{"words": words.split(), "cells": ids} for words, ids in asked]
+    campaign["requests"] = [requests.marked(folder.root, each) for each in mine]
     folder.marker.write_text(json.dumps(campaign))
 
     for verb in (status.main, status.watched):
@@ -150,6 +152,20 @@ def test_the_commands_that_run_what_is_missing_are_printed_the_one_with_the_most
 
         said = capsys.readouterr().err.splitlines()
         assert said[-2:] == ["  python -m campaign threads=1,2", "  python -m campaign threads=4"]
+
+
+def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
+    leave_record(folder, cells[0][0], status="failed")
+    strange = {"words": ["--config-dir", "/theirs"], "cells": [cells[0][0].id]}
+    campaign = json.loads(folder.marker.read_text())
+    campaign["requests"] = [strange, {**strange, "mark": "0" * 64}, requests.marked(folder.root / "copy", strange)]
+    folder.marker.write_text(json.dumps(campaign))
+
+    status.main([str(folder.root)])
+
+    said = capsys.readouterr().err
+    assert "/theirs" not in said
+    assert "not asked for by you" in said
 
 
 def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(folder, cells, capsys):

@@ -1,0 +1,174 @@
+"""What a record of somebody's says is shown and never run: each test has a program that would leave a trace."""
+
+import json
+import os
+
+import pytest
+
+from campaign.__main__ import guarded
+from campaign.cells import record, requests
+from campaign.cells.cell import make_cell
+from campaign.cells.folder import opened
+from campaign.config.collect import collect
+from tests.campaign.command_line import TINY
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose
+
+HYDRA = "{a: {_target_: jobs.system.programs.run, command: [touch, TRACE]}}"
+LOGGING = "{version: 1, handlers: {a: {(): jobs.system.programs.run, command: [touch, TRACE]}}}"
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A file that no test may leave."""
+    yield tmp_path / "trace"
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        f"+hydra={{callbacks: {HYDRA}}}",
+        f"++hydra={{callbacks: {HYDRA}}}",
+        f"hydra.callbacks={HYDRA}",
+        f"+hydra.callbacks.a={HYDRA}",
+        f" hydra.callbacks={HYDRA}",
+        f"hydra.hydra_logging={LOGGING}",
+        f"++hydra.job_logging={LOGGING}",
+        "~hydra.sweeper",
+        "~hydra",
+        "hydra/launcher=basic",
+        "hydra/sweeper=grid,basic",
+        "hydra.sweeper={_target_: os.system}",
+        "hydra.searchpath=[file:///theirs]",
+        "+storage@hydra.callbacks.a=local",
+        "+storage@_global_.hydra.callbacks.a=local",
+        "site@:hydra.callbacks=none",
+    ],
+)
+def test_a_word_for_hydra_is_refused(word, trace, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    code = guarded(["--dry-run", word.replace("TRACE", str(trace))])
+
+    assert code == 2
+    assert "is for Hydra itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "start", [["reproduce", "--dry-run"], ["doctor"], ["testbed", "up", "--dry-run"], ["--cfg", "job"]]
+)
+def test_it_is_refused_wherever_it_is_typed(start, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert guarded([*start, "+hydra.callbacks.a={}"]) == 2
+    assert "is for Hydra itself" in capsys.readouterr().err
+
+
+def test_no_file_of_a_configuration_has_callbacks(trace, tmp_path):
+    (tmp_path / "site").mkdir()
+    callbacks = HYDRA.replace("TRACE", str(trace))
+    text = (
+        f"# @package _global_\ndefaults: [none@site, _self_]\nsite: {{name: mine}}\nhydra: {{callbacks: {callbacks}}}\n"
+    )
+    (tmp_path / "site" / "mine.yaml").write_text(text)
+
+    (point,) = collect(["-m", "--config-dir", str(tmp_path), "site=mine"])
+
+    assert point["site"]["name"] == "mine"
+
+
+@pytest.fixture
+def copied(tmp_path, trace):
+    """A campaign of somebody's, copied by this user; its words would leave a trace; returns folder and cell."""
+    folder = opened(tmp_path / "copied")[0]
+    cell = make_cell(compose("threads=1", "benchmark.preprocess=false"))
+    words = [f"+hydra={{callbacks: {HYDRA.replace('TRACE', str(trace))}}}", "--config-dir", str(tmp_path), "threads=1"]
+    run = {
+        "status": "valid", "elapsed_s": 10.0, "wall_s": 10.0, "load_s": 9.9, "cpu_s": 0.5, "other_cpu": 0.0,
+        "images": 320, "bytes_read": 40_000_000, "images_per_s": 32.0, "read_mb_per_s": 4.0,
+        "started_utc": "2026-11-21T08:00:00.000Z",
+    }  # fmt: skip
+    more = {
+        "status": "done",
+        "provenance": {"host": "n1", "affinity": [0, 1]},
+        "campaign": {"token": "t", "words": words},
+    }
+    data = {"path": "/d", "checksum": "c", "files": 320, "bytes": 40_000_000}
+    leave_record(folder, cell, *[run] * 3, data=data, **more)
+    for threads, rate in ((1, 4.0), (8, 11.0)):
+        baseline = make_cell(compose("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}"))
+        leave_record(folder, baseline, *[{**run, "read_mb_per_s": rate}] * 3, data=data, **more)
+    marker = json.loads(folder.marker.read_text())
+    asked = {"token": "t", "utc": "2026-11-21T08:00:00.000Z", "words": words, "order_seed": 0, "cells": [cell.id]}
+    marker["requests"] = [asked]
+    folder.marker.write_text(json.dumps(marker))
+    return folder, cell.id
+
+
+def test_why_names_a_command_of_the_settings(copied, capsys, tmp_path):
+    folder, cell = copied
+
+    guarded(["why", cell, str(folder.root)])
+
+    out = capsys.readouterr().out
+    assert "by its settings, for you did not ask for it in this folder" in out
+    assert "threads=1" in out
+    assert not [word for word in ("hydra", "--config-dir") if word in out.rpartition("again")[2]]
+
+
+def test_advise_tests_nothing_that_its_user_did_not_ask_for(copied, capsys, monkeypatch):
+    monkeypatch.setenv("CAMPAIGN_YES", "1")  # of costs, not of this
+    monkeypatch.setattr("campaign.console._TERMINAL", "/nowhere")
+    folder, cell = copied
+
+    code = guarded(["advise", cell, str(folder.root), "--test"])
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "was not measured by you, in this folder; this would be run:\n  python -m campaign" in said
+    assert "nothing was started" in said
+    assert "hydra" not in said
+    assert not folder.advice.exists()
+
+
+def test_a_copy_of_ones_own_folder_is_asked_about_and_the_folder_itself_is_not(copied, tmp_path):
+    folder, cell = copied
+    marker = json.loads(folder.marker.read_text())
+    marker["requests"] = [requests.marked(folder.root, each) for each in marker["requests"]]
+    recorded = record.read(folder.record(cell))
+    moved = {**recorded, "cell": {**recorded["cell"], "settings": {**recorded["cell"]["settings"], "threads": 5}}}
+    changed = {**marker, "requests": [{**each, "words": ["threads=2"]} for each in marker["requests"]]}
+
+    assert requests.own(folder.root, marker, recorded) == marker["requests"][0]
+    assert requests.own(tmp_path / "another", marker, recorded) is None
+    assert requests.own(folder.root, changed, recorded) is None
+    assert requests.own(folder.root, marker, moved) is None  # its settings are not those of its id
+
+
+def test_no_home_is_no_request_of_ones_own(copied, monkeypatch, tmp_path):
+    folder, cell = copied
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    asked = {"words": [], "cells": [cell]}
+
+    assert requests.marked(folder.root, asked) == asked
+    assert not requests.is_own(folder.root, {**asked, "mark": ""})
+
+
+def test_the_key_of_another_user_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asked = requests.marked(tmp_path, {"words": []})
+    key = tmp_path / "tfio-campaign" / "key"
+    assert (key.stat().st_mode & 0o777, requests.is_own(tmp_path, asked)) == (0o600, True)
+
+    if os.geteuid() == 0:
+        os.chown(key, 65534, 65534)
+        assert not requests.is_own(tmp_path, asked)
+
+
+def test_a_campaign_is_its_users_own(command):
+    command("threads=1", *TINY, "cluster=local")
+    folder, marker = opened(command.cwd / "results")
+
+    assert requests.is_own(folder.root, marker["requests"][0])
