@@ -20,6 +20,7 @@ from campaign.cells.contract import Asked, Conduct, Flat, Record
 from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.errors import UsageError
+from jobs.settings import EVERY
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, of the cell's settings only those of its data mean anything
 _DATA = ("dataset", "storage")
@@ -29,7 +30,8 @@ _ALIKE = {
     "storage": {"endpoint": "s3", "root": "local"},
     "checkpoint": {"fast": "burst_buffer", "every": "site"},
 }
-_GROUPS = ("benchmark", *_ALIKE)
+USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoint": "none"}
+"""The choices of conf/config.yaml, which no word names."""
 _NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # of conduct: said otherwise, or no part of it
 _OF_CONDUCT = set(Conduct.__annotations__) - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
@@ -52,15 +54,17 @@ def words(recorded: Record, changes: Mapping[str, Any], folder: Path, request: A
 
     `request` is this user's own for the cell (`campaign.cells.requests`). An address (``https://…``) that it does not
     name is left out: whoever gives the command would send their credentials there. Raises UsageError where a setting
-    is no key of the configuration, or cannot be said in a word.
+    is no key that a cell has, or cannot be said in a word.
     """
     conduct, wanted = _conduct(request), _wanted(recorded, changes)
     strange = changes if request else wanted
     wanted = {key: value for key, value in wanted.items() if key not in strange or "://" not in str(value)}
-    chosen = _choices(wanted, dict(flat(_composed(*conduct))))
-    composed = dict(flat(_composed(*conduct, *chosen)))
-    if unknown := sorted(wanted.keys() - composed.keys() - {"redo"}):
-        raise UsageError(f"the record has '{unknown[0]}', which is no key of these choices", "measure it by hand")
+    chosen = _choices(wanted)
+    points = collect(command_line.split([*conduct, *chosen]).hydra)
+    composed = dict(flat(points[0])) if points else {}
+    settings = {key for key in composed if key.partition(".")[0] in EVERY}
+    if unknown := sorted(wanted.keys() - settings - changes.keys()):
+        raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", "measure it by hand")
     own = [_word(key, value) for key, value in wanted.items() if composed.get(key) != value]
     place = [] if folder == Path("results").resolve() else [_word("campaign_dir", str(folder))]
     return [*conduct, *chosen, *own, *place]
@@ -91,13 +95,13 @@ def _conduct(request: Asked | None) -> list[str]:
     return [*(flag for flag in split.flags if flag != "-m"), *said]
 
 
-def _choices(wanted: Flat, usual: Flat) -> list[str]:
+def _choices(wanted: Flat) -> list[str]:
     """Return the words that choose the groups of a cell, where they are not the usual ones, and what these require."""
     found = []
-    for group in _GROUPS:
-        name = wanted.get(f"{group}.name", usual[f"{group}.name"])
+    for group, usual in USUAL.items():
+        name = wanted.get(f"{group}.name", usual)
         choice = name if name in _names(group) else _alike(group, wanted)
-        found += [_word(group, choice)] if choice != usual[f"{group}.name"] else []
+        found += [_word(group, choice)] if choice != usual else []
         found += [_word(f"{group}.name", name)] if choice != name else []
     return [*found, *(_word(key, wanted[key]) for key in ("dataset.path",) if key in wanted)]
 
@@ -114,11 +118,6 @@ def _alike(group: str, wanted: Flat) -> str:
 def _names(group: str) -> set[str]:
     """Return the choices of a group that come with this project."""
     return {each.name.removesuffix(".yaml") for each in files("conf").joinpath(group).iterdir()}
-
-
-def _composed(*found: str) -> Mapping[str, Any]:
-    points = collect(command_line.split(found).hydra)
-    return points[0] if points else {}
 
 
 def _word(key: str, value: Any) -> str:

@@ -24,6 +24,7 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.main import main as hydra_main
 from hydra.types import RunMode
+from omegaconf import DictConfig
 
 from campaign.cells.contract import Point
 from campaign.config import schema
@@ -145,17 +146,23 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
     return [[*rest, _RECIPE + name] for name in names]
 
 
+class _NoCallbacks(Callbacks):
+    """None of Hydra's callbacks: it would instantiate whatever class a file of a configuration names."""
+
+    def __init__(self, config: DictConfig | None = None) -> None:  # noqa: ARG002 - as Hydra calls it
+        super().__init__()
+
+
 @contextmanager
 def _as_called(words: Sequence[str]) -> Iterator[None]:
     """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1.
 
-    That ``-m`` means a sweep it would learn by composing everything once more. Callbacks it would instantiate, whatever
-    class a file of the configuration names: it has none.
+    That ``-m`` means a sweep it would learn by composing everything once more.
     """
     argv, full, mode = sys.argv, os.environ.get(FULL_ERROR), Hydra.get_mode
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"
     Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
-    runner.Callbacks = lambda _: Callbacks()  # type: ignore[attr-defined]
+    runner.Callbacks = _NoCallbacks  # type: ignore[attr-defined]
     try:
         yield
     finally:

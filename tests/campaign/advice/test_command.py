@@ -78,6 +78,10 @@ def test_of_any_cell_it_measures_the_very_cell(words):
     assert asked_for(command.words(made, {}, RESULTS)) == [made["cell"]["id"]]
 
 
+def test_what_no_word_names_is_the_configurations_own_choice(point):
+    assert {group: point[group]["name"] for group in command.USUAL} == command.USUAL
+
+
 def test_of_a_recipe_one_cell_is_asked_for():
     made = recorded(point=collect(command_line.split(["threads=range(1,4)", "+paper=fig7", "+size=smoke"]).hydra)[1])
 
@@ -134,6 +138,8 @@ def test_an_address_is_named_only_where_the_user_asked_for_it():
     ("key", "value", "why"),
     [
         ("hydra.callbacks.a._target_", "os.system", "'hydra.callbacks.a._target_', which is no key"),
+        ("site.prelude", ["touch /tmp/trace"], "'site.prelude', which is no key"),
+        ("campaign_dir", "/theirs", "'campaign_dir', which is no key"),
         ("storage.root", "/x/${oc.env:HOME}", "would be looked up"),
         ("threads", "${oc.env:HOME}", "would be looked up"),
         ("benchmark.name", "../../theirs", "is no choice of benchmark"),
@@ -166,12 +172,12 @@ def test_another_folder_than_the_usual_one_is_named(tmp_path):
 @example("it's")
 @example('ends with "\\\\')
 def test_a_text_of_any_characters_is_one_that_hydra_takes_for_itself(name):
-    root = f"/campaigns/a{name}"
+    root = Path("/campaigns") / f"a{name}"
 
-    (word,) = command.words(EMPTY, {}, Path(root))
+    (word,) = command.words(EMPTY, {}, root)
     found = OverridesParser.create().parse_override(word)
 
-    assert (found.key_or_group, found.value()) == ("campaign_dir", root)
+    assert (found.key_or_group, found.value()) == ("campaign_dir", str(root))
 
 
 def test_what_is_changed_to_what_it_is_makes_no_other_cell(point):
