@@ -40,7 +40,7 @@ class FileRequest(TypedDict):
 
 
 class RankRequest(TypedDict):
-    """The place of a run among ``size`` ranks, who meet at ``hub``:``port`` and show it their ``secret``.
+    """The place of a run among ``size`` ranks, who meet at ``hub``:``port`` and prove there that they know ``secret``.
 
     ``sync``: what a step does; ``address`` of this rank's node, for the others; ``timeout_s``: how long one is waited
     for.

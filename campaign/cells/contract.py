@@ -60,6 +60,7 @@ class Site(TypedDict, total=False):
     login_data_gb: float
     login_processes: int
     timeout_max_min: int | None
+    trusted_network: bool
 
 
 class Conduct(TypedDict):

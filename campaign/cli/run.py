@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     """Run a campaign that was asked for with the words `argv`; returns the exit code."""
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = chosen(cells, conduct)
-    for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells)):
+    for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring(cells)):
         console.say(line)
     if split.dry_run:
         _preview(planned, _request(planned.folder, conduct, argv), cluster)
@@ -77,6 +77,15 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
+
+
+def _ring(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say that nodes open ports that ask for no secret, where they do."""
+    if any(cell.settings.get("sync") == "ring" for cell in cells):
+        yield (
+            "note: site.trusted_network=true: gradients are added up by TensorFlow's servers, which listen on all "
+            "addresses of each node and ask for no secret; whoever reaches one runs operations as you"
+        )
 
 
 def _request(

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from campaign.cells.cell import flat
 from campaign.cells.contract import Flat, Point
 from campaign.config.closed import check_keys, fields_of
-from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, slurm, storage
+from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, site, slurm, storage
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
 from jobs.settings import ranges
@@ -23,7 +23,7 @@ _PATHS = (
     "dataset.path",
     *(f"{key}.root" for key in checkpoint.STORAGES),
 )
-_GROUPS = (runs, benchmark, checkpoint, dataset, accelerator, storage, slurm)  # whose values must fit together
+_GROUPS = (runs, benchmark, checkpoint, dataset, accelerator, storage, slurm, site)  # whose values must fit together
 _CHOICES = (
     ("benchmark.name", benchmark.KEYS),
     ("cluster.name", (*slurm.HERE, *slurm.ON_SLURM)),

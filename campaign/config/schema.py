@@ -52,6 +52,7 @@ class Sync(Enum):
     none = "none"
     barrier = "barrier"
     allreduce = "allreduce"
+    ring = "ring"
 
 
 class Reader(Enum):

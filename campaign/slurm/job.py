@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import platform
+import socket
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from campaign.cells.contract import Cluster
 from campaign.console import counted
@@ -40,10 +44,51 @@ def described() -> dict[str, str]:
 
 
 def node_address() -> str:
-    """Return under which address other nodes reach this one: Slurm's own for it, else its name."""
-    own = os.environ.get("SLURMD_NODENAME")
-    line = next((line for line in _shown("node", own) if line.get("NodeName") == own), {})
-    return line.get("NodeAddr") or platform.node()
+    """Return the address of this node for the others of its job: Slurm's own for it, else that of its name.
+
+    A node's own list of hosts may lead its name to loopback, as Debian's does, and a cloud's to an address that the
+    node itself does not have: then the one from which it reaches another node of the job.
+    """
+    node = os.environ.get("SLURMD_NODENAME")
+    line = next((line for line in _shown("node", node) if line.get("NodeName") == node), {})
+    named = line.get("NodeAddr") or platform.node()
+    address = _address_of(named)
+    if not _is_here(address) or (ipaddress.ip_address(address).is_loopback and address != named):
+        names = client.ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""), patient=True)
+        others = (name for name in (names or "").split() if name != node)
+        address = next(filter(None, map(_address_towards, others)), address)
+    return address or named
+
+
+def _is_here(address: str | None) -> TypeGuard[str]:
+    """Return whether a process of this host can listen on an address."""
+    if address is None:
+        return False
+    with suppress(OSError), socket.create_server((address, 0), family=_family(address)):
+        return True
+    return False
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _address_of(name: str) -> str | None:
+    """Return the first address of a host; None where its name is not known here."""
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+
+
+def _address_towards(name: str) -> str | None:
+    """Return the address of this host from which packets to another one go; sends none."""
+    if (address := _address_of(name)) is None:
+        return None
+    with suppress(OSError), socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+    return None
 
 
 def _shown(kind: str, name: str | None) -> list[dict[str, str]]:

@@ -1,11 +1,16 @@
 """The ranks of a Slurm job: the first one's worker leads, the others follow it, each on a node of its own.
 
 `srun` starts the same command on each node. The first leaves a file beside its work list that says where it listens;
-the others find it there, show the secret that it holds, and do what they are told until the first one has gone::
+the others find it there. Each side proves to the other that it knows the secret in that file (`jobs.ranks.channel`),
+then the others do what they are told until the first one has gone::
 
+    {"rank", "node", "address", "boot"}               the other one's first message
     {"do": "run", "request", "log", "timeout_s"}  ->  {"run", "ended_s"}
     {"do": "lock", "path"}, {"do": "unlock"}      ->  {}
     {"do": "data", "item"}                        ->  {"data"} or {"error", "hint"}
+
+The file is there until all have come, or the first one ends; where that was killed, another one removes it. No request
+carries the secret of the hub where its ranks meet: who has the job's can work it out.
 """
 
 from __future__ import annotations
@@ -13,9 +18,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -27,16 +34,18 @@ from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import Template
 from jobs.figures import Run
+from jobs.ranks.channel import Channel, ClosedError, StrangerError, connect, derived
 from jobs.ranks.rank import boot
-from jobs.ranks.wire import ClosedError, Line
+from jobs.request import Request
 from jobs.system import versioned
 
 _LOOK_S = WATCH_S = 0.2  # between two looks at a file, or at whether a run is over
 HELLO_S = 10.0  # for a word that needs no work
+HUB = "hub"  # what the second secret is for
 
 
 class Meeting(TypedDict):
-    """Where the first rank listens, in which start of which job; port 0: it has gone again."""
+    """Where the first rank listens, in which start of which job."""
 
     job: str
     restarts: int
@@ -73,63 +82,104 @@ def serve(path: Path, work: WorkList, rank: int, template: Template) -> None:
     try:
         template.start()
         where = _found(file_of(path), work["conduct"]["ranks_timeout_s"])
-        if not where["port"]:  # it has gone already
-            return
-        hello = {"secret": where["secret"], "rank": rank, "boot": boot(), "address": job.node_address()}
-        with closing(Line.to(where["address"], where["port"], HELLO_S)) as line, ExitStack() as held:
-            line.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
-            while True:
-                line.send(_done(line.receive(), line, template, work, held))
-    except ClosedError:
-        return
+        hello = {"rank": rank, "boot": boot(), "address": job.node_address()}
+        with (
+            closing(connect(where["address"], where["port"], where["secret"], HELLO_S)) as channel,
+            ExitStack() as held,
+        ):
+            channel.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
+            follower = _Follower(channel, template, work, derived(where["secret"], HUB), held)
+            with suppress(ClosedError):
+                while True:
+                    channel.send(follower.done(channel.receive().value))
+            remove(file_of(path))  # where the first rank was killed
+    except (ClosedError, TimeoutError) as error:
+        if isinstance(error, StrangerError):  # who listened there has gone
+            remove(file_of(path))
+        with suppress(OSError):  # who read the log may be gone
+            print(f"rank {rank} ends: {error}", file=sys.stderr, flush=True)
     finally:
         template.close()
 
 
+def remove(file: Path) -> None:
+    """Remove the file that says where the first rank is, unless a later start of the job has put its own there."""
+    with suppress(OSError, ValueError):
+        if _is_of_this_start(versioned.read_as(file, Meeting)):
+            file.unlink()
+
+
 def _found(file: Path, timeout_s: float) -> Meeting:
     """Wait until the first rank has said where it is, in this start of the job: one of an earlier start has gone."""
-    deadline, this = time.monotonic() + timeout_s, this_start()
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             os.scandir(file.parent).close()  # an NFS client looks for new files only so
             found = versioned.read_as(file, Meeting)
-            if (found["job"], found["restarts"]) == (this["job"], this["restarts"]):
+            if _is_of_this_start(found):
                 return found
         time.sleep(_LOOK_S)
     raise ClosedError("the first rank was not found")
 
 
-def _done(said: dict[str, Any], line: Line, template: Template, work: WorkList, held: ExitStack) -> dict[str, Any]:
-    if said["do"] == "run":
-        began = time.perf_counter()
-        return {"run": _run(said, line, template), "ended_s": time.perf_counter() - began}
-    if said["do"] == "lock":
-        held.enter_context(locks.locked(Path(said["path"])))
-    elif said["do"] == "unlock":
-        held.close()
-    elif said["do"] == "data":
-        try:
-            return {"data": session.with_dataset(CampaignFolder(Path(work["campaign_dir"])), said["item"])["dataset"]}
-        except CampaignError as error:
-            return {"error": error.message, "hint": error.hint}
-    return {}
+def _is_of_this_start(meeting: Meeting) -> bool:
+    this = this_start()
+    return (meeting["job"], meeting["restarts"]) == (this["job"], this["restarts"])
 
 
-def _run(said: dict[str, Any], line: Line, template: Template) -> Run:
-    """Run a request, unless the first rank says stop meanwhile, or goes."""
-    over = threading.Event()
+@dataclass(frozen=True)
+class _Follower:
+    """What another rank than the first one does for it; `held` are the locks that it holds."""
 
-    def watch() -> None:
-        while not over.wait(WATCH_S):
-            if select.select([line], [], [], 0)[0]:
-                template.stop()
-                return
+    channel: Channel
+    template: Template
+    work: WorkList
+    hub_secret: str
+    held: ExitStack
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    run = template.run(said["request"], Path(said["log"]), said["timeout_s"])
-    over.set()
-    watcher.join()
-    if template.was_stopped:
-        line.receive(HELLO_S)  # the word that stopped it
-    return run
+    def done(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Do what the first rank says; returns the answer."""
+        if order["do"] == "run":
+            began = time.perf_counter()
+            return {"run": self._run(order), "ended_s": time.perf_counter() - began}
+        if order["do"] == "lock":
+            self.held.enter_context(locks.locked(Path(order["path"])))
+        elif order["do"] == "unlock":
+            self.held.close()
+        elif order["do"] == "data":
+            try:
+                return {"data": session.with_dataset(self._folder, order["item"])["dataset"]}
+            except CampaignError as error:
+                return {"error": error.message, "hint": error.hint}
+        return {}
+
+    @property
+    def _folder(self) -> CampaignFolder:
+        return CampaignFolder(Path(self.work["campaign_dir"]))
+
+    def _run(self, order: dict[str, Any]) -> Run:
+        """Run a request, unless the first rank says stop meanwhile, or goes."""
+        log = Path(order["log"])
+        if not log.resolve().is_relative_to(self._folder.root.resolve()):
+            return {"status": "failed", "reason": f"refused: the log {log} is not in {self._folder.root}"}
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(WATCH_S):
+                if select.select([self.channel], [], [], 0)[0]:
+                    self.template.stop()
+                    return
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        run = self.template.run(with_secret(order["request"], self.hub_secret), log, order["timeout_s"])
+        over.set()
+        watcher.join()
+        if self.template.was_stopped:
+            self.channel.receive(HELLO_S)  # the word that stopped it
+        return run
+
+
+def with_secret(request: Request, secret: str) -> Request:
+    """Return a request with another secret of the hub, where it is that of a rank."""
+    return {**request, "rank": {**request["rank"], "secret": secret}} if "rank" in request else request

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 import json
-import os
-import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,12 @@ from typing import Any
 from campaign.cells.contract import Data, ListedItem
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
-from campaign.worker.followers import HELLO_S, WATCH_S, file_of, this_start
+from campaign.worker.followers import HELLO_S, HUB, WATCH_S, file_of, remove, this_start, with_secret
 from campaign.worker.runner import Outcome, Template
 from jobs.figures import Run
+from jobs.ranks.channel import Channel, ClosedError, derived, new_secret
+from jobs.ranks.door import Door, Newcomer
 from jobs.ranks.rank import boot
-from jobs.ranks.wire import ClosedError, Line
 from jobs.request import Request
 from jobs.system import files
 
@@ -36,7 +35,7 @@ class RankLostError(Exception):
 
 @dataclass
 class _Follower:
-    line: Line
+    channel: Channel
     rank: int
     node: str
     address: str
@@ -47,16 +46,16 @@ class _Follower:
     def ask(self, value: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Tell it something and return its answer. Raises RankLostError."""
         try:
-            self.line.send(value)
-            return self.line.receive(seconds)
+            self.channel.send(value)
+            return self.channel.receive(seconds).value
         except (ClosedError, TimeoutError) as error:
             raise RankLostError(f"rank {self.rank} on {self.node} is lost: {error}") from error
 
     def run(self, request: Request, log: Path, timeout_s: float) -> None:
         """Let it run a request, and keep how that ended."""
         try:
-            told = {"do": "run", "request": request, "log": str(log), "timeout_s": timeout_s}
-            answer = self.ask(told, timeout_s + _MARGIN_S)
+            order = {"do": "run", "request": with_secret(request, ""), "log": str(log), "timeout_s": timeout_s}
+            answer = self.ask(order, timeout_s + _MARGIN_S)
             self.outcome = Outcome(answer["run"], answer["ended_s"], bool(answer["run"].get("left_alone")))
         except RankLostError as error:
             self.lost, self.outcome = True, Outcome({"status": "failed", "reason": str(error)}, 0.0)
@@ -65,66 +64,58 @@ class _Follower:
 class Leader:
     """The first rank's side: the other ranks of the job, who come within `timeout_s` of the first question."""
 
-    listens_on = ""
-
     def __init__(self, template: Template, work_list: Path, size: int, timeout_s: float) -> None:
         self._template, self._size, self._timeout_s = template, size, timeout_s
         self._file = file_of(work_list)
         self._followers: list[_Follower] = []
+        self._secret = new_secret()
+        self.hub_secret = derived(self._secret, HUB)
         self.addresses: list[str] = []
 
     def gather(self) -> None:
         """Wait for all ranks of the job. Raises EnvironmentFaultError where one does not come."""
         if self.addresses:
             return
-        mine, secret = job.node_address(), os.urandom(16).hex()
-        with socket.create_server((self.listens_on, 0), backlog=4 * self._size) as listener:
-            self._say(mine, listener.getsockname()[1], secret)
+        with closing(Door(job.node_address(), self._secret, self._size)) as door:
+            self._announce(door)
             deadline = time.monotonic() + self._timeout_s
             while len(self._followers) < self._size - 1:
-                listener.settimeout(max(0.01, deadline - time.monotonic()))
-                try:
-                    connection = listener.accept()[0]
-                except TimeoutError:
-                    raise self._missing() from None
-                self._welcome(connection, secret, min(HELLO_S, deadline - time.monotonic()))
+                if (left_s := deadline - time.monotonic()) <= 0:
+                    raise self._missing(door.strangers())
+                for newcomer in door.turn(left_s)[0]:
+                    self._welcome(newcomer)
+            if others := door.strangers():
+                with suppress(OSError):  # who read the log may be gone
+                    print(f"{others}; no rank waited for them", file=sys.stderr, flush=True)
+        remove(self._file)
         self._followers.sort(key=lambda each: each.rank)
-        self.addresses = [mine, *(each.address for each in self._followers)]
+        self.addresses = [door.address, *(each.address for each in self._followers)]
 
-    def _say(self, address: str, port: int, secret: str) -> None:
-        told = {**this_start(), "address": address, "port": port, "secret": secret}
+    def _announce(self, door: Door) -> None:
+        meeting = {**this_start(), "address": door.address, "port": door.port, "secret": self._secret}
         with files.whole(self._file, mode=0o600) as file:  # who reads it can be a rank
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(meeting).encode())
 
     def close(self) -> None:
-        """Let the others go, those too that are still to come."""
+        """Let the others go; those that are still to come find nothing, and Slurm ends them (``srun --wait``)."""
         for each in self._followers:
-            each.line.close()
-        if not self.addresses:
-            with suppress(OSError):
-                self._say("", 0, "")
+            each.channel.close()
+        remove(self._file)
 
-    def _welcome(self, connection: socket.socket, secret: str, seconds: float) -> None:
-        line = Line(connection, longest=1 << 12)
-        try:
-            said = line.receive(seconds)
-            known = hmac.compare_digest(str(said["secret"]).encode(), secret.encode())
-            rank = int(said["rank"]) if known else 0
-            if 0 < rank < self._size and rank not in [each.rank for each in self._followers]:
-                node, address, kernel = (str(said[key]) for key in ("node", "address", "boot"))
-                self._followers.append(_Follower(line, rank, node, address, kernel))
-                line.longest = 1 << 24
-                return
-        except (OSError, KeyError, TypeError, ValueError):
-            pass
-        line.close()
+    def _welcome(self, newcomer: Newcomer) -> None:
+        hello = newcomer.hello
+        rank, node, address, kernel = (hello.get(key) for key in ("rank", "node", "address", "boot"))
+        if rank not in range(1, self._size) or rank in [each.rank for each in self._followers]:
+            newcomer.channel.close()
+            return
+        self._followers.append(_Follower(newcomer.channel, int(rank), str(node), str(address), str(kernel)))
 
-    def _missing(self) -> EnvironmentFaultError:
+    def _missing(self, others: str) -> EnvironmentFaultError:
         here = {each.rank for each in self._followers}
         missing = ", ".join(str(rank) for rank in range(1, self._size) if rank not in here)
         return EnvironmentFaultError(
-            f"rank {missing} of the job did not start within {self._timeout_s:g} s",
-            "see the log of its node in the batch's folder; ranks_timeout_s=… waits longer",
+            f"rank {missing} of the job did not come within {self._timeout_s:g} s" + (f"; {others}" if others else ""),
+            "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
@@ -164,7 +155,7 @@ class Leader:
         for each, thread in zip(self._followers, threads, strict=True):
             if thread.is_alive():
                 with suppress(ClosedError):
-                    each.line.send({"do": "stop"})
+                    each.channel.send({"do": "stop"})
                 thread.join(_MARGIN_S)
                 each.lost = each.lost or thread.is_alive()
                 each.outcome = each.outcome and each.outcome._replace(run=_STOPPED, alone=True)

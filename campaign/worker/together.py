@@ -12,6 +12,7 @@ from campaign.worker.runner import Outcome, Template
 from jobs import checks
 from jobs.benchmarks import registry
 from jobs.figures import Run
+from jobs.ranks.channel import new_secret
 from jobs.ranks.hub import Hub
 from jobs.ranks.whole import whole
 from jobs.request import RankRequest, Request
@@ -20,10 +21,10 @@ from jobs.request import RankRequest, Request
 class Places(Protocol):
     """Where the ranks of a run are: on this machine, or each on a node of its own."""
 
-    listens_on: str
-    """The address on which a hub hears all of them."""
     addresses: list[str]
-    """Of each rank's node, for the other ranks; the first is the hub's."""
+    """Of each rank's node, for the other ranks; at the first one is the hub."""
+    hub_secret: str
+    """What each rank knows, and nobody else."""
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request at each place."""
@@ -32,11 +33,10 @@ class Places(Protocol):
 class Here:
     """All ranks on this machine, forked from one template."""
 
-    listens_on = "127.0.0.1"
-
     def __init__(self, template: Template, size: int) -> None:
         self._template = template
-        self.addresses = [self.listens_on] * size
+        self.addresses = ["127.0.0.1"] * size
+        self.hub_secret = new_secret()
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run them side by side."""
@@ -47,7 +47,7 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
     """Run a request on all ranks; returns one run's figures, or why it failed: a rank's own words, with its number."""
     size = len(places.addresses)
     logs = [beside(log, rank) for rank in range(size)]
-    hub = Hub(size, conduct["ranks_timeout_s"], places.listens_on)
+    hub = Hub(size, conduct["ranks_timeout_s"], places.addresses[0], places.hub_secret)
     try:
         asked = [_of_rank(request, rank, places, hub) for rank in range(size)]
         outcomes = places.run(asked, logs, conduct["run_timeout_s"])

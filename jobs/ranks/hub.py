@@ -2,25 +2,34 @@
 
 Until they begin, `timeout_s` is the longest that one is waited for.
 
-All times are by the hub's clock, so that no rank's clock has to be believed. It is a thread of whoever starts the run.
+All times are by the hub's clock, so that no rank's clock has to be believed. It is a thread of whoever starts the run;
+it never waits for a rank to read or write, so that one that stalls delays nobody else's answer. A rank's first message
+is ``{"rank"}``, the others are::
+
+    {"at": "start" | "barrier" | "end" | "leave"}  ->  {"values"}
+    {"at": "gather", "value"}                      ->  {"values": those of all ranks, in their order}
+    {"at": "sizes", "value": bytes of a payload}   ->  {"values"}; "sum" takes so many from now on
+    {"at": "sum"} and a payload of float32         ->  {"values"} and the sums over all ranks
+    {"left": time of day}                          no answer
+
+Instead of any answer, ``{"error"}`` says why the run is over.
 """
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import selectors
-import socket
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.ranks.wire import ClosedError, Line
+from jobs.ranks.channel import Channel, ClosedError, Message, new_secret
+from jobs.ranks.door import Door, Newcomer
+from jobs.ranks.gradients import added
 
-_HELLO_LONGEST = 1 << 12  # bytes of what is read of somebody who has not shown the secret
 _TICK_S = 0.5
+_PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.ranks.channel`)
 
 
 @dataclass
@@ -34,10 +43,11 @@ class Seen:
 
 @dataclass
 class _Guest:
-    line: Line
-    rank: int | None = None
+    channel: Channel
+    rank: int
     at: str | None = None  # where it waits
     value: Any = None
+    payload: memoryview = field(default_factory=lambda: memoryview(b""))
     left: bool = False
 
 
@@ -48,7 +58,7 @@ class Hub:
     size: int
     timeout_s: float
     address: str = "127.0.0.1"
-    secret: str = field(default_factory=lambda: secrets.token_hex(16))
+    secret: str = field(default_factory=new_secret)
     fault: str | None = None  # what ended the run
     seen: list[Seen] = field(init=False)
 
@@ -58,10 +68,8 @@ class Hub:
         self._released: tuple[float, float] | None = None
         self._late = ""
         self._late_s = time.perf_counter() + self.timeout_s
-        self._listener = socket.create_server((self.address, 0), backlog=4 * self.size)
-        self.port: int = self._listener.getsockname()[1]
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._door = Door(self.address, self.secret, self.size)
+        self.port: int = self._door.port
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -74,62 +82,56 @@ class Hub:
     def _serve(self) -> None:
         try:
             while not self._closed.is_set():
-                for key, _ in self._selector.select(_TICK_S):
-                    if key.data is None:
-                        self._welcome()
-                    else:
-                        self._hear(key.data)
+                newcomers, others = self._door.turn(_TICK_S)
+                for newcomer in newcomers:
+                    self._welcome(newcomer)
+                for guest, events in others:
+                    if guest in self._guests:  # another one may have taken the run with it
+                        self._attend(guest, events)
                 if time.perf_counter() > self._late_s:
                     self._end(f"{self.missing() or 'no rank came'} within {self.timeout_s:g} s")
                     self._late_s = float("inf")
         finally:
-            self._selector.close()
+            self._door.close()
             for guest in self._guests:
-                guest.line.close()
-            self._listener.close()
+                guest.channel.close()
 
     @property
     def _waiting(self) -> list[_Guest]:
         return [guest for guest in self._guests if guest.at is not None]
 
-    def _welcome(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it has gone already
+    def _welcome(self, newcomer: Newcomer) -> None:
+        rank = newcomer.hello.get("rank")
+        if rank not in range(self.size) or any(guest.rank == rank for guest in self._guests):
+            newcomer.channel.close()
             return
-        connection.settimeout(self.timeout_s)
-        guest = _Guest(Line(connection, _HELLO_LONGEST))
+        guest = _Guest(newcomer.channel, int(rank))
         self._guests.append(guest)
-        self._selector.register(guest.line, selectors.EVENT_READ, guest)
+        self._door.selector.register(guest.channel, selectors.EVENT_READ, guest)
 
-    def _hear(self, guest: _Guest) -> None:
+    def _attend(self, guest: _Guest, events: int) -> None:
         try:
-            said = guest.line.arrived(more=True)
-            while said is not None:
-                self._take(guest, said, time.perf_counter())
-                said = guest.line.arrived()
+            if events & selectors.EVENT_WRITE:
+                self._flush(guest)
+            if events & selectors.EVENT_READ and (message := guest.channel.arrived()):
+                self._take(guest, message, time.perf_counter())
         except (ClosedError, KeyError, TypeError, ValueError):
             self._dismiss(guest)
 
     def _dismiss(self, guest: _Guest) -> None:
-        """Let somebody go; a rank that is not through takes the run with it."""
+        """Let a rank go; one that is not through takes the run with it."""
         self._late = self._late or self.missing()
-        self._selector.unregister(guest.line)
+        self._door.selector.unregister(guest.channel)
         self._guests.remove(guest)
-        guest.line.close()
-        if guest.rank is not None and not guest.left:
+        guest.channel.close()
+        if not guest.left:
             self._end(f"rank {guest.rank} has gone")
 
-    def _take(self, guest: _Guest, said: dict[str, Any], now_s: float) -> None:
-        if guest.rank is None:
-            known = hmac.compare_digest(str(said["secret"]), self.secret) and 0 <= int(said["rank"]) < self.size
-            if not known or any(other.rank == said["rank"] for other in self._guests):
-                raise ValueError
-            guest.rank, guest.line.longest = int(said["rank"]), 1 << 24
-        elif "left" in said:
-            self._note_start(self.seen[guest.rank], said["left"], now_s)
+    def _take(self, guest: _Guest, message: Message, now_s: float) -> None:
+        if "left" in message.value:
+            self._note_start(self.seen[guest.rank], message.value["left"], now_s)
         else:
-            self._wait(guest, said, now_s)
+            self._wait(guest, message, now_s)
 
     def _note_start(self, seen: Seen, real_s: float, now_s: float) -> None:
         """Bound when a rank began: after it was let go, and before it said so."""
@@ -139,9 +141,9 @@ class Hub:
             ahead_s = real_s - released_real_s
             seen.clock_s = (ahead_s - seen.left_s, ahead_s)
 
-    def _wait(self, guest: _Guest, said: dict[str, Any], now_s: float) -> None:
-        guest.at, guest.value = str(said["at"]), said.get("value")
-        if guest.at == "end" and self._released and guest.rank is not None:
+    def _wait(self, guest: _Guest, message: Message, now_s: float) -> None:
+        guest.at, guest.value, guest.payload = str(message.value["at"]), message.value.get("value"), message.payload
+        if guest.at == "end" and self._released:
             self.seen[guest.rank].ended_s = now_s - self._released[0]
         waiting = self._waiting
         if self.fault:
@@ -150,31 +152,51 @@ class Hub:
             places = ", ".join(f"rank {each.rank} at {each.at}" for each in waiting)
             self._end(f"the ranks do not do the same: {places}")
         elif len(waiting) == self.size:
-            self._let_go(waiting)
+            self._let_go(sorted(waiting, key=lambda each: each.rank))
 
     def _let_go(self, waiting: list[_Guest]) -> None:
-        where = waiting[0].at
-        values = [each.value for each in sorted(waiting, key=lambda each: each.rank or 0)]
+        where, sums = waiting[0].at, memoryview(b"")
+        values = [each.value for each in waiting]
         if where == "start":
             self._released = time.perf_counter(), time.time()
+        elif where == "sizes" and not self._take_sizes(waiting):
+            return
+        elif where == "sum":
+            if len({len(each.payload) for each in waiting}) > 1 or len(waiting[0].payload) % 4:
+                self._end(f"the ranks do not add up the same: {[len(each.payload) for each in waiting]} bytes")
+                return
+            sums = added([each.payload for each in waiting])
         for each in waiting:
-            each.at, each.left = None, where == "leave"
+            each.at, each.left, each.payload = None, where == "leave", memoryview(b"")
         for each in waiting:
-            self._answer(each, {"values": values})
+            self._answer(each, {"values": values}, sums)
         # Once they have begun, a slow one is for the limit of the whole run.
         self._late_s = float("inf") if self._released else time.perf_counter() + self.timeout_s
+
+    def _take_sizes(self, waiting: list[_Guest]) -> bool:
+        """Accept of each rank what all of them add up from now on, and no more; returns whether that is one number."""
+        sizes = [each.value for each in waiting]
+        if len(set(sizes)) > 1 or sizes[0] not in range(_PAYLOAD_LONGEST + 1):
+            self._end(f"the ranks do not add up the same: {sizes} bytes")
+            return False
+        for each in waiting:
+            each.channel.payload_longest = sizes[0]
+        return True
 
     def late(self) -> str:
         """Say which ranks the others waited for when the first of all went, or wait for; empty where nobody did."""
         return self._late or self.missing()
 
     def missing(self) -> str:
-        """Say which ranks the others wait for, and where; empty where nobody waits."""
+        """Say which ranks the others wait for, where, and who else came instead; empty where nobody waits."""
         waiting = list(self._waiting)
         here = {guest.rank for guest in waiting}
         missing = [str(rank) for rank in range(self.size) if rank not in here]
         at = next((guest.at for guest in waiting), None)
-        return f"rank {', '.join(missing)} did not come where the others wait ({at})" if at and missing else ""
+        if not (at and missing):
+            return ""
+        others = f"; {others}" if (others := self._door.strangers()) else ""
+        return f"rank {', '.join(missing)} did not come where the others wait ({at}){others}"
 
     def _end(self, why: str) -> None:
         """Tell all who wait why the run is over; who comes later hears the same."""
@@ -183,7 +205,12 @@ class Hub:
             guest.at = None
             self._answer(guest, {"error": self.fault})
 
-    @staticmethod
-    def _answer(guest: _Guest, value: dict[str, Any]) -> None:
-        with suppress(OSError):  # it has gone: reading says so
-            guest.line.send(value)
+    def _answer(self, guest: _Guest, value: dict[str, Any], payload: Any = b"") -> None:
+        guest.channel.queue(value, payload)
+        with suppress(ClosedError):  # it has gone: reading says so
+            self._flush(guest)
+
+    def _flush(self, guest: _Guest) -> None:
+        """Send what it takes now; the rest when it takes more."""
+        more = 0 if guest.channel.flush() else selectors.EVENT_WRITE
+        self._door.selector.modify(guest.channel, selectors.EVENT_READ | more, guest)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.errors import JobError
-from jobs.ranks.allreduce import Group, port
-from jobs.ranks.wire import ClosedError, Line
+from jobs.ranks.channel import ClosedError, Message, connect
+from jobs.ranks.gradients import packed, unpacked
+from jobs.ranks.ring import Group, port
 from jobs.request import RankRequest, Request
 from jobs.system.layers import own_cache
 
@@ -28,9 +29,14 @@ class Rank:
     rank = 0
     size = 1
     sync = "none"
-    """What a step does: ``none``, ``barrier`` or ``allreduce``."""
+    """What a step does: ``none``, ``barrier``, ``allreduce`` (at the hub) or ``ring`` (by TensorFlow's servers)."""
     private_caches = True
     """Whether what one rank reads is in no page cache of another one."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a step adds tensors up over the ranks."""
+        return self.sync in {"allreduce", "ring"}
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """Return this rank's part of what the ranks divide among them: disjoint, and all of it together."""
@@ -67,16 +73,16 @@ class Among(Rank):
         self._group: Group | None = None
         self._folder = folder
         try:
-            self._line = Line.to(asked["hub"], asked["port"], asked["timeout_s"])
+            self._channel = connect(asked["hub"], asked["port"], asked["secret"], asked["timeout_s"])
         except ClosedError as error:
             raise RanksError(f"the hub of the ranks: {error}") from error
-        self._tell({"secret": asked["secret"], "rank": self.rank})
+        self._tell({"rank": self.rank})
 
     def prepare(self) -> None:
         """Find out what page caches there are; make what adds up tensors, before TensorFlow does anything else."""
         caches = self.gather(_page_cache(self._folder))
         self.private_caches = len({str(each) for each in caches}) == self.size
-        if self.sync == "allreduce":
+        if self.sync == "ring":
             with port() as number:
                 addresses = self.gather(f"{self._address}:{number}")
             self._group = Group(addresses, self.rank)
@@ -94,13 +100,16 @@ class Among(Rank):
 
     def gather(self, value: Any) -> list[Any]:
         """Return what each rank says here."""
-        return self._come("gather", value)
+        values: list[Any] = self._come("gather", value).value["values"]
+        return values
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
         """Do what a step does."""
         if self.sync == "barrier":
             self.barrier()
-        return self._group.sums(tensors) if self._group else list(tensors)
+        if self._group:
+            return self._group.sums(tensors)
+        return self._sums(tensors) if self.adds_up else list(tensors)
 
     def end(self) -> None:
         """Wait until the clocks of all have stopped."""
@@ -112,23 +121,30 @@ class Among(Rank):
 
     def close(self) -> None:
         """Go; the others hear of it."""
-        self._line.close()
+        self._channel.close()
 
-    def _come(self, where: str, value: Any = None) -> list[Any]:
-        self._tell({"at": where, "value": value})
+    def _sums(self, tensors: Sequence[Any]) -> list[Any]:
+        """Let the hub add tensors up; before the first ones it is told how many bytes they are, and takes no more."""
+        flat, shapes = packed(tensors)
+        if flat.nbytes != self._channel.payload_longest:
+            self._come("sizes", flat.nbytes)
+            self._channel.payload_longest = flat.nbytes
+        return unpacked(self._come("sum", payload=flat).payload, shapes)
+
+    def _come(self, where: str, value: Any = None, payload: Any = b"") -> Message:
+        self._tell({"at": where, "value": value}, payload)
         try:
-            answer = self._line.receive()  # the hub answers in time, or ends
+            answer = self._channel.receive()  # the hub answers in time, or ends
         except ClosedError as error:
             raise RanksError(f"the hub of the ranks has gone: {error}") from error
-        if "error" in answer:
-            raise RanksError(answer["error"])
-        values: list[Any] = answer["values"]
-        return values
+        if "error" in answer.value:
+            raise RanksError(answer.value["error"])
+        return answer
 
-    def _tell(self, value: dict[str, Any]) -> None:
+    def _tell(self, value: dict[str, Any], payload: Any = b"") -> None:
         try:
-            self._line.send(value)
-        except ClosedError as error:
+            self._channel.send(value, payload)
+        except (ClosedError, TimeoutError) as error:
             raise RanksError(f"the hub of the ranks has gone: {error}") from error
 
 

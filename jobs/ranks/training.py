@@ -23,13 +23,13 @@ class Meetings:
     @property
     def added_up(self) -> int:
         """The ranks whose gradients a step adds up."""
-        return self.here.size if self.here.sync == "allreduce" else 1
+        return self.here.size if self.here.adds_up else 1
 
     def step(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """Add gradients up over the ranks, or wait for all, or neither."""
         if self.here.sync == "none":
             return gradients
-        with self.spent.during("communicate" if self.here.sync == "allreduce" else "barrier"):
+        with self.spent.during("communicate" if self.here.adds_up else "barrier"):
             return self.here.meet(gradients)
 
     def barrier(self) -> AbstractContextManager[Any]:

@@ -111,7 +111,7 @@ def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(camp
 
     assert done.returncode == 1
     ((_, reason),) = campaign.status().values()
-    assert "rank 1 of the job did not start within 15 s" in reason
+    assert "rank 1 of the job did not come within 15 s" in reason
     wait(lambda: campaign.job_states() == ["FAILED"], _TOLD_WITHIN_S)
     finishes(campaign)
 

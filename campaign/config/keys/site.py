@@ -7,7 +7,9 @@ from enum import Enum
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat
 from campaign.config.keys.storage import SiteStorage
+from campaign.errors import UsageError
 from jobs.settings import key
 
 YEAR_MIN = 365 * 24 * 60
@@ -46,4 +48,15 @@ class Site:
     spread_max: float = key(MISSING, 0, 100)
     other_cpu_max: float = key(MISSING, 0, 1e4)
     throttled_max: float = key(MISSING, 0, 1e4)
+    trusted_network: bool = MISSING
     storages: dict[str, SiteStorage] = MISSING
+
+
+def check(values: Flat) -> None:
+    """Refuse TensorFlow's ring where others may reach the nodes: its servers ask for no secret."""
+    if values["sync"] == "ring" and not values["site.trusted_network"]:
+        raise UsageError(
+            "sync=ring without site.trusted_network=true: whoever reaches a node's port can run operations as you",
+            "sync=allreduce adds up through a hub that asks for a secret; site.trusted_network=true only where nobody "
+            "else has the nodes or reaches their network",
+        )

@@ -65,7 +65,7 @@ class Run:
             return Step(self.meetings)
         if self.trains:
             return Step(self.meetings, network)
-        summed = kernels if self.here.sync == "allreduce" else ()
+        summed = kernels if self.here.adds_up else ()
         zeros = [np.zeros(each, np.float32) for shape in summed for each in (shape, shape[-1:])]
         return Step(self.meetings, None, self.settings["accelerator"]["step_s"], zeros)
 

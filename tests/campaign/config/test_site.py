@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import pytest
 
+from campaign.cli import run
 from campaign.config.collect import collect
 from campaign.config.keys.site import Site
 from campaign.config.keys.storage import SiteStorage
@@ -153,6 +154,34 @@ def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
     assert {key: found["storage"][key] for key in of_site} == of_site
     with pytest.raises(UsageError, match="another kind of ceph"):
         cells_of([of_mine("storage=site", "storage.name=ceph", "storage.root=/x")])
+
+
+@pytest.mark.shows("site.trusted_network")
+@pytest.mark.parametrize(
+    ("words", "sync"),
+    [
+        (["sync=allreduce"], "allreduce"),
+        (["sync=allreduce", "site.trusted_network=true"], "ring"),
+        (["sync=ring", "site.trusted_network=true"], "ring"),
+        (["sync=barrier", "site.trusted_network=true"], "barrier"),
+    ],
+)
+def test_tensorflow_s_servers_add_up_only_where_the_site_says_that_nobody_else_reaches_them(
+    words, sync, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    cells, _ = cells_of(collect(["-m", "nodes=2", *words]))
+
+    assert [cell.settings["sync"] for cell in cells] == [sync]
+    assert run.main(["--dry-run", "-m", "cluster=local", "nodes=2", *words]) == 0
+    assert ("listen on all addresses of each node and ask for no secret" in capfd.readouterr().err) == (sync == "ring")
+
+
+def test_tensorflow_s_servers_are_refused_where_others_may_reach_them():
+    with pytest.raises(UsageError, match=r"sync=ring without site\.trusted_network=true") as caught:
+        cells_of(collect(["-m", "nodes=2", "sync=ring"]))
+
+    assert "sync=allreduce" in caught.value.hint
 
 
 def test_storages_of_the_site_can_be_swept(grid):

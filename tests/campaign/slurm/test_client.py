@@ -29,6 +29,31 @@ TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SA
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
 
 
+HOSTS = {
+    "n1": "127.0.1.1",
+    "n2": "127.0.0.2",
+    "cloud": "203.0.113.9",
+    "127.0.0.1": "127.0.0.1",
+    "127.0.0.9": "127.0.0.9",
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [
+        ("NodeName=n1 NodeAddr=127.0.0.9", "127.0.0.9"),  # what Slurm says in digits
+        ("NodeName=n1 NodeAddr=n1", "127.0.0.1"),  # a name that leads to loopback: the address towards n2
+        ("NodeName=n1 NodeAddr=cloud", "127.0.0.1"),  # an address that this host does not have
+    ],
+)
+def test_the_address_of_a_node_is_one_at_which_the_others_reach_it(monkeypatch, said, address):
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setattr(client, "ask", lambda *words, **_: "n1\nn2\n" if "hostnames" in words else said)
+    monkeypatch.setattr(job.socket, "getaddrinfo", lambda name, *_, **__: [(0, 0, 0, "", (HOSTS[name], 0))])
+
+    assert job.node_address() == address
+
+
 @pytest.fixture
 def traces(monkeypatch):
     """An environment as inside a job."""

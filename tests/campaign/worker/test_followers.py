@@ -2,7 +2,11 @@
 
 import contextlib
 import json
+import os
+import socket
+import struct
 import threading
+import time
 
 import pytest
 
@@ -10,8 +14,11 @@ from campaign.errors import EnvironmentFaultError
 from campaign.worker import followers
 from campaign.worker import leader as leading
 from campaign.worker.leader import Leader, RankLostError
-from jobs.ranks.wire import Line
+from jobs.ranks import door as doors
+from jobs.ranks.channel import MAGIC, NONCE_BYTES, Channel, connect, derived
 from tests.campaign.fake_template import FakeTemplate, failed, figures
+from tests.jobs.jobs_factory import eventually
+from tests.jobs.ranks.strangers import as_nobody, needs_root, silent
 
 SOON_S = 20.0
 
@@ -91,18 +98,19 @@ def test_where_one_rank_fails_those_that_hang_are_stopped_and_only_it_has_failed
 def test_a_rank_that_never_comes_is_named(work_list):
     leader = Leader(Slow(), work_list, 2, 0.2)
 
-    with pytest.raises(EnvironmentFaultError, match=r"rank 1 of the job did not start within 0\.2 s"):
+    with pytest.raises(EnvironmentFaultError, match=r"^rank 1 of the job did not come within 0\.2 s$"):
         leader.gather()
+    leader.close()
+    assert not _file(work_list).exists()
 
 
 def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
     leader = Leader(Slow(), work_list, 2, SOON_S)
 
     def come_and_go():
-        where = followers._found(work_list.with_suffix(".ranks.json"), SOON_S)  # noqa: SLF001
-        with contextlib.closing(Line.to(where["address"], where["port"], SOON_S)) as line:
-            line.send({"secret": where["secret"], "rank": 1, "boot": "b", "address": "a", "node": "n7"})
-            line.receive(SOON_S)
+        with member(work_list) as channel:
+            channel.send({"rank": 1, "boot": "b", "address": "a", "node": "n7"})
+            channel.receive(SOON_S)
 
     gone = threading.Thread(target=come_and_go)
     gone.start()
@@ -114,25 +122,189 @@ def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
     leader.close()
 
 
-def test_who_does_not_know_the_secret_is_no_rank(work_list):
+def _file(work_list):
+    return work_list.with_suffix(".ranks.json")
+
+
+@contextlib.contextmanager
+def member(work_list):
+    """Connect as a process of the job, which has read its file."""
+    where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
+    with contextlib.closing(connect(where["address"], where["port"], where["secret"], SOON_S)) as channel:
+        yield channel
+
+
+@contextlib.contextmanager
+def meanwhile(act):
+    """Run a function beside the block, to its end."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("number", [9, 200])
+def test_silent_connections_do_not_stop_a_job_and_are_told(work_list, tmp_path, capfd, number):
+    leader = Leader(Slow(figures()), work_list, 2, SOON_S)
+
+    def come():
+        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
+        with silent(number, where["address"], where["port"]):
+            followers.serve(
+                work_list, {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}, 1, Slow()
+            )
+
+    began = time.monotonic()
+    with meanwhile(come):
+        leader.gather()
+        leader.close()
+
+    assert time.monotonic() - began < doors._HELLO_S  # noqa: SLF001 - nobody was waited for
+    assert leader.addresses == ["127.0.0.1"] * 2
+    assert f"127.0.0.1 said nothing ({number} times); no rank waited for them" in capfd.readouterr().err
+
+
+def test_the_leader_listens_at_the_address_of_its_node_alone(work_list, monkeypatch):
+    monkeypatch.setattr("campaign.slurm.job.node_address", lambda: "127.0.0.3")
     leader = Leader(Slow(), work_list, 2, 1.0)
 
-    def stranger(hello):
-        where = followers._found(work_list.with_suffix(".ranks.json"), SOON_S)  # noqa: SLF001
-        with contextlib.closing(Line.to(where["address"], where["port"], SOON_S)) as line, contextlib.suppress(OSError):
-            line.send({"node": "n", "address": "a", "boot": "b", **hello})
-            line.receive(SOON_S)
+    def look():
+        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
+        assert where["address"] == "127.0.0.3"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", where["port"]))
 
-    hellos = ({"secret": "guessed", "rank": 1}, {}, {"secret": "é", "rank": None})
-    others = [threading.Thread(target=stranger, args=(hello,)) for hello in hellos]
-    for other in others:
-        other.start()
-
-    with pytest.raises(EnvironmentFaultError, match="rank 1"):
+    with meanwhile(look), pytest.raises(EnvironmentFaultError):
         leader.gather()
-    assert work_list.with_suffix(".ranks.json").stat().st_mode & 0o777 == 0o600
-    for other in others:
-        other.join()
+    leader.close()
+
+
+def test_where_a_rank_is_missing_those_who_came_instead_are_named(work_list):
+    leader = Leader(Slow(), work_list, 2, 1.0)
+
+    def stranger():
+        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
+        with silent(9, where["address"], where["port"]), contextlib.suppress(OSError):
+            connect(where["address"], where["port"], "guessed", 0.1)
+            time.sleep(1.5)
+
+    with meanwhile(stranger), pytest.raises(EnvironmentFaultError) as caught:
+        leader.gather()
+    leader.close()
+
+    words = caught.value.message
+    assert "rank 1 of the job did not come within 1 s; others connected to 127.0.0.1:" in words
+    assert "127.0.0.1 did not know the secret" in words
+    assert "127.0.0.1 said nothing" in words
+
+
+def test_the_file_is_private_and_goes_when_all_have_come(work_list):
+    modes = []
+    with job_of(work_list, Slow()) as leader:
+        leader._size = 2  # noqa: SLF001
+
+        def come():
+            modes.append(eventually(lambda: _file(work_list).exists() and _file(work_list).stat().st_mode & 0o777))
+            with member(work_list) as channel:
+                channel.send({"rank": 1})
+                eventually(lambda: not _file(work_list).exists())
+
+        with meanwhile(come):
+            leader.gather()
+            assert not _file(work_list).exists()
+
+    assert modes == [0o600]
+
+
+def test_no_secret_goes_to_another_node_and_its_rank_has_that_of_the_hub(work_list, tmp_path, monkeypatch):
+    sent, queue = [], Channel.queue
+    monkeypatch.setattr(
+        Channel, "queue", lambda self, value, *more: (sent.append(json.dumps(value)), queue(self, value, *more))
+    )
+    templates = [Slow(figures()), Slow(figures())]
+    requests = [{"rank": {"rank": rank, "secret": "s"}} for rank in range(2)]
+
+    with job_of(work_list, *templates) as leader:
+        leader.gather()
+        secret = leader._secret  # noqa: SLF001
+        for request in requests:
+            request["rank"]["secret"] = leader.hub_secret
+        leader.run(requests, [tmp_path / "a.log", tmp_path / "b.log"], 5.0)
+
+    assert [template.asked[0][0]["rank"]["secret"] for template in templates] == [derived(secret, "hub")] * 2
+    assert any('"do": "run"' in text for text in sent)
+    assert not any(secret in text or leader.hub_secret in text for text in sent)
+
+
+@pytest.mark.parametrize("name", ["../evil.log", "/tmp/evil.log", "link/evil.log"])  # noqa: S108 - none is made
+def test_a_follower_writes_no_log_outside_the_campaign_s_folder(work_list, tmp_path, name):
+    (tmp_path / "link").symlink_to("/")
+    templates = [Slow(figures()), Slow(figures())]
+
+    with job_of(work_list, *templates) as leader:
+        leader.gather()
+        outcomes = leader.run([{}] * 2, [tmp_path / "a.log", tmp_path / name], 5.0)
+
+    assert templates[1].asked == []
+    assert outcomes[1].run["reason"].startswith("refused: the log ")
+
+
+@needs_root
+def test_a_fake_first_rank_of_another_user_learns_no_secret_and_makes_nobody_write(work_list, tmp_path, capfd):
+    """It listens where the first rank of the job was, which was killed and has left its file."""
+    told = tmp_path.parent / "told"
+    evil = tmp_path / "evil.log"
+    with socket.create_server(("127.0.0.1", 0)) as listener, told.open("wb") as heard:
+        where = {
+            **followers.this_start(),
+            "address": "127.0.0.1",
+            "port": listener.getsockname()[1],
+            "secret": "5e" * 32,
+        }
+        _file(work_list).touch(0o600)
+        _file(work_list).write_text(json.dumps(where))
+        os.chmod(tmp_path, 0o700)  # noqa: PTH101
+
+        def pretend():
+            with contextlib.suppress(OSError):
+                heard.write(_file(work_list).read_bytes())
+            with listener.accept()[0] as follower:
+                follower.sendall(MAGIC + bytes(NONCE_BYTES))
+                heard.write(follower.recv(1000))
+                order = json.dumps({"do": "run", "request": {}, "log": str(evil), "timeout_s": 1}).encode()
+                follower.sendall(bytes(32) + struct.pack("!II", 0, len(order)) + order)
+                with contextlib.suppress(ConnectionResetError):  # the order was not even read
+                    while chunk := follower.recv(1000):
+                        heard.write(chunk)
+            heard.flush()
+
+        template = Slow(figures())
+        with as_nobody(pretend) as ended:
+            followers.serve(
+                work_list, {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}, 1, template
+            )
+            assert ended() == 0
+
+    assert len(told.read_bytes()) == 64  # a nonce and a proof
+    assert b"5e5e" not in told.read_bytes()
+    assert bytes.fromhex(where["secret"]) not in told.read_bytes()
+    assert (template.asked, evil.exists(), _file(work_list).exists()) == ([], False, False)
+    assert "is no process of this job: it does not know the job's secret" in capfd.readouterr().err
+
+
+def test_the_file_of_a_first_rank_that_was_killed_is_removed_by_one_that_sees_it_gone(work_list, tmp_path):
+    leader = Leader(Slow(), work_list, 3, 1.0)
+    work = {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}
+
+    with meanwhile(lambda: followers.serve(work_list, work, 1, Slow())):
+        with pytest.raises(EnvironmentFaultError):  # rank 2 never comes
+            leader.gather()
+        assert _file(work_list).exists()
+        for each in leader._followers:  # noqa: SLF001 - as the kernel does when it is killed
+            each.channel.close()
+
+    assert not _file(work_list).exists()
 
 
 def test_what_an_earlier_start_of_the_job_left_is_not_taken_for_this_one(work_list):
@@ -142,12 +314,6 @@ def test_what_an_earlier_start_of_the_job_left_is_not_taken_for_this_one(work_li
 
     with pytest.raises(OSError, match="was not found"):
         followers._found(file, 0.3)  # noqa: SLF001
-
-
-def test_ranks_that_come_when_the_first_has_gone_end_at_once(work_list):
-    Leader(Slow(), work_list, 2, SOON_S).close()
-
-    followers.serve(work_list, {"conduct": {"ranks_timeout_s": SOON_S}}, 1, Slow())
 
 
 def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it(work_list, tmp_path, monkeypatch):

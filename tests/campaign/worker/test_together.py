@@ -14,11 +14,11 @@ ALONE = {"status": "failed", "reason": "rank 1 has gone", "left_alone": True}
 class FakePlaces:
     """Answers each rank with what it was given, and keeps what was asked."""
 
-    listens_on = "127.0.0.1"
+    hub_secret = "5e"
 
     def __init__(self, *outcomes):
         self.outcomes = [Outcome(run, place + 1.0, alone) for place, (run, alone) in enumerate(outcomes)]
-        self.addresses = [f"10.0.0.{rank}" for rank in range(len(outcomes))]
+        self.addresses = [f"127.0.0.{rank + 1}" for rank in range(len(outcomes))]
 
     def run(self, requests, logs, timeout_s):
         self.asked = list(zip(requests, logs, [timeout_s] * len(logs), strict=True))
@@ -71,7 +71,7 @@ def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
     for rank, (request, _, _) in enumerate(places.asked):
         place = request["rank"]
         assert (place["rank"], place["size"], place["sync"], place["timeout_s"]) == (rank, 2, "barrier", 7)
-        assert (place["hub"], place["address"]) == ("10.0.0.0", f"10.0.0.{rank}")
+        assert (place["hub"], place["address"]) == ("127.0.0.1", f"127.0.0.{rank + 1}")
 
 
 @pytest.mark.parametrize("cause", [0, 1])

@@ -1,15 +1,19 @@
 """Ranks meet, tell one another something, and never wait for one that does not come."""
 
 import contextlib
-import socket
+import itertools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined
 from tests.jobs.jobs_factory import eventually
+from tests.jobs.ranks.strangers import silent
 
 SOON_S = 20.0
 
@@ -28,12 +32,12 @@ def request(hub, rank, sync="none", **changed):
     return {**place, "secret": hub.secret, "address": "127.0.0.1", "timeout_s": hub.timeout_s, **changed}
 
 
-def each(hub, does, ranks=None):
+def each(hub, does, ranks=None, sync="none"):
     """What `does` gives to each rank, or the words of the error that it meets."""
 
     def one(rank):
         try:
-            among = stack.enter_context(contextlib.closing(Among(request(hub, rank), None)))
+            among = stack.enter_context(contextlib.closing(Among(request(hub, rank, sync), None)))
             return does(among)
         except RanksError as error:
             return error.message
@@ -109,19 +113,95 @@ def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
         assert hub.seen[1].ended_s >= 0.6
 
 
-@pytest.mark.parametrize(
-    "said", [b'{"secret": "guessed", "rank": 0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b"[" * 4000 + b"\n", b""]
-)
-def test_a_stranger_at_the_hub_is_sent_away_and_disturbs_nobody(said):
-    with hub_of(2) as hub, socket.create_connection(("127.0.0.1", hub.port)) as stranger:
-        with contextlib.suppress(OSError):
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""])
+def test_strangers_at_the_hub_disturb_nobody(said):
+    with hub_of(2) as hub, silent(9, "127.0.0.1", hub.port) as strangers:
+        for stranger in strangers:
             stranger.sendall(said)
-            stranger.shutdown(socket.SHUT_WR)
-        stranger.settimeout(SOON_S)
-        with contextlib.suppress(ConnectionResetError):
-            assert stranger.recv(100) == b""
 
         assert each(hub, lambda rank: rank.gather(rank.rank)) == [[0, 1]] * 2
+
+
+def test_who_came_instead_of_a_rank_is_named():
+    with hub_of(2, timeout_s=0.5) as hub, silent(9, "127.0.0.1", hub.port):
+        (heard,) = each(hub, lambda rank: rank.barrier(), ranks=[0])
+
+    assert heard.startswith("rank 1 did not come where the others wait (barrier); others connected to 127.0.0.1:")
+    assert "127.0.0.1 said nothing (9 times)" in heard
+
+
+@pytest.mark.parametrize("rank", [-1, 2, "1", None, [0]])
+def test_a_process_of_the_job_that_is_no_rank_of_the_run_is_sent_away(rank):
+    with hub_of(2) as hub:
+        with contextlib.closing(connect("127.0.0.1", hub.port, hub.secret, SOON_S)) as odd:
+            odd.send({"rank": rank})
+            with pytest.raises(ClosedError):
+                odd.receive(SOON_S)
+
+        assert each(hub, lambda rank: rank.gather(rank.rank)) == [[0, 1]] * 2
+
+
+def gradients(rank):
+    """Numbers whose sum depends on the order in which they are added."""
+    rng = np.random.default_rng(rank)
+    return [rng.normal(size=(300, 7)).astype(np.float32) * 10.0**rank, np.float32(rank), np.ones((0, 3), np.float32)]
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_gradients_are_added_in_the_order_of_the_ranks_alike_on_all(size):
+    expected = gradients(0)
+    for rank in range(1, size):
+        expected = [mine + its for mine, its in zip(expected, gradients(rank), strict=True)]
+
+    with hub_of(size) as hub:
+        heard = each(hub, lambda rank: [rank.meet(gradients(rank.rank)) for _ in range(3)], sync="allreduce")
+
+    for sums in itertools.chain(*heard):
+        for found, wanted in zip(sums, expected, strict=True):
+            assert (found.shape, found.tobytes()) == (np.shape(wanted), np.asarray(wanted).tobytes())
+
+
+def test_ranks_without_gradients_add_nothing_up_and_meet():
+    with hub_of(2) as hub:
+        assert each(hub, lambda rank: rank.meet([]), sync="allreduce") == [[], []]
+
+
+def test_ranks_that_do_not_add_up_the_same_are_told():
+    with hub_of(2) as hub:
+        heard = each(hub, lambda rank: rank.meet([np.zeros(rank.rank + 1)]), sync="allreduce")
+
+    assert heard == ["the ranks do not add up the same: [4, 8] bytes"] * 2
+
+
+def test_a_rank_that_sends_more_than_the_model_has_is_not_listened_to():
+    def odd(rank):
+        rank.meet([np.zeros(10)])
+        if rank.rank:
+            rank._tell({"at": "sum"}, np.zeros(11, np.float32))  # noqa: SLF001
+        return rank.meet([np.zeros(10)])
+
+    with hub_of(2) as hub:
+        heard = each(hub, odd, sync="allreduce")
+
+    assert heard[0] == "rank 1 has gone"
+
+
+def test_a_rank_that_does_not_take_its_answer_keeps_none_of_the_others_waiting():
+    model = np.ones(4_000_000, np.float32)  # more than a socket takes unread
+    others, done = threading.Barrier(2), threading.Event()
+
+    def step(rank):
+        rank.meet([np.zeros(model.size)])
+        if rank.rank == 1:
+            rank._tell({"at": "sum"}, model)  # noqa: SLF001
+            return done.wait(SOON_S)
+        total = rank.meet([model])[0][0]
+        others.wait(SOON_S)
+        done.set()
+        return float(total)
+
+    with hub_of(3) as hub:
+        assert each(hub, step, sync="allreduce") == [3.0, True, 3.0]
 
 
 def test_the_hub_bounds_when_each_rank_began_and_how_far_its_clock_is_ahead(monkeypatch):

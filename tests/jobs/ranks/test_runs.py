@@ -1,5 +1,9 @@
 """Real runs on several ranks, forked from one template: what each reads, and what all of them give together."""
 
+import contextlib
+import threading
+
+import psutil
 import pytest
 
 from campaign.worker import together
@@ -22,7 +26,38 @@ def together_on(template, tmp_path, disk):
     return run
 
 
-@pytest.mark.parametrize("sync", ["none", "barrier", "allreduce"])
+@contextlib.contextmanager
+def listened():
+    """The addresses at which this process and its children listen while the block runs."""
+    addresses, over = set(), threading.Event()
+
+    def look():
+        while not over.wait(0.02):
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    open_ = process.net_connections(kind="inet")
+                    addresses.update(each.laddr.ip for each in open_ if each.status == psutil.CONN_LISTEN)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield addresses
+    finally:
+        over.set()
+        watcher.join()
+
+
+@pytest.mark.parametrize("sync", ["barrier", "allreduce", "ring"])
+def test_only_tensorflow_s_ring_listens_at_other_addresses_than_the_hub(together_on, sync):
+    with listened() as addresses:
+        found, _ = together_on(2, sync=sync, batch_size=4)
+
+    assert found["status"] == "valid", found
+    assert "127.0.0.1" in addresses
+    assert (addresses == {"127.0.0.1"}) == (sync != "ring")
+
+
+@pytest.mark.parametrize("sync", ["none", "barrier", "allreduce", "ring"])
 def test_ranks_read_every_file_once_between_them_and_the_record_has_each(together_on, sync):
     found, folder = together_on(2, sync=sync, batch_size=4)
 

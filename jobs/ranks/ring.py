@@ -1,4 +1,8 @@
-"""Sums over the ranks of a run by TensorFlow's own ring, as a training adds up its gradients."""
+"""Sums over the ranks of a run by TensorFlow's own ring, ``sync=ring``.
+
+Its servers ask for no secret: whoever reaches the port of one runs operations, ``write_file`` among them, as the user
+of the job. So it is used only where the site's file says that nobody else reaches the nodes (``site.trusted_network``).
+"""
 
 from __future__ import annotations
 
