@@ -156,20 +156,33 @@ def test_a_real_network_learns_and_repeats_itself(run, made, tmp_path):
     assert check(first, "equal_weights")["message"] == check(other, "equal_weights")["message"]
 
 
-@pytest.mark.long
-def test_ranks_that_add_nothing_up_need_not_have_the_same_weights(template, made, tmp_path):
+def _on_two_ranks(template, made, tmp_path, sync):
     settings = {
         "benchmark": KEYS | {"epochs": 1, "dropout": 0.0}, "batch_size": 8, "seed": 1, "cache": "as_is",
         "reader": "h5py_threads", "accelerator": {"name": "cpu", "step_s": None}, "checkpoint": {"name": "none"},
-        "nodes": 2, "sync": "barrier", "storage": {"root": str(made.parent)},
+        "nodes": 2, "sync": sync, "storage": {"root": str(made.parent)},
     }  # fmt: skip
     request = request_of(made, settings, limits={**DEAF, "time_error_max": 5.0}, timelog=str(tmp_path / "a.timelog"))
     conduct = {"ranks_timeout_s": 60, "run_timeout_s": 100}
 
-    found = together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct)
+    return together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct)
+
+
+@pytest.mark.long
+def test_ranks_that_add_nothing_up_need_not_have_the_same_weights(template, made, tmp_path):
+    found = _on_two_ranks(template, made, tmp_path, "barrier")
 
     assert (found["status"], found["reason"]) == ("valid", None)
     assert "equal_weights" not in passed(found)
+
+
+@pytest.mark.long
+def test_ranks_that_add_gradients_up_at_the_hub_have_the_same_weights_and_repeat_them(template, made, tmp_path):
+    runs = [_on_two_ranks(template, made, tmp_path, "allreduce") for _ in range(2)]
+
+    assert [(found["status"], found["reason"]) for found in runs] == [("valid", None)] * 2
+    assert [passed(found)["equal_weights"] for found in runs] == [True, True]
+    assert check(runs[0], "equal_weights")["message"] == check(runs[1], "equal_weights")["message"]
 
 
 @pytest.mark.long
