@@ -103,12 +103,13 @@ class Leader:
         remove(self._file)
 
     def _welcome(self, newcomer: Newcomer) -> None:
-        hello = newcomer.hello
-        rank, node, address, kernel = (hello.get(key) for key in ("rank", "node", "address", "boot"))
+        hello: dict[str, Any] = newcomer.hello
+        rank: Any = hello.get("rank")
+        node, address, kernel = (str(hello.get(key)) for key in ("node", "address", "boot"))
         if rank not in range(1, self._size) or rank in [each.rank for each in self._followers]:
             newcomer.channel.close()
             return
-        self._followers.append(_Follower(newcomer.channel, int(rank), str(node), str(address), str(kernel)))
+        self._followers.append(_Follower(newcomer.channel, int(rank), node, address, kernel))
 
     def _missing(self, others: str) -> EnvironmentFaultError:
         here = {each.rank for each in self._followers}

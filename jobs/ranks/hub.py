@@ -101,7 +101,7 @@ class Hub:
         return [guest for guest in self._guests if guest.at is not None]
 
     def _welcome(self, newcomer: Newcomer) -> None:
-        rank = newcomer.hello.get("rank")
+        rank: Any = newcomer.hello.get("rank")
         if rank not in range(self.size) or any(guest.rank == rank for guest in self._guests):
             newcomer.channel.close()
             return

@@ -58,8 +58,9 @@ def test_the_default_site_knows_nothing(point):
 
     tolerances = {"spread_max", "other_cpu_max", "throttled_max"}
     own = {"name", "modules", "prelude", "accelerator", "storages", "ask_above_node_hours", "make_data"}
-    assert known.keys() == own | tolerances | {"login_data_gb", "login_processes"}
+    assert known.keys() == own | tolerances | {"login_data_gb", "login_processes", "trusted_network"}
     assert (known["name"], known["modules"], known["accelerator"], known["storages"]) == ("none", [], "auto", {})
+    assert known["trusted_network"] is False
 
 
 @pytest.mark.shows(
