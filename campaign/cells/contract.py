@@ -40,6 +40,7 @@ class Cluster(TypedDict, total=False):
     prelude: list[str]
     extra: dict[str, str | float | None]
     cells_per_job: int
+    pack: bool
     parallel: int | None
     max_requeues: int
     signal_delay_s: int

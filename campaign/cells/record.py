@@ -117,11 +117,11 @@ def write(path: Path, record: Record, patience_s: float = 0.0) -> None:
     """Write a record, whole and durably.
 
     A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
-    in memory only.
+    in memory only. The campaign folder is not made anew: it may have been removed.
     """
 
     def put() -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(path, record)
 
     retry(put, patience_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
@@ -27,19 +28,19 @@ def main(argv: list[str]) -> int:
     parser = arguments.parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
     cells, root = arguments.cells_and_folder(parser.parse_args(argv).words)
-    folder, _ = existing(root)
+    folder = CampaignFolder(root.resolve())
     batches = [batch for batch in read_all(folder) if batch.cluster == "slurm"]
-    jobs, left = cancel(batches, _workers(folder, batches, cells)) if batches else ([], [])
+    only = _workers(folder, batches, cells)
+    jobs, left = cancel(folder, only) if batches or client.found() else ([], [])
     if not jobs:
-        return _nothing(folder, "these cells" if cells else "this campaign")
+        return _nothing(existing(root)[0], "these cells" if cells else "this campaign")
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
             "scancel them by hand, or try again",
         )
-    console.say(
-        f"cancelled {counted(len(jobs), 'job')}; what was measured is kept, and the same command continues from it"
-    )
+    kept = "what was measured is kept, and the same command continues from it"
+    console.say(f"cancelled {counted(len(jobs), 'job')}; {kept if folder.marker.exists() else 'their folder is gone'}")
     return 0
 
 
@@ -63,7 +64,8 @@ def _workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[s
     for word in words:
         found = arguments.matching(sorted(last), word)
         if not found:
-            raise UsageError(f"no job of this campaign has a cell '{word}'", "`python -m campaign status` lists them")
+            hint = f"`python -m campaign status` lists them; a folder that is gone: campaign_dir={word}"
+            raise UsageError(f"no job of this campaign has a cell '{word}'", hint)
         named.update(found)
     for batch, index in {str(worker): worker for worker in map(last.__getitem__, named)}.values():
         beside = [
@@ -77,17 +79,17 @@ def _workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[s
     return {(str(batch.folder), index) for batch, index in map(last.__getitem__, named)}
 
 
-def cancel(batches: Sequence[Batch], only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
-    """Cancel every job of these batches that waits or runs, also where it was believed to be refused or over.
+def cancel(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
+    """Cancel every job of a campaign that waits or runs, also one that was believed to be refused or over.
 
     Where workers are named, of these `only`. Returns the jobs that were to end, and those that live on.
     """
-    jobs = _live(batches, only)
+    jobs = _live(folder, only)
     if jobs is None:
         raise SchedulerError(
             "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
         )
-    for batch in batches:
+    for batch in read_all(folder):
         if indices := [task.index for task in jobs if task.folder == str(batch.folder)]:
             with suppress(OSError):  # a full disk keeps no job alive
                 batch.save_cancelled(indices)
@@ -95,7 +97,7 @@ def cancel(batches: Sequence[Batch], only: Collection[Key] | None = None) -> tup
         client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs
     for _ in range(_CHECKS if jobs else 0):
-        live = _live(batches, only)
+        live = _live(folder, only)
         left = left if live is None else live
         if not left:
             break
@@ -103,10 +105,10 @@ def cancel(batches: Sequence[Batch], only: Collection[Key] | None = None) -> tup
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
-def _live(batches: Sequence[Batch], only: Collection[Key] | None) -> list[Task] | None:
-    """List the jobs that wait or run; others may have jobs of the same name, but not in these folders."""
-    folders = {str(batch.folder) for batch in batches}
-    listed = scheduler.listed(sorted({batch.job_name for batch in batches}))
+def _live(folder: CampaignFolder, only: Collection[Key] | None) -> list[Task] | None:
+    """List the jobs that wait or run, by their working directories: also where the campaign folder was removed."""
+    listed = scheduler.listed(())
     if listed is None:
         return None
-    return [task for task in listed if task.live and task.folder in folders and (only is None or task.key in only)]
+    ours = [task for task in listed if task.live and Path(task.folder).parent == folder.workers]
+    return [task for task in ours if only is None or task.key in only]

@@ -19,7 +19,7 @@ from campaign.console import counted
 from jobs.settings import Settings
 
 _MINUTE_S, _HOUR_S = 60, 3600
-_START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
+START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
 _RECORDS_READ = 200
 _READ_EACH_S = 30.0  # records of a campaign under way
 
@@ -75,11 +75,11 @@ class Price:
         again = ((self.max_requeues, "requeues"), (self.retries, "retries"))
         after = " and ".join(what for number, what in again if number)
         every_h = self.at_most_h * math.prod(number + 1 for number, _ in again)
-        text = f"{_two_digits(self.at_most_h)} node-hours"
-        text += f", at most {_two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
+        text = f"{two_digits(self.at_most_h)} node-hours"
+        text += f", at most {two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
         if self.expected is None:
             return text
-        hours = _span(*(_two_digits(amount.node_hours) for amount in self.expected[:2]))
+        hours = _span(*(two_digits(amount.node_hours) for amount in self.expected[:2]))
         return f"{text}; {hours} node-hours in {self.expected}"
 
 
@@ -87,7 +87,7 @@ def _span(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _two_digits(hours: float) -> str:
+def two_digits(hours: float) -> str:
     """Write a number above 0 with two significant digits, or with all before the point."""
     return f"{hours:.{max(0, 1 - math.floor(math.log10(hours)))}f}"
 
@@ -126,7 +126,7 @@ def expected(workers: Iterable[Follower], known: Known, at_once: int = 1) -> Exp
     What a job's start takes is part of it, unless the job has begun a run. None where nothing is to go, or no earlier
     run is known.
     """
-    jobs = [(0.0 if worker.begun else _START_S, [*worker.left()]) for worker in workers if not worker.finished]
+    jobs = [(0.0 if worker.begun else START_S, [*worker.left()]) for worker in workers if not worker.finished]
     if not (jobs and known.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from campaign import console
-from campaign.cells.folder import CampaignFolder
+from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.plan import Entry, Plan
-from campaign.cluster import fleet, limits, making, price, submission
+from campaign.cluster import fleet, limits, making, packing, price, submission
 from campaign.cluster.making import Making, politely
 from campaign.cluster.price import Price
 from campaign.console import counted
@@ -34,11 +35,12 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         todo = _left(planned, request, workers, tried)
         refused = None
         if todo:
-            _examine(todo, request, facts)
+            packed = packing.applied(todo, request, facts)
+            _examine(todo, packed, facts)
             data = making.making(todo, request.conduct["site"])
             data.require_room()
-            sure = sure or _agreed(todo, request, facts, data)
-            refused = _submit(todo, request, facts, tried, data)
+            sure = sure or _agreed(todo, packed, facts, data)
+            refused = _submit(todo, packed, facts, tried, data)
             workers = fleet.of(request.folder, facts)
         elif not (workers.open or followed):
             console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
@@ -57,8 +59,9 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     facts = client.facts()
     workers = fleet.of(request.folder, facts)
     workers.settle()
-    taken = _taken(planned, workers, "would be followed")
+    taken = _taken(planned, request, workers, "would be followed")
     todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
+    request = packing.applied(todo, request, facts) if todo else request
     data = making.making(todo, request.conduct["site"])
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most, data.by_job))
     if todo:
@@ -96,22 +99,47 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
 def _left(planned: Plan, request: Request, workers: fleet.Fleet, tried: set[str]) -> list[Entry]:
     """List what is neither done nor in a job nor was tried already; `tried` grows by what jobs repeat for redo=true."""
     again = ", which redo=true does not start again" if request.conduct["redo"] else ""
-    taken = _taken(planned, workers, f"following them{again}")
+    taken = _taken(planned, request, workers, f"following them{again}")
     planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
         tried |= taken
     return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]
 
 
-def _taken(planned: Plan, workers: fleet.Fleet, what_then: str) -> set[str]:
+def _taken(planned: Plan, request: Request, workers: fleet.Fleet, what_then: str) -> set[str]:
     """List the cells that are in jobs of an earlier start, and report those that lack runs."""
-    taken = {cell for key in workers.open for cell in workers.batch(key).cells[key[1]]}
+    taken = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
     here = [entry for entry in planned.to_do if entry.cell.id in taken]
     if here:
         console.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; {what_then}")
+        _say_what_comes_too_late(request, [taken[entry.cell.id] for entry in here])
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
-    return taken
+    return {*taken}
+
+
+def _say_what_comes_too_late(request: Request, tokens: Sequence[str]) -> None:
+    """Name the words ``cluster.…`` in which this command differs from those that submitted these cells' jobs."""
+    words_of = {asked["token"]: asked["words"] for asked in existing(request.folder.root)[1]["requests"]}
+    now, cells = _of_cluster(request.words), Counter[str]()
+    for token in tokens:
+        before = _of_cluster(words_of.get(token, request.words))
+        changed = [
+            f"{now.get(key, f'no {key}')} (they have {before.get(key, 'the default')})"
+            for key in dict.fromkeys((*now, *before))
+            if now.get(key) != before.get(key)
+        ]
+        cells.update(changed)
+    for change, number in cells.items():
+        console.say(f"{change} does not reach {counted(number, 'cell')} in these jobs")
+    if cells:
+        console.say(f"`python -m campaign cancel {request.folder.root}`, then this command, submits them with it")
+
+
+def _of_cluster(words: Sequence[str]) -> dict[str, str]:
+    """Return the words ``cluster.…`` by their keys; the last of a key counts."""
+    plain = (word.lstrip("+~") for word in words)
+    return {word.partition("=")[0]: word for word in plain if word.startswith("cluster.")}
 
 
 def _examine(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
@@ -127,6 +155,7 @@ def _say_cost(todo: Sequence[Entry], request: Request, facts: client.Facts, data
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     cost = price.of(arrays, request.folder)
     console.say(f"{what}{cost}")
+    packing.propose(todo, request, facts)
     return cost
 
 

@@ -30,14 +30,14 @@ _LOG_TAIL_BYTES = 8 << 20
 
 
 def listed(names: Iterable[str], ask: Callable[..., str | None] = client.ask) -> list[Task] | None:
-    """Ask the controller for all our tasks of these job names, also those that ended lately.
+    """Ask the controller for all our tasks of these job names, or of any, also those that ended lately.
 
     None where it is silent, or what comes is no answer of squeue's (a wrapper's words, a line that was cut).
 
     ``--all``: without it jobs in a hidden partition are not shown, not even to their owner.
     """
-    words = ("squeue", "-r", "--all", "--states=all", f"--user={os.getuid()}", f"--name={','.join(names)}")
-    text = ask(*words, "-o", SQUEUE_FORMAT)
+    named = [f"--name={each}"] if (each := ",".join(names)) else []
+    text = ask("squeue", "-r", "--all", "--states=all", f"--user={os.getuid()}", *named, "-o", SQUEUE_FORMAT)
     return None if text is None else from_squeue(text)
 
 

@@ -170,7 +170,8 @@ def _images(
     # The user's own folder is never written to: its manifest is kept with the campaign.
     kind = "/any" * any_kind or wanted.get("hdf5") or ""
     held = folder.manifests / hashlib.sha256(f"{path}{kind}".encode()).hexdigest()[:10]
-    held.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (folder.manifests, held):  # the campaign folder itself is not made anew
+        each.mkdir(mode=0o700, exist_ok=True)
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found
 

@@ -87,7 +87,8 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
     spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
     name = f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}"
     held = folder.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
-    held.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (folder.manifests, held):  # the campaign folder itself is not made anew
+        each.mkdir(mode=0o700, exist_ok=True)
     if spec is None:
         kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := wanted.get("hdf5")) else {}
         found = _listing(client.listed(below), below, client.url_of(below), kind)

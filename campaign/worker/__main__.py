@@ -257,7 +257,8 @@ def main(work_list: str) -> int:
                 job.go_back(work["conduct"]["cluster"], fault)
             return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
-            write_json(fault, _as_error(error))
+            with suppress(OSError):  # its folder is gone, or full
+                write_json(fault, _as_error(error))
             raise
         finally:
             if leader:

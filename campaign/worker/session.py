@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from campaign.cells.contract import (
 )
 from campaign.cells.folder import CampaignFolder
 from campaign.console import Progress
+from campaign.errors import EnvironmentFaultError
 from campaign.storage import provenance
 from jobs.settings import Settings
 from jobs.system import versioned
@@ -62,6 +64,7 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     try:
         claim = versioned.read_as(folder.claim(recorded["cell"]["id"]), _Claim)
     except (FileNotFoundError, ValueError):
+        _refuse_removed(folder)
         return  # no worker leaves it so
     if claim["id"] != mine["id"]:
         raise TakenOverError(same_list=claim["token"] == mine["token"])
@@ -72,10 +75,27 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
     path = folder.claim(cell_id)
 
     def put() -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_removed(folder)
+        for each in (folder.records, path.parent):
+            each.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
 
     retry(put, patience_of(work))
+
+
+def _refuse_removed(folder: CampaignFolder) -> None:
+    """End a job whose campaign folder was removed; a folder whose disk is away for a while is waited for.
+
+    The working directory of a job, which lies in that folder, tells one from the other: it has no link any more.
+    """
+    try:
+        is_removed = Path().stat().st_nlink == 0
+    except OSError as error:
+        is_removed = error.errno in (errno.ENOENT, errno.ESTALE)
+    if is_removed:
+        raise EnvironmentFaultError(
+            f"{folder.root} was removed while a job of its campaign ran", "the job ends, and makes nothing anew"
+        )
 
 
 def patience_of(work: WorkList) -> float:

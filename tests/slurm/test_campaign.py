@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -255,6 +256,24 @@ def test_after_cancel_every_cell_is_cancelled_also_those_whose_jobs_slurm_forgot
     assert {status for status, _ in states.values()} == {"interrupted"}
     assert all(reason.startswith("Slurm: CANCELLED") for _, reason in states.values())
     assert "LOST" not in told
+
+
+def test_a_folder_that_is_removed_under_its_jobs_is_not_made_anew_and_cancel_finds_them(campaign, lab):
+    results = campaign.cwd / "results"
+    campaign.go(*LONG, "detach=true")
+    campaign.go(*LONG, "seed=1", "+cluster.extra.hold=true", "detach=true")
+    wait(lambda: len(campaign.measured()) >= 2)
+
+    shutil.rmtree(results, ignore_errors=True)  # a file may come into it meanwhile
+    wait(lambda: "RUNNING" not in campaign.job_states())
+    left = [path for path in results.rglob("*") if path.name == "record.json"]
+    shutil.rmtree(results, ignore_errors=True)
+    done = campaign("cancel")
+
+    assert left == []
+    assert sorted(campaign.job_states()) == ["CANCELLED", "FAILED"]
+    assert (done.returncode, done.stderr) == (0, "cancelled 1 job; their folder is gone\n")
+    assert not results.exists()
 
 
 def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):

@@ -89,6 +89,7 @@ class Slurm:
     prelude: list[str] = MISSING
     extra: dict[str, Any] = MISSING
     cells_per_job: int = key(MISSING, 1, 100_000)
+    pack: bool = MISSING
     parallel: int | None = key(MISSING, 1, 100_000)
     max_requeues: int = key(MISSING, 0, 1000)
     signal_delay_s: int = key(MISSING, 1, 65_535)  # sbatch(1), --signal

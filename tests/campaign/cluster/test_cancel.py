@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from campaign.cli import cancel as cancelling
@@ -34,7 +36,7 @@ def test_cancel_names_exactly_our_jobs(folder, programs, state):
     programs.answer("squeue", *ours, foreign)
     _after_scancel(programs, squeue_line(made, 0, state), squeue_line(made, 1, state), foreign)
 
-    jobs, left = cancel([made])
+    jobs, left = cancel(folder)
 
     assert _scancels(programs) == ["scancel 70_0 70_1"]
     assert [(job.folder, job.index) for job in jobs] == [(str(made.folder), 0), (str(made.folder), 1)]
@@ -52,7 +54,7 @@ def test_cancel_returns_the_jobs_that_are_not_seen_to_have_ended(then, left, fol
     else:
         programs("scancel", f"rm {programs.folder}/squeue")
 
-    assert [job.index for job in cancel([made])[1]] == left
+    assert [job.index for job in cancel(folder)[1]] == left
 
 
 def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, programs):
@@ -65,7 +67,6 @@ def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, p
 
     assert code == 0
     assert _scancels(programs) == ["scancel 70_0 70_1"]
-    assert all("--name=tfio-first,tfio-second " in call for call in programs.calls if call.startswith("squeue"))
 
 
 def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(folder, programs, clock):
@@ -139,3 +140,20 @@ def test_a_campaign_that_never_went_to_the_cluster_has_no_job_to_ask_for(folder,
     code = cancelling.main([str(folder.root)])
 
     assert (code, programs.calls) == (0, [])
+
+
+def test_the_jobs_of_a_folder_that_was_removed_are_found_by_where_they_work(folder, programs, capsys):
+    made = leave_batch(folder)
+    programs("sbatch")
+    programs("sinfo")
+    programs.answer("squeue", squeue_line(made, 0, "RUNNING"), "71|0|RUNNING|None|n1|/elsewhere/workers/first-0")
+    _after_scancel(programs)
+    shutil.rmtree(folder.root)
+
+    with pytest.raises(UsageError, match="no job of this campaign has a cell 'a'"):
+        cancelling.main(["a", str(folder.root)])
+    assert cancelling.main([f"campaign_dir={folder.root}"]) == 0
+    assert _scancels(programs) == ["scancel 70_0"]
+    assert capsys.readouterr().err == "cancelled 1 job; their folder is gone\n"
+    with pytest.raises(UsageError, match="no campaign in"):
+        cancelling.main([str(folder.root)])

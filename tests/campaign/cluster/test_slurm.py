@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from campaign.cells import plan, record
+from campaign.cells.folder import existing
 from campaign.cluster import fleet, slurm
 from campaign.cluster.submission import Array
 from campaign.config.points import cells_of
@@ -14,6 +15,7 @@ from campaign.slurm import scheduler
 from campaign.storage import datasets
 from campaign.worker.batch import read_all
 from campaign.worker.work_list import Request
+from jobs.system.files import write_json
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
 from tests.campaign.work_lists import slurm_conduct
@@ -41,15 +43,15 @@ class Scene:
     def other(self):
         return self.cells[1].id
 
-    def request(self, **conduct):
-        return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, ())
+    def request(self, words=(), **conduct):
+        return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, words)
 
     def go(self, *, sure=True, **conduct):
         request = self.request(**conduct)
         return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
 
-    def preview(self):
-        request = self.request()
+    def preview(self, *words):
+        request = self.request(words)
         return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
 
     def recorded(self, status="done", token="before", cells=None):
@@ -255,3 +257,37 @@ def test_what_the_cluster_would_refuse_is_refused_before_data_are_made(how, scen
 
     assert (made, scene.asked) == ([], [])
     assert set(scene.programs.calls) & {"sbatch --test-only"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "line"),
+    [
+        (
+            ["cluster.timeout_min=5"],
+            ["cluster.timeout_min=9"],
+            "cluster.timeout_min=9 (they have cluster.timeout_min=5) does not reach 1 cell in these jobs",
+        ),
+        (
+            [],
+            ["cluster.timeout_min=5", "cluster.timeout_min=9"],
+            "cluster.timeout_min=9 (they have the default) does not reach 1 cell in these jobs",
+        ),
+        (
+            ["+cluster.extra.nice=1"],
+            [],
+            "no cluster.extra.nice (they have cluster.extra.nice=1) does not reach 1 cell in these jobs",
+        ),
+        (["cluster.qos=a", "threads=1"], ["threads=2", "cluster.qos=a"], None),
+    ],
+)
+def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, now, line, scene):
+    scene.earlier("PENDING")
+    asked = {"token": "earlier", "utc": EARLIER, "words": before, "order_seed": 0, "cells": [scene.one]}
+    campaign = existing(scene.folder.root)[1]
+    write_json(scene.folder.marker, {**campaign, "requests": [asked]})
+
+    scene.preview(*now)
+
+    late = [each for each in scene.said if "does not reach" in each or "submits them with it" in each]
+    cure = f"`python -m campaign cancel {scene.folder.root}`, then this command, submits them with it"
+    assert late == ([line, cure] if line else [])

@@ -124,11 +124,11 @@ def _of(batches):
     return crowd(lambda array, _, index: _squeue(array, folders[array], index))
 
 
-def test_cancel_ends_what_lives_of_one_array_and_nothing_of_the_other(batches, programs):
+def test_cancel_ends_what_lives_of_one_array_and_nothing_of_the_other(folder, batches, programs):
     programs.answer("squeue", *_of(batches))
     programs("scancel", f"echo '{SQUEUE_HEAD}' > {programs.folder}/squeue.answer")
 
-    cancel(batches[1:])
+    cancel(folder, {(str(batches[1].folder), index) for index in range(len(batches[1].cells))})
 
     ended = [word for call in programs.calls if call.startswith("scancel") for word in call.split()[1:]]
     assert ended == [f"71_{index}" for index in range(TASKS) if _state("71", index) in ("RUNNING", "PENDING")]

@@ -1,12 +1,14 @@
 import errno
 import json
+import shutil
 import signal
 import tempfile
 
 import pytest
 
 from campaign.cells import record
-from campaign.errors import UsageError
+from campaign.cells.folder import opened
+from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
@@ -316,3 +318,43 @@ def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(tries, folder,
     (old,) = path.parent.glob("damaged-*/record.json")
     assert old.read_text() == "{damaged"
     assert recorded["status"] == "done"
+
+
+class Removed(FakeTemplate):
+    """In its third run somebody removes the campaign folder; another campaign begins there, or none."""
+
+    def __init__(self, folder, *, anew):
+        super().__init__()
+        self.folder, self.anew = folder, anew
+
+    def run(self, *request):
+        if len(self.asked) == 2:
+            shutil.rmtree(self.folder.root)
+            if self.anew:
+                opened(self.folder.root)
+        return super().run(*request)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(anew, folder, job, clock, monkeypatch):
+    batch = folder.workers / "first-0"
+    batch.mkdir()
+    monkeypatch.chdir(batch)
+    clock(durable)
+
+    with pytest.raises(EnvironmentFaultError, match="was removed while a job of its campaign ran"):
+        Worker(folder, job(), Removed(folder, anew=anew)).walk()
+
+    assert [*folder.records.glob("*")] == []
+    assert folder.root.exists() is anew
+
+
+def test_a_campaign_folder_that_is_away_is_waited_for_and_not_made_anew(folder, job, clock):
+    work, waiting = job(save_patience_s=30), clock(durable)
+    template = Removed(folder, anew=False)
+
+    with pytest.raises(FileNotFoundError):
+        Worker(folder, work, template).walk()
+
+    assert waiting.now >= 1020
+    assert not folder.root.exists()
