@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from campaign import console
+from campaign.cells.contract import Cluster
 from campaign.cells.plan import Entry
 from campaign.cluster import price, submission
 from campaign.console import counted
@@ -78,9 +79,8 @@ def propose(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Non
 
 
 def _with(request: Request, cells_per_job: int, timeout_min: int) -> Request:
-    cluster = request.conduct["cluster"]
-    changed = {**request.conduct, "cluster": {**cluster, "cells_per_job": cells_per_job, "timeout_min": timeout_min}}
-    return dataclasses.replace(request, conduct=changed)
+    cluster: Cluster = {**request.conduct["cluster"], "cells_per_job": cells_per_job, "timeout_min": timeout_min}
+    return dataclasses.replace(request, conduct={**request.conduct, "cluster": cluster})
 
 
 def _node_hours(todo: Sequence[Entry], request: Request, facts: client.Facts) -> float:
