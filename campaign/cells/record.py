@@ -113,14 +113,15 @@ def _fault(record: Record, name: str) -> str | None:
     return None if all(run.keys() >= _RUN_KEYS for run in record["runs"]) else "its runs are not all runs"
 
 
-def write(path: Path, record: Record, patience_s: float = 0.0) -> None:
+def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
     """Write a record, whole and durably.
 
     A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
-    in memory only. The campaign folder is not made anew: it may have been removed.
+    in memory only. The campaign folder is not made anew; before each try `check` may raise what ends the waiting.
     """
 
     def put() -> None:
+        check()
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(path, record)
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from campaign import console
@@ -220,7 +221,8 @@ class Worker:
 
     def _save(self, recorded: Record) -> None:
         session.make_sure_it_is_ours(self.folder, recorded)
-        record.write(self.folder.record(recorded["cell"]["id"]), recorded, session.patience_of(self.work))
+        path, check = self.folder.record(recorded["cell"]["id"]), partial(session.refuse_removed, self.folder)
+        record.write(path, recorded, session.patience_of(self.work), check)
 
 
 def main(work_list: str) -> int:

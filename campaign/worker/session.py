@@ -64,7 +64,7 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     try:
         claim = versioned.read_as(folder.claim(recorded["cell"]["id"]), _Claim)
     except (FileNotFoundError, ValueError):
-        _refuse_removed(folder)
+        refuse_removed(folder)
         return  # no worker leaves it so
     if claim["id"] != mine["id"]:
         raise TakenOverError(same_list=claim["token"] == mine["token"])
@@ -75,7 +75,7 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
     path = folder.claim(cell_id)
 
     def put() -> None:
-        _refuse_removed(folder)
+        refuse_removed(folder)
         for each in (folder.records, path.parent):
             each.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
@@ -83,7 +83,7 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
     retry(put, patience_of(work))
 
 
-def _refuse_removed(folder: CampaignFolder) -> None:
+def refuse_removed(folder: CampaignFolder) -> None:
     """End a job whose campaign folder was removed; a folder whose disk is away for a while is waited for.
 
     The working directory of a job, which lies in that folder, tells one from the other: it has no link any more.

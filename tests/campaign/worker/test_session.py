@@ -349,6 +349,23 @@ def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(ane
     assert folder.root.exists() is anew
 
 
+def test_a_campaign_folder_that_is_removed_while_a_record_is_written_is_not_waited_for(folder, one, monkeypatch):
+    batch = folder.workers / "first-0"
+    batch.mkdir()
+    monkeypatch.chdir(batch)
+    one["conduct"]["cluster"]["save_patience_s"] = 600
+    checked = session.make_sure_it_is_ours
+
+    def removed_then(*arguments):
+        checked(*arguments)
+        shutil.rmtree(folder.root)
+
+    monkeypatch.setattr(session, "make_sure_it_is_ours", removed_then)
+
+    with pytest.raises(EnvironmentFaultError, match="was removed"):
+        walk(folder, one)
+
+
 def test_a_campaign_folder_that_is_away_is_waited_for_and_not_made_anew(folder, job, clock):
     work, waiting = job(save_patience_s=30), clock(durable)
     template = Removed(folder, anew=False)
