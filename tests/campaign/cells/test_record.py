@@ -131,7 +131,7 @@ def test_a_newer_record_is_refused_with_the_cure(tmp_path):
 def written(point, tmp_path):
     """A good record on disk: its path and what is in it."""
     made = _record(point, ("measured", "valid", 1))
-    path = tmp_path / "records" / made["cell"]["id"] / "record.json"
+    path = tmp_path / made["cell"]["id"] / "record.json"
     record.write(path, made)
     return path, made
 
