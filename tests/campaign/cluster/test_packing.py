@@ -92,7 +92,7 @@ def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, as
         slurm.preview(plan.make([entry.cell for entry in todo], request.conduct, request.folder), request)
 
     said = capsys.readouterr().err
-    assert "3.0 node-hours at most" in said
+    assert "3.0 node-hours, at most 12 after requeues" in said
     assert "cluster.pack=true submits 1 job of 3 cells and at most 13 min" in said
     assert "0.22 node-hours at most instead of 3.0" in said
 
