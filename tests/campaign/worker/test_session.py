@@ -256,14 +256,14 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monke
     path = folder.record(work["cells"][0]["id"])
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    read = files.read
+    open_file = files.opened
 
-    def fails(file, *words):
+    def fails(file, *words, **named):
         if file == path:
             raise OSError(errno.EIO, "injected")
-        return read(file, *words)
+        return open_file(file, *words, **named)
 
-    monkeypatch.setattr(files, "read", fails)
+    monkeypatch.setattr(files, "opened", fails)
 
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)
