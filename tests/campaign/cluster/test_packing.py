@@ -4,6 +4,7 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import packing, slurm, submission
+from campaign.cluster.making import Making
 from campaign.config.points import cells_of
 from campaign.slurm.client import Facts
 from campaign.worker.work_list import Request
@@ -87,7 +88,7 @@ def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, as
     monkeypatch.setattr(slurm.console, "agreed", lambda _: True)
 
     if where == "question":
-        slurm._agreed(todo, request, NOTHING)  # noqa: SLF001 - the question
+        slurm._agreed(todo, request, NOTHING, Making((), None))  # noqa: SLF001 - the question
     else:
         slurm.preview(plan.make([entry.cell for entry in todo], request.conduct, request.folder), request)
 
