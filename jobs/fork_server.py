@@ -25,7 +25,10 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from jobs.system import files
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
@@ -144,7 +147,7 @@ def _run_child(job: str, argument: Any, log_path: str, send: int, parent: int) -
         null = os.open(os.devnull, os.O_RDWR)
         log = null  # a full disk takes the log away, not the run
         with contextlib.suppress(OSError):
-            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            log = files.begin(Path(log_path))
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         module, _, function = job.partition(":")

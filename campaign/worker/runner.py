@@ -122,7 +122,7 @@ class Template:
     def _open_log(self) -> TextIO:
         """Open the log or, on a full or read-only disk, what takes any words: a job waits there with its records."""
         try:
-            return self._log.open("w", encoding="utf-8")
+            return os.fdopen(files.begin(self._log), "w", encoding="utf-8")
         except OSError:
             return Path(os.devnull).open("w", encoding="utf-8")
 

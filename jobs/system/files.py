@@ -27,7 +27,7 @@ DEEPEST = 64
 """Folders in each other that are entered; a path of 4,096 bytes allows 2,047."""
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # whatever the umask: nobody else may write
+_FOLDER_MODE, _FILE_MODE, _PRIVATE_MODE = 0o755, 0o644, 0o600  # whatever the umask: nobody else may write
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -139,6 +139,12 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
 def append(path: Path) -> BinaryIO:
     """Open a file of ours to add to its end; made where it is missing."""
     return os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+
+
+def begin(path: Path) -> int:
+    """Begin a file anew and return its descriptor, for writing; what had its name goes, be it a link, unfollowed."""
+    remove(path, missing_ok=True)
+    return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
 
 
 def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False) -> None:

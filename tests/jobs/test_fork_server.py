@@ -261,3 +261,33 @@ def test_many_runs_leave_no_process_and_no_descriptor_behind(ask, light):
 
     assert eventually(lambda: template.children() == [])
     assert eventually(lambda: template.num_fds() <= before)
+
+
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_a_link_in_the_place_of_a_log_is_replaced_and_what_it_leads_to_is_left_alone(ask, tmp_path, kind):
+    private, log = tmp_path / "private", tmp_path / "run.log"
+    private.write_text("of the user alone")
+    if kind == "symbolic":
+        log.symlink_to(private)
+    else:
+        log.hardlink_to(private)
+
+    ask("chatter", into=log)
+
+    assert private.read_text() == "of the user alone"
+    assert log.read_text() != "of the user alone"
+    assert not log.is_symlink()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_the_place_of_the_template_s_log_is_replaced(tmp_path, log):
+    private, own = tmp_path / "private", tmp_path / "template.log"
+    private.write_text("of the user alone")
+    own.symlink_to(private)
+    template = Template(own, ("tests.jobs.template_jobs",))
+
+    template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
+    template.close()
+
+    assert private.read_text() == "of the user alone"
+    assert not own.is_symlink()
