@@ -19,7 +19,7 @@ BARE = """
 import runpy, sys
 
 class Absent:
-    names = {"tensorflow", "keras", "hydra", "omegaconf", "submitit", "campaign", "jobs", "conf"}
+    names = {"tensorflow", "keras", "hydra", "omegaconf", "submitit", "campaign", "conf"}
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
