@@ -14,6 +14,7 @@ CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = {
     "advise": "campaign.cli.advise:main",
     "cancel": "campaign.cli.cancel:main",
+    "clean": "campaign.cli.clean:main",
     "compare": "campaign.cli.analyse:compare",
     "doctor": "campaign.cli.doctor:main",
     "report": "campaign.cli.analyse:report",
@@ -37,9 +38,9 @@ _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
 _HARMLESS = re.compile(r"hydra/sweeper=\w+")
 _MULTIRUN = ("-m", "--multirun")
-_CONFIG_DIR = ("-cd", "--config-dir")
+CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
-_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
+_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *CONFIG_DIR)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _IDLE_FLAGS = {
@@ -168,6 +169,6 @@ def _for_hydra(flags: Sequence[str]) -> list[str]:
     if not names.intersection(_SHOWING):
         kept.insert(0, "-m")
     folder = os.environ.get(CONFIG_DIR_VARIABLE)
-    if folder and not names.intersection(_CONFIG_DIR):
+    if folder and not names.intersection(CONFIG_DIR):
         kept += ["--config-dir", folder]
     return kept
