@@ -96,22 +96,22 @@ def _used(folder: CampaignFolder) -> Iterator[Path]:
     """Yield the folders that the records of a campaign, its open jobs and its maps of copies read."""
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
-        yield from _folders((recorded or {}).get("dataset") or {})
+        yield from _folders(recorded["dataset"] if recorded else None)
     yield from (found.copies for found in _maps(folder))
     for batch in read_all(folder):
         for index in batch.open_workers():
             with suppress(CampaignError):  # its front process was killed before it could submit
                 work = read_file(batch.work_list(index), WorkList)
                 for item in (*work["cells"], *work.get("to_make", ())):
-                    yield from _folders(item["dataset"] or {})
+                    yield from _folders(item["dataset"])
                     wanted, root = item["settings"].get("dataset", {}), item.get("root")
                     if root and wanted.get("path") is None and wanted:
                         layout = datasets.layout_of(item["settings"]["storage"])
                         yield from datasets.folders_of(wanted, Path(root), layout)
 
 
-def _folders(data: Data) -> Iterator[Path]:
-    yield from (Path(place) for place in (data.get("path"), data.get("folder")) if place)
+def _folders(data: Data | None) -> Iterator[Path]:
+    yield from (Path(place) for place in ((data or {}).get("path"), (data or {}).get("folder")) if place)
 
 
 def _chosen(things: Sequence[Made], names: Sequence[str]) -> list[Made]:
