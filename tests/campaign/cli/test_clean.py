@@ -6,16 +6,20 @@ import os
 import pytest
 from filelock import FileLock
 
+from campaign.cells import plan
 from campaign.cli import clean
+from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.storage import made
 from campaign.storage.locks import lock_path
+from campaign.worker.work_list import Request
 from jobs.benchmarks.engines import datafile
 from jobs.burst_buffer import claim
 from jobs.checkpoints.direct import Direct
 from jobs.data import make, staging
-from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import compose
+from jobs.system.files import write_json
+from tests.campaign.on_disk import leave_batch, leave_record
+from tests.campaign.work_lists import UTC, compose, slurm_conduct
 
 TINY = {"files": 24, "median_bytes": 3000, "sigma": 0.4, "width": 64, "height": 64, "classes": 3, "seed": 0}
 
@@ -102,6 +106,22 @@ def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys
     assert not baseline.exists()
     capsys.readouterr()
     assert [each["used"] for each in _listed(capsys).values()] == [True]
+
+
+def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
+    words = [f"dataset.{key}={value}" for key, value in TINY.items()]
+    (cell,), conduct = cells_of([compose(*words, "batch_size=8")])
+    batch = leave_batch(folder, cells=[[cell.id]])
+    entries = plan.make([cell], slurm_conduct(conduct), folder).entries
+    request = Request(folder, slurm_conduct(conduct), "first", UTC, ())
+    write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
+
+    assert clean.main(["--yes", "--unused"]) == 0
+    assert (dataset.exists(), baseline.exists()) == (True, False)
+
+    batch.save_ends({0: "COMPLETED"})
+    assert clean.main(["--yes", "--unused"]) == 0
+    assert not dataset.exists()
 
 
 def test_nothing_is_removed_without_a_yes(dataset, monkeypatch):
