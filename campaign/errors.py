@@ -53,6 +53,10 @@ class EnvironmentFaultError(CampaignError):
     exit_code = 3
 
 
+class NotQuietError(EnvironmentFaultError):
+    """Others disturbed the runs, and did not stop in time."""
+
+
 class SchedulerError(CampaignError):
     """Slurm did not take what was submitted, or does not answer."""
 

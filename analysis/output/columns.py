@@ -8,24 +8,49 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.records.frame import Row
+from analysis.records.frame import Row, rows_of
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
-from analysis.text.plain import DAGGER, DASH, NONE, number, share, span, times
+from analysis.text.plain import DAGGER, DASH, DOUBLE_DAGGER, NONE, number, share, span, times
 
+ENDS = ("", "_min", "_max")
 RANGE = f"min{DASH}max"
+DISTURBED = (
+    f"{DOUBLE_DAGGER} disturbed: others kept the machine busy in every run (check quiet), so that none counts; it is"
+    " drawn in no figure, and no claim rests on it"
+)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, the text of a cell, and whether the text takes the dagger of an unstable cell."""
+    """A column: its heading, the text of a cell, and whether the text takes the cell's `mark`."""
 
     heading: str
     text: Callable[[Row], str]
     left: bool = False
     daggered: bool = False
+
+
+def shown_rows(rows: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table as they are shown: a cell without a valid run with the figures of its disturbed ones.
+
+    These stand in no file of numbers, so that nothing is drawn of them and no claim rests on them.
+    """
+    return [{**row, **_of_disturbed(row)} for row in rows_of(rows)]
+
+
+def _of_disturbed(row: Row) -> Row:
+    found, figure = row["disturbed"] or {}, row["figure"]
+    return {**found, **{f"mb_per_s{end}": found.get(f"{figure}{end}", math.nan) for end in ENDS if found}}
+
+
+def mark(column: Column, row: Row) -> str:
+    """Return the sign behind a figure: of a cell that is unstable, or has no runs but disturbed ones."""
+    if not column.daggered:
+        return ""
+    return DOUBLE_DAGGER if row["disturbed"] else DAGGER * (row["unstable"] is True)
 
 
 def count(row: Row) -> str:

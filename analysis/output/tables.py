@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis import paper
 from analysis.figures.kit import save
-from analysis.output.columns import OF_TRAINING, Column, columns
+from analysis.output.columns import DISTURBED, OF_TRAINING, Column, columns, mark, shown_rows
 from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
 from analysis.records.settings import Facts, describe, distinguishing, family_key
 from analysis.statistics import medians
@@ -21,7 +21,7 @@ from analysis.statistics.checkpoints import BELOW, NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
-from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
+from analysis.text.plain import MINUS, NONE, code, escaped, line, number, one_line, share, times
 from analysis.verdicts.judge import BY_MODEL, kind_of
 
 NOT_MEASURED_HERE = "Not measured here"
@@ -38,7 +38,7 @@ VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
     """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
-    inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable"} - {"storage"}
+    inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable", "disturbed"} - {"storage"}
     plain = table.drop(columns=inner.intersection(table))
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
@@ -98,8 +98,10 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         shown = columns(rows, whole=True)
         lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
         lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
-        lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in rows_of(rows)]
+        lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in shown_rows(rows)]
         lines.append("")
+    if table["disturbed"].notna().any():
+        lines += [DISTURBED, ""]
     for told in looser_cells(rows_of(table, COLUMNS)):
         lines += [escaped(told), ""]
     if has_controls(table):
@@ -192,7 +194,7 @@ def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]
 
 
 def _cell(column: Column, row: Row) -> str:
-    return escaped(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
+    return " ".join(filter(None, [escaped(column.text(row)), mark(column, row)]))
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:

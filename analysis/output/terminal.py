@@ -15,7 +15,7 @@ from rich.text import Text
 
 from analysis import paper
 from analysis.output import tables
-from analysis.output.columns import EXPENDABLE, Column, columns, versus_one_thread
+from analysis.output.columns import DISTURBED, EXPENDABLE, Column, columns, mark, shown_rows, versus_one_thread
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.comparable import COLUMNS, looser_cells
@@ -29,6 +29,7 @@ PIPED_WIDTH = 120
 NAME_WIDTH = 20
 # More rows are in the files: laying them out takes longer than reading all records.
 MOST_ROWS = 200
+GREY = "bright_black"  # of figures that count for nothing
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
@@ -84,8 +85,7 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
             yield ratios
         yield Text("")
     yield from _more(len(table) - MOST_ROWS, "medians.csv")
-    if table["unstable"].fillna(value=False).any():
-        yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
+    yield from _signs(table)
     for told in looser_cells(rows_of(table, COLUMNS)):
         yield Text(f"{told}\n")
     for told in one_device(rows_of(table, COLUMNS)):
@@ -100,6 +100,14 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text(f"{tables.BETWEEN}\n")
     if tables.has_baselines(table):
         yield Text(f"{tables.OF_BASELINE}\n")
+
+
+def _signs(table: pd.DataFrame) -> Iterable[Text]:
+    """Yield what the signs behind figures mean, as far as there are any."""
+    if table["unstable"].fillna(value=False).any():
+        yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
+    if table["disturbed"].notna().any():
+        yield Text(f"{DISTURBED}\n")
 
 
 def _more(count: int, file: str) -> Iterable[Text]:
@@ -159,16 +167,17 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
     for each in shown:
         heading = each.heading.replace(" ", "\n")
         if each.left:
-            least = min(name_width, max(len(each.text(row)) for row in rows_of(rows)))
+            least = min(name_width, max(len(each.text(row)) for row in shown_rows(rows)))
             table.add_column(heading, overflow="fold", min_width=least)
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("checks", overflow="fold")
     table.add_column("cell", no_wrap=True)
-    for row in rows_of(rows):
-        texts = [one_line(each.text(row)) + DAGGER * (each.daggered and row["unstable"] is True) for each in shown]
+    for row in shown_rows(rows):
+        texts = [one_line(each.text(row)) + mark(each, row) for each in shown]
         checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
-        table.add_row(*texts, checks, short[row["cell"]], style=None if row["status"] == "done" else "red")
+        style = "" if row["status"] == "done" else "red"
+        table.add_row(*texts, Text(checks, style), short[row["cell"]], style=GREY if row["disturbed"] else style)
     return table
 
 

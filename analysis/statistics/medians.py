@@ -7,16 +7,35 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.statistics import comparable
 
 FIGURES = RATE, READ, WRITTEN, RUNTIME = "images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s"
 BYTES_PER_MB = 10**6
+QUIET = "check.quiet"
 
 
 def counted(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return the cell and these columns of the runs that count: measured, and valid. The only place that decides it."""
     return runs.loc[(runs["role"] == "measured") & (runs["status"] == "valid"), ["cell", *names]]
+
+
+def disturbed(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
+    """Return, of each cell without a valid measured run, what its disturbed ones gave: figures, `_min` and `_max`.
+
+    A run is disturbed where `quiet` is the one check that it failed. It counts for nothing, and is only shown.
+    """
+    rules = [name for name in map(str, runs) if name.startswith("check.")]
+    if QUIET not in rules:
+        return {}
+    failed = runs[rules].eq(other=False).fillna(value=False)
+    alone = failed[QUIET] & (failed.sum(axis=1) == 1) & (runs["status"] == "invalid") & (runs["role"] == "measured")
+    wasted = runs[alone & ~runs["cell"].isin(counted(runs, [])["cell"])]
+    columns: dict[str, Any] = {}
+    for name in figures:
+        columns |= ends(wasted.groupby("cell"), name)
+    found = pd.DataFrame(columns)
+    return dict(zip(map(str, found.index), rows_of(found), strict=True))
 
 
 def values_of(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
@@ -36,9 +55,10 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame of cells with their statistics, one row per cell.
 
     Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of images/s,
-    MB/s and wall seconds; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that
-    [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
-    to the same series at one thread, with `no_scaling` and `scaling_unstable` (see `scaling`).
+    MB/s and wall seconds; `disturbed` (see there; None for most cells), which no other column has any part of;
+    `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that [min, max] holds the true median (of
+    independent runs); `bytes_per_image`; `scaling`, the median relative to the same series at one thread, with
+    `no_scaling` and `scaling_unstable` (see `scaling`).
     """
     numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
     figures = [*sorted({*cells["figure"]}.intersection(numbers).difference(FIGURES)), *FIGURES]
@@ -46,11 +66,13 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
     for name in sorted(figures, key=[*FIGURES, *figures].index):
         columns |= ends(good.groupby("cell"), name)
+    wasted = disturbed(runs, figures)
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
     columns["bytes_per_image"] = size.groupby(good["cell"]).median()
     table = cells.join(pd.DataFrame(columns), on="cell").copy()
     counts = ["n_valid", "n_invalid", "n_failed"]
     table[counts] = table[counts].fillna(0).astype("int64")
+    table["disturbed"] = pd.Series([wasted.get(cell) for cell in table["cell"]], index=table.index, dtype=object)
     table["spread"] = _spread(table, figures)
     table["coverage"] = (1 - 2.0 ** (1 - table["n_valid"])).where(table["n_valid"] > 0)
     return table.assign(**scaling(table))

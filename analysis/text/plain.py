@@ -11,7 +11,7 @@ from typing import Any
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 MINUS = "\N{MINUS SIGN}"
-DAGGER = "\N{DAGGER}"
+DAGGER, DOUBLE_DAGGER = "\N{DAGGER}", "\N{DOUBLE DAGGER}"
 UP = "\N{UPWARDS ARROW}"
 # Joins a word and its number where lines are wrapped.
 JOINT = "\N{NO-BREAK SPACE}"

@@ -77,6 +77,7 @@ class Conduct(TypedDict):
     run_timeout_s: float
     ranks_timeout_s: float
     drain_timeout_s: float
+    wait_quiet_s: float | None
     order_seed: int
     redo: bool
     campaign_dir: str

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from campaign import console
-from campaign.cells import judge, paired, record, stopping
+from campaign.cells import disturbed, judge, paired, record, stopping
 from campaign.cells.cell import Cell
 from campaign.cells.contract import Conduct, Record
 from campaign.cells.folder import CampaignFolder
@@ -27,7 +27,7 @@ class Entry:
     missing: int
     at_most: int  # how many it may come to lack, if ``until_spread`` adds all that it may
     rejudged: Record | None = None  # the record, where its verdict is no longer the stored one
-    disturbed: bool = False  # whether somebody else's work made runs of it invalid
+    disturbed: str = ""  # where others' work made runs of it invalid, the words that would let them count
     stamp: record.Stamp | None = None  # of the record that was read
 
 
@@ -106,15 +106,11 @@ def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -
         return _to_do(cell, "planned", None, conduct)
     try:
         changed = judge.rejudge(recorded, conduct, peaks.of(recorded))
+        allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
         entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
-        return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
+        return replace(entry, rejudged=recorded if changed else None, disturbed=allowed, stamp=stamp)
     except judge.ODD_FIGURES:
         return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
-
-
-def _disturbed(recorded: Record) -> bool:
-    checks = (check for run in recorded["runs"] for check in run.get("checks") or ())
-    return any(check["rule"] == "quiet" and check["passed"] is False for check in checks)
 
 
 def _to_do(cell: Cell, state: str, recorded: Record | None, conduct: Conduct) -> Entry:

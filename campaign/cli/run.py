@@ -13,7 +13,7 @@ from campaign.cells import folder as folders
 from campaign.cells import plan, requests
 from campaign.cells.cell import Cell, told_apart
 from campaign.cells.contract import Asked, Conduct, Manifest, Point
-from campaign.cells.plan import Plan
+from campaign.cells.plan import Entry, Plan
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
 from campaign.cluster.choice import chosen
@@ -21,7 +21,7 @@ from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.console import counted
-from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError, nearest
+from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError, nearest
 from campaign.storage import emulation
 from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
@@ -65,7 +65,8 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring(cells)):
         console.say(line)
     if split.dry_run:
-        _preview(planned, _request(planned.folder, conduct, argv), cluster)
+        todo = _preview(planned, _request(planned.folder, conduct, argv), cluster)
+        _refuse_what_cannot_be(todo, cluster)
         return 0
     is_new = not planned.folder.root.exists()
     folder, campaign = folders.opened(planned.folder.root)
@@ -122,9 +123,9 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
     """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
     try:
         alone = _work_with_retries(planned, request, campaign, cluster, sure=sure)
-    except SchedulerError:
+    except (SchedulerError, NotQuietError):
         if any(request.folder.records.glob(_RECORDS)):
-            _report(request.folder)  # of what the jobs before did
+            _report(request.folder)  # of what the jobs before did, or came to
         raise
     if alone:
         console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
@@ -135,7 +136,8 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
     lacking = [entry for entry in after.entries if entry.state != "done"]
     if not lacking:
         return 0
-    when = " when nothing else keeps the machine busy" if any(entry.disturbed for entry in lacking) else ""
+    allowing = next((entry.disturbed for entry in lacking if entry.disturbed), "")
+    when = f" when nothing else keeps the machine busy, or with {allowing}," if allowing else ""
     console.say(
         f"not every cell is done (`python -m campaign status` says why); "
         f"the same command{when} runs again what is missing; one cell alone:"
@@ -161,7 +163,7 @@ def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, clus
     for attempt in range(retries + 1):
         try:
             alone = _work(planned, request, cluster, sure=sure or attempt > 0)
-        except local.WorkerLostError:
+        except (local.WorkerLostError, NotQuietError):
             if attempt == retries:
                 raise
             alone = False
@@ -198,8 +200,8 @@ def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
     return False
 
 
-def _preview(planned: Plan, request: Request, cluster: str) -> None:
-    """Print the plan and, for Slurm, the price and the scripts."""
+def _preview(planned: Plan, request: Request, cluster: str) -> list[Entry]:
+    """Print the plan and, for Slurm, the price and the scripts; returns what would be run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
     apart = told_apart([entry.cell for entry in planned.entries])
     for entry in planned.entries:
@@ -220,6 +222,21 @@ def _preview(planned: Plan, request: Request, cluster: str) -> None:
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
     )
+    return todo
+
+
+def _refuse_what_cannot_be(todo: Sequence[Entry], cluster: str) -> None:
+    """Refuse wrong words as the campaign itself would; what this machine lacks is said: the plan may be for another."""
+    from campaign.cluster import local  # noqa: PLC0415 - numpy is not on the way to --help
+    from campaign.storage import datasets  # noqa: PLC0415
+
+    try:
+        if cluster == "slurm":
+            datasets.require_possible([entry for entry in todo if entry.cell.access["shared"]])
+        else:
+            local.require_possible(todo)
+    except EnvironmentFaultError as error:
+        console.say(f"note: it would not start here: {error.message}\nhint: {error.hint}")
 
 
 def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:

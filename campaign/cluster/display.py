@@ -16,6 +16,7 @@ from campaign import console
 from campaign.cluster import price
 from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
 from campaign.console import counted
+from campaign.worker.neighbours import NOW
 from jobs.figures import Run
 from jobs.terminal import visible
 
@@ -96,10 +97,11 @@ class _PlainLines:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe(cell, run)}")
         queue = self._hindrance() or _queue(picture)
-        if queue and queue != self._said:
+        lasting = queue.partition(NOW)[0]  # what changes each moment is for a terminal
+        if lasting and lasting != self._said:
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _shown(picture))
-            console.say(f"cells: {counts}; {queue}")
-        self._said = queue
+            console.say(f"cells: {counts}; {lasting}")
+        self._said = lasting
 
 
 def _shown(picture: Picture) -> list[str]:

@@ -19,14 +19,13 @@ from campaign.cells.plan import Entry, runs_in_words
 from campaign.cluster import display, executors
 from campaign.cluster.progress import Follower
 from campaign.console import counted
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
 from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
-from jobs.settings import Settings
 from jobs.system.files import write_json
 
 _MINUTES_MARGIN = 60
@@ -66,8 +65,9 @@ class LocalWorker:
 def work(todo: Sequence[Entry], request: Request) -> None:
     """Prepare the data, start a worker on the cells and watch it to its end."""
     conduct, folder = request.conduct, request.folder
+    require_possible(todo)
     for entry in todo:
-        _require(entry.cell.settings)
+        checkpoint_targets.require_storages(entry.cell.settings)
     with console.progress() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
@@ -82,14 +82,16 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     _explain_early_end(started.batch, follower)
 
 
-def _require(settings: Settings) -> None:
-    """See that the storages of snapshots, the baseline's engine and the accelerator of a cell are here."""
-    checkpoint_targets.require_storages(settings)
-    baseline_files.require_engine(settings)
-    try:
-        accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
-    except NoGpuError as error:
-        raise EnvironmentFaultError(error.message, error.hint) from error
+def require_possible(todo: Sequence[Entry]) -> None:
+    """See that data, storages, the baselines' engine and the accelerator of all cells are here; nothing is made."""
+    for entry in todo:
+        settings = entry.cell.settings
+        baseline_files.require_engine(settings)
+        try:
+            accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
+        except NoGpuError as error:
+            raise EnvironmentFaultError(error.message, error.hint) from error
+    datasets.require_possible(todo)
 
 
 def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
@@ -141,7 +143,8 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
     """Raise the error that the worker left, if it ended before its list did."""
     fault = batch.fault(0)
     if fault:
-        raise EnvironmentFaultError(fault["message"], fault["hint"])
+        kind = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
+        raise kind(fault["message"], fault["hint"])
     follower.news()
     if not follower.finished:
         _can_write(batch)

@@ -13,6 +13,7 @@ from campaign.cells.contract import Conduct, Record, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.worker.batch import Batch, read_file
+from campaign.worker.neighbours import QUIET
 from jobs.figures import Run
 from jobs.settings import Settings
 
@@ -124,7 +125,7 @@ class Follower:
             running = next((run for run in mine if run["status"] == "running"), None)
             if running or recorded["status"] not in OVER:
                 self.current = (cell, running) if running else None
-                self.waits_for = "" if running else _holder(recorded["reason"])
+                self.waits_for = "" if running else _awaited(recorded["reason"])
                 break
             self.outcomes[recorded["status"]] += 1
             self._foreseen -= missing + self.warmup_runs - len(over)
@@ -190,10 +191,10 @@ class Watched:
         return [key for key, follower in self.followers.items() if follower.finished]
 
 
-def _holder(reason: str | None) -> str:
-    """Return what a worker says of a lock that somebody holds (`campaign.storage.locks.locked`)."""
-    said, _, lock = (reason or "").partition("waiting for ")
-    return lock if not said and ", held by " in lock else ""
+def _awaited(reason: str | None) -> str:
+    """Return what a worker waits for: a lock that somebody holds (`campaign.storage.locks.locked`), or quiet."""
+    before, _, what = (reason or "").partition("waiting for ")
+    return what if not before and (", held by " in what or what.startswith(QUIET)) else ""
 
 
 def _rest(follower: Follower, seen: Seen) -> dict[str, int]:

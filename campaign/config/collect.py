@@ -29,11 +29,14 @@ from omegaconf import DictConfig
 from campaign.cells.contract import Point
 from campaign.config import schema
 from campaign.config.closed import check_words
+from campaign.config.command_line import config_folders
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.config.schema import Size
 from campaign.errors import UsageError
 
 _RECIPE = "+paper="
+_SITE = ("site=", "site.", "+site.")
+_STORAGE_GROUPS = ("storage", "checkpoint")
 _SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 # What a size stands for.
@@ -66,10 +69,43 @@ def collect(words: Sequence[str]) -> list[Point] | None:
     """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
     check_words(words)
     register()
-    points = _composed(words)
-    if points:
-        _require_effect_of_size(words, points)
+    with _site_choices(words):
+        points = _composed(words)
+        if points:
+            _require_effect_of_size(words, points)
     return points
+
+
+@contextmanager
+def _site_choices(words: Sequence[str]) -> Iterator[None]:
+    """Let ``storage=NAME`` and ``checkpoint=NAME`` take every storage that the site describes, whatever its name.
+
+    A name that has a file in ``conf/``, or in a folder of the user's own, means that file.
+    """
+    unknown = any(not _has_file(group, name) for word in words for group, name in _named_storages(word))
+    site_words = [word for word in words if word.startswith(_SITE)]
+    points = _composed(["-m", *config_folders(words), *site_words]) if unknown and site_words else None
+    storages = points[0]["site"]["storages"] if points else {}
+    added = [(group, name) for group in _STORAGE_GROUPS for name in storages if not _has_file(group, name)]
+    store = ConfigStore.instance()
+    for group, name in added:
+        base = "s3" if group == "storage" and storages[name].get("kind") == "s3" else "site"
+        store.store(group=group, name=name, node={"defaults": [base, "_self_"], "name": name})
+    try:
+        yield
+    finally:
+        for group, name in added:
+            store.repo[group].pop(f"{name}.yaml", None)
+
+
+def _has_file(group: str, name: str) -> bool:
+    return (files("conf") / group / f"{name}.yaml").is_file()
+
+
+def _named_storages(word: str) -> Iterator[tuple[str, str]]:
+    group, _, names = word.partition("=")
+    if group in _STORAGE_GROUPS:
+        yield from ((group, name) for name in names.split(",") if name.isidentifier())
 
 
 def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> None:
@@ -80,7 +116,7 @@ def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> No
     """
     sizes = [word for word in words if word.startswith(_SIZES)]
     recipes = {name for word in words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")}
-    if not sizes or any((files("conf") / "paper" / f"{name}.yaml").is_file() for name in recipes):
+    if not sizes or any(_has_file("paper", name) for name in recipes):
         return
     other = Size.smoke if points[0]["size"] == Size.paper.value else Size.paper
     resized = _composed([*(word for word in words if word not in sizes), f"+size={other.value}"])

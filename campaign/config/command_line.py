@@ -134,6 +134,16 @@ def split(argv: Sequence[str]) -> Words:
     return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags, tuple(only))
 
 
+def config_folders(words: Sequence[str]) -> list[str]:
+    """Return, of words for Hydra, the flags that name the user's configuration folder, with their values."""
+    pairs = [(word, words[place : place + 2]) for place, word in enumerate(words)]
+    return [each for word, pair in pairs for each in (pair if word in _CONFIG_DIR else pair[:1]) if _is_folder(word)]
+
+
+def _is_folder(word: str) -> bool:
+    return word.partition("=")[0] in _CONFIG_DIR
+
+
 def again(words: Sequence[str], cell: str = "") -> str:
     """Return, for a shell, the command that goes on with an earlier one, or with one cell of it."""
     kept = [word for word in words if word not in _OURS and not word.startswith(_REDO)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -23,6 +24,7 @@ from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import ObjectStorage, Storage
+from campaign.storage.roots import storage_of
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.objects.address import address_of
 from jobs.settings import key
@@ -102,6 +104,7 @@ class Campaign:
     run_timeout_s: float = key(MISSING, 1, 7 * 24 * 3600)
     ranks_timeout_s: float = key(MISSING, 1, 24 * 3600)
     drain_timeout_s: float = key(MISSING, 0, 7 * 24 * 3600)
+    wait_quiet_s: float | None = key(MISSING, 0, 7 * 24 * 3600)
     order_seed: int = key(MISSING, 0, 2**31 - 1)
     redo: bool = MISSING
     retries: int = key(MISSING, 0, 100)
@@ -133,7 +136,8 @@ def register() -> None:
     for group, nodes in CHOICES.items():
         for name, node in nodes.items():
             store(group=f"schema/{group}", name=name, node=node)
-    for resolver in (_site_storage, _site_storage_root, _site_accelerator, _if_emulated, _by_size, _of_benchmark):
+    by_site = (_site_storage, _site_storage_root, _storage_of, _site_accelerator)
+    for resolver in (*by_site, _if_emulated, _by_size, _of_benchmark):
         OmegaConf.register_new_resolver(resolver.__name__.removeprefix("_"), resolver, replace=True)
 
 
@@ -150,6 +154,13 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
     if said is not None and said.get("endpoint") and said.get("bucket"):
         return address_of(said)
     return default if said is None or said.get("root") is None else said.root
+
+
+def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
+    """Return ``name`` or ``root`` of the storage that a folder lies on."""
+    roots = {str(name): said.root for name, said in _root_.site.storages.items() if said.root is not None}
+    name, root = storage_of(Path(path).expanduser(), roots)
+    return {"name": name, "root": root}[key]
 
 
 def _site_accelerator(*, _root_: DictConfig) -> Any:

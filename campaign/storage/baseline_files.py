@@ -10,7 +10,7 @@ from typing import cast
 from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.roots import claimed
+from campaign.storage.roots import claimed, place
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.data.manifest import Manifest
@@ -43,6 +43,15 @@ def prepared(
     if listing:
         found["checksum"] = listing.checksum
     return {**found, **cast("Data", lustre.stripe(folder, file, layout))} if file else found
+
+
+def require_possible(settings: Settings, root: Path) -> None:
+    """See that a file that is written, or is not there yet, has room; raises DatasetError where it has not."""
+    layout = lustre.Layout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
+    folder = place(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
+    size = baseline.file_bytes(settings)
+    missing = datafile.lacking(folder, size) if baseline.reads(settings) else size
+    datafile.require_room(next(each for each in (folder, *folder.parents) if each.is_dir()), missing)
 
 
 def has_file(settings: Settings) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import claimed, is_ours, place, require_seen, storage_root
+from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
 from jobs.benchmarks import registry
 from jobs.data import make, manifest, staging
 from jobs.data.images import ImageSpec
@@ -35,14 +36,14 @@ def datasets(
 ) -> dict[str, Data]:
     """Make or check the dataset of each entry, by cell id; unless `redo`, it must be what earlier runs of it read.
 
-    `processes` make it; None: one for each processor.
+    What can be refused is refused first (`require_possible`), and begun cells and users' own files come before what
+    is to be made. `processes` make it; None: one for each processor.
     """
+    require_possible(entries)
     found: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
-    for entry in entries:
-        settings = entry.cell.settings
-        require_seen(settings)
-        key = data_key(settings)
+    for entry in sorted(entries, key=lambda each: (each.state == "planned", *_makes(each.cell.settings))):
+        settings, key = entry.cell.settings, data_key(entry.cell.settings)
         if key not in prepared:
             cores = processes or len(os.sched_getaffinity(0))
             prepared[key] = (
@@ -55,6 +56,38 @@ def datasets(
             _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
     return found
+
+
+def require_possible(entries: Sequence[Entry]) -> None:
+    """Refuse what cannot be read or made where it is asked for; nothing is made or written.
+
+    Of objects in a store it is found out when they are listed.
+    """
+    files_of: dict[str, int | None] = {}
+    for settings in (entry.cell.settings for entry in entries if entry.cell.settings["storage"].get("kind") != "s3"):
+        if (key := data_key(settings)) not in files_of:
+            files_of[key] = _examined(settings)
+        if (count := files_of[key]) is not None:
+            _enough(settings, {"files": count})
+
+
+def _examined(settings: Settings) -> int | None:
+    """Refuse a storage that is not here, a file without room and a folder elsewhere; returns the user's own files."""
+    require_seen(settings)
+    root = storage_root(settings["storage"], make=False)
+    with _explained(settings, root):
+        if baseline_files.has_file(settings):
+            baseline_files.require_possible(settings, root)
+        if "path" not in settings.get("dataset", {}):
+            return None
+        path, listed = Path(settings["dataset"]["path"]), _listed(settings)
+        _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
+    return len(listed.files)
+
+
+def _makes(settings: Settings) -> tuple[bool, bool]:
+    """Return whether a baseline's file is to be made, and whether a data set is: what makes nothing sorts first."""
+    return baseline_files.has_file(settings), "path" not in settings.get("dataset", {})
 
 
 def data_key(settings: Settings) -> str:
@@ -73,7 +106,9 @@ def for_jobs(
     None, too, for the cells `by_jobs`, whose data a job makes. Whether earlier runs of a cell may be continued is found
     out on the node (`campaign.worker.session`).
     """
-    here = [entry for entry in entries if entry.cell.access["shared"] and entry.cell.id not in by_jobs]
+    shared = [entry for entry in entries if entry.cell.access["shared"]]
+    require_possible(shared)
+    here = [entry for entry in shared if entry.cell.id not in by_jobs]
     for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
         if "root" in storage:
             storage_root(storage)  # it is there, or is made where it is relative
@@ -99,7 +134,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
     root = storage_root(storage)
     layout = layout_of(storage)
     lock: Data = {"lock": str(lock_path(root, folder.root))}
-    try:
+    with _explained(settings, root):
         if registry.of(settings).data == "nothing":
             return {**lock, "path": str(root)}
         if baseline_files.has_file(settings):
@@ -110,15 +145,6 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
         newest_ns = _on_storage([path / file.name for file in found.files], root, storage["name"])
         staged, newest_ns = _staged(settings, path, found, folder, newest_ns)
         stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
-    except DatasetError as error:
-        is_filled = storage.get("node_root") and not os.access(root, os.W_OK)
-        fill = "as root, with the words of this campaign: python -m campaign testbed fill …"
-        raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
-    except OSError as error:
-        raise EnvironmentFaultError(
-            f"cannot prepare what is to be read in {root}: {error}",
-            "set storage.root=… to a folder that you may write to",
-        ) from error
     return {
         "path": str(path),
         "manifest": str(held),
@@ -130,6 +156,22 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
         **stripe,
         **staged,
     }
+
+
+@contextmanager
+def _explained(settings: Settings, root: Path) -> Iterator[None]:
+    """Turn what a data set or the operating system complains of into an EnvironmentFaultError with a cure."""
+    try:
+        yield
+    except DatasetError as error:
+        is_filled = settings["storage"].get("node_root") and not os.access(root, os.W_OK)
+        fill = "as root, with the words of this campaign: python -m campaign testbed fill …"
+        raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot prepare what is to be read in {root}: {error}",
+            "set storage.root=… to a folder that you may write to",
+        ) from error
 
 
 def _staged(
@@ -164,11 +206,9 @@ def _images(
     if "path" not in wanted:
         path, found = _made(wanted, root, layout_of(settings["storage"]), progress, processes)
         return path, path, found
-    path = Path(wanted["path"])
-    any_kind = "row_bytes" in settings["benchmark"]
-    found = manifest.scan(path, wanted.get("hdf5"), any_kind=any_kind)
+    path, found = Path(wanted["path"]), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * any_kind or wanted.get("hdf5") or ""
+    kind = "/any" * ("row_bytes" in settings["benchmark"]) or wanted.get("hdf5") or ""
     held = folder.manifests / hashlib.sha256(f"{path}{kind}".encode()).hexdigest()[:10]
     for each in (folder.manifests, held):  # the campaign folder itself is not made anew
         each.mkdir(mode=0o700, exist_ok=True)
@@ -190,6 +230,12 @@ def folders_of(wanted: Node, root: Path, layout: lustre.Layout) -> list[Path]:
 def spec_of(wanted: Node) -> make.Spec:
     """Return what the files of a node ``dataset`` are like, which are made."""
     return make.spec_of({key: value for key, value in wanted.items() if key != "name"})
+
+
+def _listed(settings: Settings) -> manifest.Manifest:
+    """List the files of a user's own folder."""
+    wanted = settings["dataset"]
+    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind="row_bytes" in settings["benchmark"])
 
 
 def _made(
@@ -219,7 +265,7 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
 
     Returns the latest change of any of them (ctime, ns): one that changes after this is not what was listed.
     """
-    device, newest_ns = root.stat().st_dev, 0
+    device, newest_ns = device_number(root), 0
     for file in files:
         try:
             status = file.stat()
@@ -228,7 +274,8 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
         if status.st_dev != device:
             raise UsageError(
                 f"{file} does not lie on storage {storage} ({root})",
-                "say where it lies: storage.name=… storage.root=… with a folder of the same file system",
+                "leave the storage away, and it is the file system that dataset.path lies on; or say where it lies:"
+                " storage.name=… storage.root=… with a folder of the same file system",
             )
         newest_ns = max(newest_ns, status.st_ctime_ns)
     return newest_ns

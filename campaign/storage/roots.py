@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from campaign.errors import EnvironmentFaultError
@@ -12,6 +13,8 @@ from jobs.settings import Node, Settings
 from jobs.system import files
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_LOCAL = "local"  # of conf/storage
+_NAME_LENGTH = 28  # of at most 32, "of_" before it included
 
 
 def seen_by(path: str, storage: Node, rank: int) -> str:
@@ -34,16 +37,50 @@ def require_seen(settings: Settings) -> None:
             )
 
 
-def storage_root(storage: Node, key: str = "storage") -> Path:
+def storage_of(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and root of the storage that a folder lies on.
+
+    It is a storage of the site (`site_roots`, by name), else ``local`` where the campaign's own folder lies on the same
+    file system, else that file system: named as the folder where it is mounted, with this as its root. A folder that is
+    not there is taken for one on ``local``; who reads it says that it is missing.
+    """
+    folder, own_root = folder.resolve(), "data"
+    device = device_number(folder)
+    places = {name: Path(root).expanduser().resolve() for name, root in site_roots.items()}
+    there = {name: root for name, root in places.items() if root.is_dir() and device_number(root) == device}
+    around = [name for name, root in there.items() if folder.is_relative_to(root)]
+    if around:
+        name = max(around, key=lambda each: len(places[each].parts))
+        return name, str(places[name])
+    if not folder.exists() or device == device_number(Path(own_root)):
+        return _LOCAL, own_root
+    if there:
+        return next((name, str(root)) for name, root in there.items())
+    top = next(
+        each for each in (folder, *folder.parents) if each.parent == each or device_number(each.parent) != device
+    )
+    name = re.sub(r"[^A-Za-z0-9]+", "_", top.name).strip("_")[:_NAME_LENGTH] or "root"
+    return (f"of_{name}" if name == _LOCAL or name in site_roots else name), str(top)
+
+
+def device_number(path: Path) -> int:
+    """Return the number of the file system that a path lies on, or will lie on once it is made."""
+    path = path.resolve()
+    return next(each for each in (path, *path.parents) if each.exists()).stat().st_dev
+
+
+def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> Path:
     """Find the root folder of a storage, that of `key` in the configuration, without a link in its path.
 
-    A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be
-    there: a device that is not mounted must not be mistaken for the disk under its mount point.
+    A relative root belongs to the folder that the campaign is started from and, with `make`, is made. An absolute one
+    must be there: a device that is not mounted must not be mistaken for the disk under its mount point.
     """
     root = Path(storage["root"]).expanduser()
     try:
         if not root.is_absolute():
             root = root.resolve()
+            if not make and not root.exists():
+                return root
             files.make_folder(root, exist_ok=True, parents=True)
         if not root.is_dir():
             raise EnvironmentFaultError(

@@ -21,7 +21,7 @@ from campaign.cells import judge, paired, record
 from campaign.cells.contract import ListedItem, Record, WorkItem, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
-from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.storage.roots import seen_by
@@ -29,6 +29,7 @@ from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
 from campaign.worker.followers import follow, rank_here
 from campaign.worker.leader import Leader, RankLostError
+from campaign.worker.neighbours import Neighbours
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
@@ -94,13 +95,26 @@ class Worker:
     def _session(self, item: WorkItem) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
-        failures = 0
+        failures, neighbours = 0, self._neighbours(recorded, item)
         for turn in session.turns(recorded, owed, self.work["conduct"]):
             run = self._run(recorded, turn, item)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
+            try:
+                if not neighbours.let_go_on(run):
+                    break
+            except NotQuietError:
+                self._settle(recorded)
+                raise
         return self._settle(recorded)
+
+    def _neighbours(self, recorded: Record, item: WorkItem) -> Neighbours:
+        def report(why: str) -> None:
+            recorded["reason"] = why
+            self._save(recorded)
+
+        return Neighbours(self.work["conduct"], Path(item["dataset"]["path"]), report)
 
     def _refuse(self, item: ListedItem, why: str) -> bool:
         recorded, _ = session.begin(self.folder, self.work, item)
@@ -288,6 +302,8 @@ def _leader(path: Path, work: WorkList, template: Template) -> Leader | None:
 
 
 def _as_error(error: CampaignError | OSError) -> Fault:
+    if isinstance(error, NotQuietError):
+        return {"message": error.message, "hint": error.hint, "not_quiet": True}
     if isinstance(error, CampaignError):
         return {"message": error.message, "hint": error.hint}
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -37,11 +37,15 @@ _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
-class Fault(TypedDict):
-    """The error that ended a worker."""
-
+class _Explained(TypedDict):
     message: str
     hint: str
+
+
+class Fault(_Explained, total=False):
+    """The error that ended a worker."""
+
+    not_quiet: bool  # others disturbed its runs: another try may do better
 
 
 class _Said(TypedDict):

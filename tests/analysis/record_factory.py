@@ -33,6 +33,13 @@ def run(number, images_per_s, *, size=BYTES_PER_IMAGE, **keys):
     return copy.deepcopy(CONTRACT["runs"][0]) | figures | state | keys
 
 
+def disturbed(*rates, **settings):
+    """Return an invalid record whose measured runs of these rates failed `quiet` alone."""
+    checks = [check("cold", passed=True), check("quiet", passed=False)]
+    loud = [run(n, rate, status="invalid", reason="quiet: others", checks=checks) for n, rate in enumerate(rates, 1)]
+    return record(loud, **settings) | {"status": "invalid", "reason": f"0 of {len(rates)} measured runs valid; quiet"}
+
+
 def record(rates, *, threads=4, storage="local", host="node1", device=None, **settings):
     """Return a done record with an absurdly fast warm-up and measured runs of these rates (or these runs).
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.output import tables
-from analysis.output.columns import columns
+from analysis.output.columns import DISTURBED, columns, mark, shown_rows
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, some
 from analysis.records import read
 from analysis.records.contract import RECORD
@@ -39,6 +39,8 @@ def medians(results: Results) -> Markup:
         parts.append(tag("p", tables.BETWEEN))
     if tables.has_baselines(results.table):
         parts.append(tag("p", tables.OF_BASELINE))
+    if results.table["disturbed"].notna().any():
+        parts.append(tag("p", DISTURBED))
     more = some(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
     told = f"Median, min and max over the valid measured runs (n); {DAGGER} unstable."
     return joined([tag("p", told), *parts, tag("p", more)])
@@ -78,14 +80,18 @@ def chosen(results: Results) -> Sequence[Record]:
 def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
     shown = columns(rows, whole=True)
     told = []
-    for row in rows_of(rows):
-        texts = [each.text(row) + f" {DAGGER}" * (each.daggered and row["unstable"] is True) for each in shown]
+    for row in shown_rows(rows):
+        texts = [" ".join(filter(None, [each.text(row), mark(each, row)])) for each in shown]
         # Words are broken into lines where the page is narrow, so that no column is off it.
         sides = zip(shown, texts, strict=True)
-        texts = [tag("span", text, class_="wraps") if each.left else text for each, text in sides]
+        texts = [tag("span", text, class_="wraps") if each.left else _figure(text, row) for each, text in sides]
         cell = tag("code", row["cell"].rpartition("-")[2], title=row["cell"])
         told.append([*texts, link(f"#cell-{row['cell']}", cell) if row["cell"] in detailed else cell])
     return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])
+
+
+def _figure(text: str, row: Row) -> str:
+    return tag("span", text, class_="disturbed") if row["disturbed"] else text
 
 
 def _cell(record: Record, row: Row, results: Results) -> Markup:

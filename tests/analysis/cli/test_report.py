@@ -1,16 +1,20 @@
 import html
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.statistics.comparable import CURE_OF_LOOSER
-from tests.analysis.record_factory import check, id_of, record, run, store, unstable
+from analysis.text.plain import DASH
+from tests.analysis.baseline_records import baseline, given
+from tests.analysis.record_factory import check, disturbed, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, training
 
 pytestmark = pytest.mark.usefixtures("unrendered")  # but where the analysis is a process of its own
@@ -155,6 +159,36 @@ def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path,
 
     assert "125†" in capsys.readouterr().out
     assert "125 †" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_figures_of_runs_that_others_spoiled_are_shown_grey_and_marked_and_nothing_rests_on_them(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("analysis.output.terminal._console", lambda: Console(force_terminal=True, width=160))
+    store(tmp_path, record([100.0], threads=1), disturbed(151.25, 171.75, threads=2))
+
+    main([str(tmp_path)])
+
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if "162‡" in line)
+    assert "\x1b[90m" in shown
+    assert f"151{DASH}172" in shown
+    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+    assert "| 162 ‡ |" in text
+    assert "‡ disturbed: others kept the machine busy" in text
+    assert '<span class="disturbed">162 ‡</span>' in (tmp_path / "report.html").read_text(encoding="utf-8")
+    numbers = (tmp_path / "tables" / "medians.csv").read_text() + (tmp_path / "tables" / "verdicts.csv").read_text()
+    drawn = (tmp_path / "figures" / "fig4.csv").read_text()
+    assert not [number for number in ("161.5", "151.25", "171.75") if number in numbers + drawn]
+
+
+def test_a_baseline_that_others_spoiled_is_shown_and_marked(tmp_path, capsys):
+    loud = {"status": "invalid", "reason": "quiet: others", "checks": [check("quiet", passed=False)]}
+    bad = baseline([given(n, rate, "write", **loud) for n, rate in ((1, 31.0), (2, 33.0))], "write")
+    store(tmp_path, bad | {"status": "invalid", "reason": "quiet"})
+
+    main([str(tmp_path)])
+
+    assert re.search(rf"32\.0‡ +31\.0{DASH}33\.0", capsys.readouterr().out)
 
 
 def test_cells_that_were_judged_by_looser_checks_are_said_below_their_medians_with_the_cure(tmp_path, capsys):

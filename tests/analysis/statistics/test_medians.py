@@ -3,7 +3,7 @@ import pytest
 from analysis.records.frame import runs_frame
 from analysis.records.record import parse
 from analysis.statistics.medians import not_counted
-from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, unstable
+from tests.analysis.record_factory import CONTRACT, check, disturbed, id_of, record, run, unstable
 from tests.analysis.training_factory import row_of, table_of
 
 
@@ -44,6 +44,27 @@ def test_a_cell_without_a_valid_run_has_no_median_and_no_coverage():
 
     assert row["n_valid"] == 0
     assert row[["images_per_s", "coverage", "spread", "scaling"]].isna().all()
+
+
+def test_what_disturbed_runs_gave_is_apart_from_every_figure_that_counts():
+    row = row_of(disturbed(100.0, 140.0, 120.0))
+
+    assert [row["disturbed"][f"images_per_s{end}"] for end in ("", "_min", "_max")] == [120.0, 100.0, 140.0]
+    assert row[["images_per_s", "images_per_s_max", "coverage", "spread", "scaling"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [run(1, 9.0, status="invalid", checks=[check("quiet", passed=False), check("cold", passed=False)])],
+        [run(1, 9.0, status="invalid", checks=[check("cold", passed=False)])],
+        [run(1, 9.0, status="invalid", checks=[check("quiet", passed=False)]), run(2, 10.0)],
+        [run(1, 9.0, role="warmup", status="invalid", checks=[check("quiet", passed=False)])],
+    ],
+    ids=["warm, too", "warm alone", "beside a valid run", "a warm-up"],
+)
+def test_only_a_cell_without_a_valid_run_has_figures_of_runs_that_others_alone_spoiled(runs):
+    assert row_of(record(runs))["disturbed"] is None
 
 
 @pytest.mark.parametrize(

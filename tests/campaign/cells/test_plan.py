@@ -111,9 +111,18 @@ def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, fo
     assert after == plan.make(made, conduct, folder)
 
 
-@pytest.mark.parametrize(("changed", "disturbed"), [({"other_cpu": 9.0}, True), ({"resident_fraction": 1.0}, False)])
-def test_a_plan_tells_where_somebody_elses_work_made_runs_invalid(changed, disturbed, cells, folder):
+@pytest.mark.parametrize(
+    ("changed", "disturbed"),
+    [
+        ({"other_cpu": 8.93}, "checks.other_cpu_max=9"),
+        ({"other_bytes": 30_000_000, "elapsed_s": 1.0, "other_cpu": 0.1}, "checks.other_mb_per_s_max=30"),
+        ({"resident_fraction": 1.0}, ""),
+    ],
+)
+def test_a_plan_tells_where_others_made_runs_invalid_and_which_limit_would_let_them_count(
+    changed, disturbed, cells, folder
+):
     made, conduct = cells
     leave_record(folder, made[0], figures(**changed))
 
-    assert plan.make(made[:1], conduct, folder).entries[0].disturbed is disturbed
+    assert plan.make(made[:1], conduct, folder).entries[0].disturbed == disturbed

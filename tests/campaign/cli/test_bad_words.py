@@ -115,7 +115,7 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     [
         (["threads=1", "threads=2"], "threads is given more than once; the last one counts"),
         (
-            ["threads=2", "storage.root=/x/${oc.env:TOKEN}"],
+            ["threads=2", "storage.root=x/${oc.env:TOKEN}"],
             "storage.root: what ${oc.env:…} stands for is in",
         ),
         (["threads=2", "cluster=slurm", "+cluster.extra.mail-user=${oc.env:TOKEN}"], None),

@@ -7,7 +7,7 @@ import pytest
 from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
-from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
+from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import grid
 
@@ -61,13 +61,14 @@ def test_jobs_are_said_to_go_on_alone_where_there_are_any(alone, go, said):
     assert any("continue without this process" in line for line in said) is alone
 
 
+@pytest.mark.parametrize("end", [SchedulerError("limit"), NotQuietError("limit")], ids=["refused", "not quiet"])
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_refusal_does_not_keep_what_was_measured_from_being_reported(begun, go, folder, reports):
+def test_neither_a_refusal_nor_others_keep_what_was_measured_from_being_reported(end, begun, go, folder, reports):
     if begun:
         _record(folder)
 
-    with pytest.raises(SchedulerError, match="limit"):
-        go(SchedulerError("limit"))
+    with pytest.raises(type(end), match="limit"):
+        go(end)
 
     assert reports == [folder.root] * begun
 
@@ -174,3 +175,23 @@ def test_cluster_local_does_not_begin_beside_open_jobs(folder, said, programs, m
 
     with pytest.raises(EnvironmentFaultError, match="1 job of this campaign on the cluster"):
         run.main([f"campaign_dir={folder.root}", "cluster=local"])
+
+
+def test_a_dry_run_refuses_what_the_campaign_would_and_makes_nothing(folder, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    words = ("benchmark=baseline,micro", "dataset=folder", f"dataset.path={tmp_path}", "batch_size=1")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(UsageError, match="does not lie on storage memory"):
+        run.main(["--dry-run", *words, "storage.name=memory", "storage.root=/dev/shm", "cluster=local"])
+
+    assert any("nothing started" in line for line in said)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_says_what_this_machine_lacks(said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert run.main(["--dry-run", "storage.root=/no/such/folder", "cluster=local"]) == 0
+    assert "note: it would not start here: storage local: there is no folder /no/such/folder" in said[-1]

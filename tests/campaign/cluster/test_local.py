@@ -13,7 +13,7 @@ from campaign.cells.plan import Entry
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker
 from campaign.cluster.progress import Follower
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import batch as batches
 from campaign.worker.work_list import Request
 from tests.campaign.fake_template import figures
@@ -223,6 +223,13 @@ def test_what_the_worker_left_explains_its_end(left, message, hint, ended, batch
 
     assert hint in caught.value.hint
     assert not (batch.folder / "probe.json").exists()
+
+
+def test_others_that_did_not_become_quiet_are_told_from_other_faults_for_another_try_may_do_better(ended, batch):
+    (batch.folder / "work-0.error.json").write_text('{"message": "loud", "hint": "later", "not_quiet": true}')
+
+    with pytest.raises(NotQuietError, match="loud"):
+        ended()
 
 
 def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):

@@ -210,6 +210,57 @@ def test_the_papers_machines_are_complete(site, storages):
     assert conduct["checks"]["spread_max"] == {"blackdog": 0.01, "tegner": 0.04}[site]
 
 
+def test_a_storage_of_the_site_is_a_choice_whatever_its_name(grid):
+    points = grid("storage=scratch,local,ceph", "benchmark=alexnet", "checkpoint=scratch", "checkpoint.every=2")
+
+    found = [(point["storage"]["name"], point["storage"].get("root")) for point in points]
+    assert found == [("scratch", "/scratch/me"), ("local", "data"), ("ceph", None)]
+    assert points[0]["storage"]["stripe_size_mib"] == 16
+    assert points[2]["storage"]["bucket"] == "mine"
+    assert {point["checkpoint"]["root"] for point in points} == {"/scratch/me"}
+
+
+def test_a_storage_that_the_site_has_not_is_told_with_those_that_it_has(grid):
+    with pytest.raises(UsageError, match="no choice 'scrath'") as caught:
+        grid("storage=scrath")
+
+    assert "did you mean 'scratch'" in caught.value.hint
+    with pytest.raises(UsageError, match="no choice 'scratch'"):  # of the site alone, not of the next command
+        collect(["-m", "storage=scratch"])
+
+
+SHM = "/dev/shm"  # noqa: S108 - another file system, nothing is written
+MEMORY = "storages:\n  memory: {root: /dev/shm, shared: false}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sites", "storage"),
+    [
+        (["dataset.path=/dev/shm"], "", ("shm", SHM, True)),
+        (["dataset.path=/dev/shm"], MEMORY, ("memory", SHM, False)),
+        (["dataset.path=site"], MEMORY, ("local", "data", True)),
+        (["dataset.path=/no/such/folder"], "", ("local", "data", True)),
+        (["dataset.path=/dev/shm", "storage=local"], MEMORY, ("local", "data", True)),
+        (["dataset.path=/dev/shm", "storage.name=mine"], "", ("mine", SHM, True)),
+    ],
+)
+def test_a_folder_of_ones_own_brings_the_storage_that_it_lies_on(words, sites, storage, site, monkeypatch):
+    mine = site(sites)
+    monkeypatch.chdir(mine[1])
+
+    (point,) = collect(["-m", *mine, "dataset=folder", *words])
+
+    assert tuple(point["storage"][key] for key in ("name", "root", "shared")) == storage
+
+
+def test_each_of_several_folders_brings_its_own_storage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    points = collect(["-m", "dataset=folder", f"dataset.path={tmp_path},/dev/shm"])
+
+    assert [point["storage"]["name"] for point in points] == ["local", "shm"]
+
+
 def test_the_template_is_no_site_until_it_is_copied(tmp_path):
     with pytest.raises(Exception, match="mysite"):
         collect(["-m", "site=mysite"])

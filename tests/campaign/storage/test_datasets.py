@@ -15,6 +15,7 @@ from jobs.errors import DatasetError
 from jobs.observe.machine import describe
 from jobs.system import device, files
 from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose, with_value
 
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
 
@@ -242,6 +243,38 @@ def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entr
 
     with pytest.raises(UsageError, match="does not lie on storage memory"):
         _prepared(folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path)}))
+
+
+def test_nothing_is_made_where_a_later_cell_is_refused(entry, folder, tmp_path, point):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.jpg").write_bytes(b"x")
+    elsewhere = {**point["storage"], "name": "memory", "root": "/dev/shm"}  # noqa: S108 - nothing is written
+    own = {"name": "folder", "path": str(tmp_path / "mine")}
+    baseline = make_cell(with_value(compose("benchmark=baseline"), "benchmark.file_mb", 1))
+
+    with pytest.raises(UsageError, match="does not lie on storage memory"):
+        _prepared(folder, Entry(baseline, "planned", 1, 1), entry(), entry(storage=elsewhere, dataset=own))
+
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_has_no_room_is_found_out_before_any_is_made(entry, folder, tmp_path):
+    huge = make_cell(with_value(compose("benchmark=baseline"), "benchmark.file_mb", 10**12))
+
+    with pytest.raises(EnvironmentFaultError, match="MB free"):
+        _prepared(folder, entry(), Entry(huge, "planned", 1, 1))
+
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_begun_cell_that_may_not_be_gone_on_with_is_found_before_others_are_made(entry, folder, tmp_path):
+    (data,), _ = _prepared(folder, entry())
+    begun = _begun(folder, entry(), data, host="node7")
+
+    with pytest.raises(UsageError, match="another machine"):
+        _prepared(folder, entry(dataset={**entry().cell.settings["dataset"], "seed": 5}), begun)
+
+    assert len(list((tmp_path / "data" / "datasets").iterdir())) == 1
 
 
 def _striped(count, size_mib):

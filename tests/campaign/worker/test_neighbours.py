@@ -1,0 +1,143 @@
+"""What a worker does where others disturb its runs."""
+
+import json
+
+import pytest
+
+from campaign.cells import record
+from campaign.cluster import display, progress
+from campaign.errors import EnvironmentFaultError, NotQuietError
+from campaign.worker import __main__ as worker
+from campaign.worker import neighbours
+from jobs import checks
+from jobs.checks import Limits
+from tests.campaign.fake_template import FakeTemplate, figures
+from tests.campaign.work_lists import walk
+
+pytestmark = pytest.mark.usefixtures("cpus")
+BUSY = {"other_cpu": 1.83, "other_bytes": 0, "elapsed_s": 1.0}
+
+
+def disturbed():
+    """A run that nothing but `quiet` fails."""
+    found = checks.quiet(BUSY, Limits())
+    return figures(status="invalid", reason=f"quiet: {found['message']}", checks=[found], **BUSY)
+
+
+@pytest.fixture
+def seconds(clock, monkeypatch):
+    """A function that gives how others are in each second that is looked at, and are at last for ever."""
+    given = clock(neighbours)
+
+    def others(*cores):
+        seen = list(cores)
+
+        def look(_folder, limits):
+            given.sleep(1)
+            busy = seen.pop(0) if len(seen) > 1 else seen[0]
+            return checks.quiet({**BUSY, "other_cpu": busy}, Limits(**limits))
+
+        monkeypatch.setattr(neighbours, "look", look)
+        return given
+
+    return others
+
+
+@pytest.mark.shows("wait_quiet_s")
+@pytest.mark.parametrize("patience_s", [0, 30])
+def test_after_two_disturbed_runs_it_waits_for_quiet_and_then_ends_with_the_word_that_would_let_them_count(
+    patience_s, folder, work, seconds
+):
+    given = seconds(2.5)
+    began = given.now
+    work["conduct"]["wait_quiet_s"] = patience_s
+    template = FakeTemplate(*[disturbed()] * 20)
+
+    with pytest.raises(NotQuietError, match=r"2 runs in succession were disturbed, others kept 1\.83") as caught:
+        worker.Worker(folder, work, template).walk()
+
+    assert len(template.asked) == 2
+    assert patience_s <= given.now - began <= patience_s + 2
+    assert "checks.other_cpu_max=1.9 to let such runs count here" in caught.value.hint
+    found = record.read(folder.record(work["cells"][0]["id"]))
+    assert (found["status"], len(found["runs"])) == ("invalid", 2)
+    assert not folder.record(work["cells"][1]["id"]).exists()
+
+
+def test_it_goes_on_when_others_are_quiet_again(folder, one, seconds):
+    seconds(2.5, 2.5, 0.1)
+
+    _, (found,) = walk(folder, one, *[disturbed()] * 2)
+
+    assert found["status"] == "done"
+    assert [run["status"] for run in found["runs"]] == ["invalid"] * 2 + ["valid"] * 4
+
+
+def test_one_disturbed_run_is_not_waited_for(folder, one, seconds):
+    given = seconds(2.5)
+    began = given.now
+
+    _, (found,) = walk(folder, one, figures(), disturbed(), figures(), disturbed())
+
+    assert (found["status"], given.now) == ("done", began)
+
+
+def test_what_disturbs_runs_alone_ends_the_cell_and_not_the_others(folder, work, seconds):
+    seconds(0.1)
+
+    _, found = walk(folder, work, *[disturbed()] * 4)
+
+    assert [each["status"] for each in found] == ["invalid", "done", "done"]
+    assert len(found[0]["runs"]) == 4
+
+
+def test_without_patience_runs_go_on_as_they_are(folder, one, seconds):
+    seconds(2.5)
+    one["conduct"]["wait_quiet_s"] = None
+
+    template, _ = walk(folder, one, *[disturbed()] * 20)
+
+    assert len(template.asked) == 6
+
+
+def test_while_it_waits_that_is_shown_with_the_key_and_on_a_log_once(folder, one, seconds, monkeypatch, capsys):
+    given = seconds(*[2.5] * 12, 0.1)
+    share = progress.Share(one["cells"][0]["id"], 5, 5, one["cells"][0]["settings"])
+    follower = progress.Follower(folder, [share], 1, one["token"])
+    pictures, look = [], neighbours.look
+
+    def looked(*words):
+        pictures.append(progress.Watched({0: follower}).picture({0: progress.Seen("running")}))
+        return look(*words)
+
+    monkeypatch.setattr(neighbours, "look", looked)
+    walk(folder, one, *[disturbed()] * 2)
+
+    said = [*dict.fromkeys(reason for picture in pictures for reason in picture.reasons)]
+    assert len(said) == 3
+    assert said[0].startswith("the machine to become quiet, 120 s at most (wait_quiet_s): 2 runs in succession")
+    assert "checks.other_cpu_max=1.9 lets such runs count here; now others kept 2.50 cores busy" in said[0]
+    assert [each.rpartition(", ")[2] for each in said] == ["1 s so far", "6 s so far", "11 s so far"]
+    with display.display(lambda _: None) as show:
+        for picture in pictures:
+            show(picture)
+    assert capsys.readouterr().err.count("become quiet") == 1
+    assert given.now > 0
+
+
+def test_the_front_process_is_told_that_another_try_may_do_better(folder, one, seconds, monkeypatch):
+    seconds(2.5)
+    path = folder.workers / "first-0" / "work-0.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(one))
+    monkeypatch.setattr(worker, "Template", lambda *_: FakeTemplate(*[disturbed()] * 20))
+
+    with pytest.raises(EnvironmentFaultError):
+        worker.main(str(path))
+
+    assert json.loads(path.with_suffix(".error.json").read_text())["not_quiet"] is True
+
+
+def test_a_second_of_rest_is_judged_by_the_limits_of_the_runs(tmp_path):
+    assert neighbours.look(tmp_path, {"other_cpu_max": 1e4, "other_mb_per_s_max": 1e6})["passed"] is not False
+    assert neighbours.look(tmp_path, {"other_cpu_max": -1.0, "other_mb_per_s_max": 1e6})["observed"]["other_cpu"] >= 0
