@@ -48,7 +48,6 @@ OF_OUR_OWN = {
     "jobs/profiler/saved.py": "a Darshan log, in a process of its own with limits",
     "jobs/profiler/runtime.py": "its own table",
     "jobs/profiler/table.py": "a spill that the door has opened; its size is that of its head",
-    "jobs/ranks/wire.py": "a line of bounded length",
 }
 
 

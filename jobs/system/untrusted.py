@@ -62,7 +62,7 @@ def content(path: Path, most_bytes: int) -> bytes:
     return data
 
 
-def json_value(text: bytes, *, any_number: bool = False) -> Any:
+def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
     """Return what JSON says; UntrustedError: it is none, is nested too deep, or has a number beyond any use.
 
     With `any_number` the caller looks at the numbers itself, and can say where they stand.
