@@ -137,11 +137,11 @@ def split(argv: Sequence[str]) -> Words:
 def config_folders(words: Sequence[str]) -> list[str]:
     """Return, of words for Hydra, the flags that name the user's configuration folder, with their values."""
     pairs = [(word, words[place : place + 2]) for place, word in enumerate(words)]
-    return [each for word, pair in pairs for each in (pair if word in _CONFIG_DIR else pair[:1]) if _is_folder(word)]
+    return [each for word, pair in pairs for each in (pair if word in CONFIG_DIR else pair[:1]) if _is_folder(word)]
 
 
 def _is_folder(word: str) -> bool:
-    return word.partition("=")[0] in _CONFIG_DIR
+    return word.partition("=")[0] in CONFIG_DIR
 
 
 def again(words: Sequence[str], cell: str = "") -> str:
