@@ -89,7 +89,7 @@ class Hub:
                     if guest in self._guests:  # another one may have taken the run with it
                         self._attend(guest, events)
                 if time.perf_counter() > self._late_s:
-                    self._end(f"{self.missing() or 'no rank came'} within {self.timeout_s:g} s")
+                    self._end(f"{self._absent() or 'no rank came'} within {self.timeout_s:g} s{self._others()}")
                     self._late_s = float("inf")
         finally:
             self._door.close()
@@ -189,14 +189,19 @@ class Hub:
 
     def missing(self) -> str:
         """Say which ranks the others wait for, where, and who else came instead; empty where nobody waits."""
+        absent = self._absent()
+        return absent and f"{absent}{self._others()}"
+
+    def _absent(self) -> str:
         waiting = list(self._waiting)
         here = {guest.rank for guest in waiting}
         missing = [str(rank) for rank in range(self.size) if rank not in here]
         at = next((guest.at for guest in waiting), None)
-        if not (at and missing):
-            return ""
-        others = f"; {others}" if (others := self._door.strangers()) else ""
-        return f"rank {', '.join(missing)} did not come where the others wait ({at}){others}"
+        return f"rank {', '.join(missing)} did not come where the others wait ({at})" if at and missing else ""
+
+    def _others(self) -> str:
+        """Say who else connected; empty for nobody."""
+        return f"; {others}" if (others := self._door.strangers()) else ""
 
     def _end(self, why: str) -> None:
         """Tell all who wait why the run is over; who comes later hears the same."""

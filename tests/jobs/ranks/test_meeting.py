@@ -76,10 +76,10 @@ def test_who_waits_for_a_rank_that_has_gone_hears_which_one():
 
 
 def test_a_rank_that_never_comes_is_named_in_bounded_time():
-    with hub_of(3, timeout_s=0.2) as hub:
+    with hub_of(3, timeout_s=3.0) as hub:
         heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
 
-    assert set(heard) == {"rank 1 did not come where the others wait (barrier) within 0.2 s"}
+    assert set(heard) == {"rank 1 did not come where the others wait (barrier) within 3 s"}
 
 
 def test_whom_the_others_waited_for_is_known_when_all_have_been_ended():
@@ -101,16 +101,16 @@ def test_ranks_that_do_not_do_the_same_are_told():
 
 
 def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
-    with hub_of(2, timeout_s=0.2) as hub:
+    with hub_of(2, timeout_s=2.0) as hub:
 
         def slow(rank):
             rank.start()
             if rank.rank:
-                time.sleep(0.6)  # three times the limit, which is for those who have not begun
+                time.sleep(2.5)  # longer than the limit, which is for those who have not begun
             rank.end()
 
         assert each(hub, slow) == [None, None]
-        assert hub.seen[1].ended_s >= 0.6
+        assert hub.seen[1].ended_s >= 2.5
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""])
@@ -123,11 +123,18 @@ def test_strangers_at_the_hub_disturb_nobody(said):
 
 
 def test_who_came_instead_of_a_rank_is_named():
-    with hub_of(2, timeout_s=0.5) as hub, silent(9, "127.0.0.1", hub.port):
+    with hub_of(2, timeout_s=3.0) as hub, silent(9, "127.0.0.1", hub.port):
         (heard,) = each(hub, lambda rank: rank.barrier(), ranks=[0])
 
-    assert heard.startswith("rank 1 did not come where the others wait (barrier); others connected to 127.0.0.1:")
+    assert heard.startswith("rank 1 did not come where the others wait (barrier) within 3 s; others connected")
     assert "127.0.0.1 said nothing (9 times)" in heard
+
+
+def test_where_no_rank_came_those_who_did_are_named():
+    with hub_of(2, timeout_s=0.1) as hub, silent(9, "127.0.0.1", hub.port):
+        assert eventually(lambda: hub.fault)
+
+    assert "no rank came within 0.1 s; others connected to 127.0.0.1:" in hub.fault
 
 
 @pytest.mark.parametrize("rank", [-1, 2, "1", None, [0]])
@@ -187,7 +194,7 @@ def test_a_rank_that_sends_more_than_the_model_has_is_not_listened_to():
 
 
 def test_a_rank_that_does_not_take_its_answer_keeps_none_of_the_others_waiting():
-    model = np.ones(4_000_000, np.float32)  # more than a socket takes unread
+    model = np.ones(2_500_000, np.float32)  # more than a socket takes unread
     others, done = threading.Barrier(2), threading.Event()
 
     def step(rank):
@@ -209,6 +216,7 @@ def test_the_hub_bounds_when_each_rank_began_and_how_far_its_clock_is_ahead(monk
     monkeypatch.setattr("jobs.ranks.rank.time.time", lambda: real() + 100)  # the hub's, too: in one process
     with hub_of(3) as hub:
         each(hub, lambda rank: rank.start() and None)
+        assert eventually(lambda: all(seen.clock_s for seen in hub.seen))
         each_seen = list(hub.seen)
 
     for seen in each_seen:
