@@ -54,7 +54,9 @@ class EnvironmentFaultError(CampaignError):
 
 
 class NotQuietError(EnvironmentFaultError):
-    """Others disturbed the runs, and did not stop in time."""
+    """Others disturbed the runs, and did not stop in time: they do not count, and the same command goes on later."""
+
+    exit_code = 1
 
 
 class SchedulerError(CampaignError):
