@@ -1,6 +1,9 @@
 """Cells on several nodes of a real Slurm: one record with every rank, and through what clusters do to one of them."""
 
 import contextlib
+import socket
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -133,3 +136,44 @@ def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(camp
 
     assert front.returncode == 0, told
     assert len(campaign.measured()) == 19 > kept >= 1
+
+
+def listeners(campaign):
+    """The addresses at which the first rank's worker listens."""
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            own, line = process.environ(), " ".join(process.info["cmdline"] or [])
+            here = process.cwd().startswith(str(campaign.cwd)) and own.get("SLURM_PROCID") == "0"
+            if here and "campaign.worker" in line and not line.startswith("srun"):  # which listens, too
+                found = process.net_connections("tcp")
+                yield from (tuple(each.laddr) for each in found if each.status == psutil.CONN_LISTEN)
+
+
+def test_gradients_are_added_up_at_the_hub_while_silent_strangers_hold_the_leader_s_port(campaign, tmp_path):
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "sitecustomize.py").write_text(_NEVER.replace("600", "10"))
+    words = (
+        "cluster=slurm", "cluster.timeout_min=5", "benchmark=hepcnn", "dataset=hep", "dataset.train_files=4",
+        "dataset.validation_files=4", "dataset.samples=4", "dataset.image_size=64", "batch_size=2", "iterations=3",
+        "benchmark.width=0.05", "benchmark.epochs=1", "nodes=2", "sync=allreduce", "runs=1", "warmup_runs=0",
+        "min_valid_runs=1", "wait_quiet_s=null", "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", LOOSE,
+        f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']",
+    )  # fmt: skip
+    strangers = []
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "campaign", *words], cwd=campaign.cwd, env=campaign.lab.environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    ) as front:  # fmt: skip
+        wait(lambda: [*listeners(campaign)], _TOLD_WITHIN_S)
+        (place,) = {*listeners(campaign)}
+        strangers += [socket.create_connection(place) for _ in range(9)]
+        text = front.communicate(timeout=_TOLD_WITHIN_S)[0]
+
+    assert front.returncode == 0, text
+    (recorded,) = campaign.records()
+    (run,) = recorded["runs"]
+    assert [rank["node"] for rank in run["ranks"]] == ["n1", "n2"]
+    assert place[0] not in ("0.0.0.0", "::")  # noqa: S104
+    for each in strangers:
+        each.close()
