@@ -19,7 +19,7 @@ from campaign.worker.followers import HELLO_S, HUB, WATCH_S, file_of, remove, th
 from campaign.worker.runner import Outcome, Template
 from jobs.figures import Run
 from jobs.ranks.channel import Channel, ClosedError, derived, new_secret
-from jobs.ranks.door import Door, Newcomer
+from jobs.ranks.listener import Listener, Newcomer
 from jobs.ranks.rank import boot
 from jobs.request import Request
 from jobs.system import files
@@ -76,23 +76,23 @@ class Leader:
         """Wait for all ranks of the job. Raises EnvironmentFaultError where one does not come."""
         if self.addresses:
             return
-        with closing(Door(job.node_address(), self._secret, self._size)) as door:
-            self._announce(door)
+        with closing(Listener(job.node_address(), self._secret, self._size)) as listener:
+            self._announce(listener)
             deadline = time.monotonic() + self._timeout_s
             while len(self._followers) < self._size - 1:
                 if (left_s := deadline - time.monotonic()) <= 0:
-                    raise self._missing(door.strangers())
-                for newcomer in door.turn(left_s)[0]:
+                    raise self._missing(listener.strangers())
+                for newcomer in listener.turn(left_s)[0]:
                     self._welcome(newcomer)
-            if others := door.strangers():
+            if others := listener.strangers():
                 with suppress(OSError):  # who read the log may be gone
                     print(f"{others}; no rank waited for them", file=sys.stderr, flush=True)
         remove(self._file)
         self._followers.sort(key=lambda each: each.rank)
-        self.addresses = [door.address, *(each.address for each in self._followers)]
+        self.addresses = [listener.address, *(each.address for each in self._followers)]
 
-    def _announce(self, door: Door) -> None:
-        meeting = {**this_start(), "address": door.address, "port": door.port, "secret": self._secret}
+    def _announce(self, listener: Listener) -> None:
+        meeting = {**this_start(), "address": listener.address, "port": listener.port, "secret": self._secret}
         with files.whole(self._file, mode=0o600) as file:  # who reads it can be a rank
             file.write(json.dumps(meeting).encode())
 

@@ -1,6 +1,6 @@
 """Messages between two processes of one job over TCP: each proves that it knows the job's secret, and neither sends it.
 
-Who listens is the server (`jobs.ranks.door`), who connects the client. Their first bytes have a fixed number, so that
+Who listens is the server (`jobs.ranks.listener`), who connects the client. Their first bytes have a fixed number, so that
 nothing is interpreted that a stranger sends::
 
     server -> client    MAGIC (8 bytes), a nonce (32)
@@ -27,8 +27,9 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from jobs.system import untrusted
 
@@ -36,6 +37,7 @@ MAGIC = b"tfio-ch1"
 NONCE_BYTES = PROOF_BYTES = 32
 CLIENT, SERVER = b"client", b"server"
 _HEAD = struct.Struct("!II")
+_Result = TypeVar("_Result")
 _JSON_LONGEST = 1 << 24  # bytes
 _HELLO_S = 10.0  # for the first bytes of both
 _SEND_S = 60.0  # for a message to be taken
@@ -82,7 +84,7 @@ def proof(secret: str, role: bytes, server_nonce: bytes, client_nonce: bytes) ->
 
 
 class Channel:
-    """One end of a connection whose other end has proved that it knows the secret.
+    """One end of a connection, which waits only where it says so.
 
     Raises ClosedError, and TimeoutError where the other side is silent for longer than allowed. One thread may send
     while another one receives.
@@ -91,8 +93,9 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self.payload_longest = 0
         """Bytes that are accepted beside the JSON of a message."""
-        self._socket = connection
-        self._buffer, self._filled = bytearray(_HEAD.size), 0
+        self.filled = 0
+        """Bytes that have come of what `take` has to return next."""
+        self._socket, self._buffer = connection, bytearray()
         self._lengths: tuple[int, int] | None = None  # of the message that comes; None: its head comes
         self._outgoing: deque[memoryview] = deque()
         connection.settimeout(0.0)
@@ -110,24 +113,23 @@ class Channel:
 
     def send(self, value: dict[str, Any], payload: Any = b"", seconds: float = _SEND_S) -> None:
         """Send a message, and wait until the kernel has taken it."""
-        deadline = time.monotonic() + seconds
         self.queue(value, payload)
-        while not self.flush():
-            self._wait(select.POLLOUT, deadline)
+        self.wait_for(self.flush, select.POLLOUT, time.monotonic() + seconds)
 
     def receive(self, seconds: float | None = None) -> Message:
         """Wait so many seconds for all of the next message; None: for ever."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while (message := self.arrived()) is None:
-            self._wait(select.POLLIN, deadline)
-        return message
+        return self.wait_for(self.arrived, select.POLLIN, deadline)
 
     def queue(self, value: dict[str, Any], payload: Any = b"") -> None:
         """Put a message at the end of what `flush` sends; `payload` has a buffer, which must stay as it is."""
         text = json.dumps(value, allow_nan=False).encode()
         data = memoryview(payload).cast("B") if len(payload) else memoryview(b"")
         head = _HEAD.pack(len(data), len(text))
-        pieces = (head, data, text) if data else (head + text,)
+        self.queue_bytes(*((head, data, text) if data else (head + text,)))
+
+    def queue_bytes(self, *pieces: bytes | memoryview) -> None:
+        """Put what is no message at the end of what `flush` sends."""
         self._outgoing.extend(memoryview(piece) for piece in pieces)
 
     def flush(self) -> bool:
@@ -146,29 +148,16 @@ class Channel:
 
     def arrived(self) -> Message | None:
         """Return the next message where all of it has come; never waits."""
-        while True:
-            try:
-                count = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
-            except BlockingIOError:
-                return None
-            except OSError as error:
-                raise ClosedError(str(error)) from error
-            if not count:
-                raise ClosedError("the connection was closed")
-            self._filled += count
-            if self._filled == len(self._buffer) and (message := self._complete()):
-                return message
-
-    def _complete(self) -> Message | None:
-        """Take a whole head, which says what is to come, or a whole message."""
-        whole, self._filled = self._buffer, 0
         if self._lengths is None:
-            self._lengths = payload, text = _HEAD.unpack(whole)
+            if (head := self.take(_HEAD.size)) is None:
+                return None
+            payload, text = _HEAD.unpack(head)
             if payload > self.payload_longest or not 0 < text <= _JSON_LONGEST:
                 raise ClosedError(f"what came is no message: {payload} bytes beside {text} of JSON")
-            self._buffer = bytearray(payload + text)
+            self._lengths = payload, text
+        if (whole := self.take(sum(self._lengths))) is None:
             return None
-        (payload, _), self._lengths, self._buffer = self._lengths, None, bytearray(_HEAD.size)
+        (payload, _), self._lengths = self._lengths, None
         try:
             value = untrusted.json_value(whole[payload:], any_number=True)
         except untrusted.UntrustedError:
@@ -177,14 +166,33 @@ class Channel:
             raise ClosedError("what came is no JSON object")
         return Message(value, memoryview(whole)[:payload])
 
-    def _wait(self, event: int, deadline: float | None) -> None:
-        """Wait for one event: who sends a byte now and then comes no later than who is silent."""
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise TimeoutError("timed out")
-        poller = select.poll()
-        poller.register(self, event)
-        poller.poll(None if left is None else left * 1000)
+    def take(self, count: int) -> bytearray | None:
+        """Return the next `count` bytes where all of them have come; never waits."""
+        if not self.filled:
+            self._buffer = bytearray(count)
+        while self.filled < count:
+            try:
+                came = self._socket.recv_into(memoryview(self._buffer)[self.filled :])
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise ClosedError(str(error)) from error
+            if not came:
+                raise ClosedError("the connection was closed")
+            self.filled += came
+        whole, self._buffer, self.filled = self._buffer, bytearray(), 0
+        return whole
+
+    def wait_for(self, attempt: Callable[[], _Result | None], event: int, deadline: float | None) -> _Result:
+        """Try again at each event: who sends a byte now and then comes no later than who is silent."""
+        while not (result := attempt()):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError("timed out")
+            poller = select.poll()
+            poller.register(self, event)
+            poller.poll(None if left is None else left * 1000)
+        return result
 
 
 def connect(address: str, port: int, secret: str, seconds: float) -> Channel:
@@ -195,45 +203,33 @@ def connect(address: str, port: int, secret: str, seconds: float) -> Channel:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            connection = socket.create_connection((address, port), timeout=_left(deadline))
+            channel = Channel(socket.create_connection((address, port), max(0.001, deadline - time.monotonic())))
         except OSError as error:
             raise ClosedError(f"{address}:{port} does not answer: {error}") from error
         try:
-            _greet(connection, secret, min(deadline, time.monotonic() + _HELLO_S))
+            _greet(channel, secret, min(deadline, time.monotonic() + _HELLO_S))
         except StrangerError as error:
-            connection.close()
+            channel.close()
             raise StrangerError(f"who answers at {address}:{port} {error}") from error
         except OSError as error:
-            connection.close()
-            if _left(deadline) <= _AGAIN_S:
+            channel.close()
+            if deadline - time.monotonic() <= _AGAIN_S:
                 raise ClosedError(f"{address}:{port} does not let this process in: {error}") from error
             time.sleep(_AGAIN_S)
         else:
-            return Channel(connection)
+            return channel
 
 
-def _greet(connection: socket.socket, secret: str, deadline: float) -> None:
+def _greet(channel: Channel, secret: str, deadline: float) -> None:
     """Prove to the server that this process knows the secret, and have it prove the same."""
-    greeting = _exactly(connection, len(MAGIC) + NONCE_BYTES, deadline)
-    theirs, ours = greeting[len(MAGIC) :], secrets.token_bytes(NONCE_BYTES)
-    if not greeting.startswith(MAGIC):
+
+    def next_bytes(count: int) -> bytes:
+        return bytes(channel.wait_for(lambda: channel.take(count), select.POLLIN, deadline))
+
+    magic, theirs, ours = next_bytes(len(MAGIC)), next_bytes(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+    if magic != MAGIC:
         raise StrangerError("is no process of this job: it does not speak as one")
-    connection.sendall(ours + proof(secret, CLIENT, theirs, ours))
-    if not hmac.compare_digest(_exactly(connection, PROOF_BYTES, deadline), proof(secret, SERVER, theirs, ours)):
+    channel.queue_bytes(ours + proof(secret, CLIENT, theirs, ours))
+    channel.wait_for(channel.flush, select.POLLOUT, deadline)
+    if not hmac.compare_digest(next_bytes(PROOF_BYTES), proof(secret, SERVER, theirs, ours)):
         raise StrangerError("is no process of this job: it does not know the job's secret")
-
-
-def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < count:
-        connection.settimeout(_left(deadline))
-        chunk = connection.recv(count - len(data))
-        if not chunk:
-            raise ClosedError("the connection was closed")
-        data += chunk
-    return data
-
-
-def _left(deadline: float) -> float:
-    """Return the seconds to a deadline, at least so many that a call with them asks once."""
-    return max(0.001, deadline - time.monotonic())

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.ranks.channel import Channel, ClosedError, Message, new_secret
-from jobs.ranks.door import Door, Newcomer
+from jobs.ranks.listener import Listener, Newcomer
 from jobs.ranks.gradients import added
 
 _TICK_S = 0.5
@@ -68,8 +68,8 @@ class Hub:
         self._released: tuple[float, float] | None = None
         self._late = ""
         self._late_s = time.perf_counter() + self.timeout_s
-        self._door = Door(self.address, self.secret, self.size)
-        self.port: int = self._door.port
+        self._listener = Listener(self.address, self.secret, self.size)
+        self.port: int = self._listener.port
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -82,7 +82,7 @@ class Hub:
     def _serve(self) -> None:
         try:
             while not self._closed.is_set():
-                newcomers, others = self._door.turn(_TICK_S)
+                newcomers, others = self._listener.turn(_TICK_S)
                 for newcomer in newcomers:
                     self._welcome(newcomer)
                 for guest, events in others:
@@ -92,7 +92,7 @@ class Hub:
                     self._end(f"{self._absent() or 'no rank came'} within {self.timeout_s:g} s{self._others()}")
                     self._late_s = float("inf")
         finally:
-            self._door.close()
+            self._listener.close()
             for guest in self._guests:
                 guest.channel.close()
 
@@ -107,7 +107,7 @@ class Hub:
             return
         guest = _Guest(newcomer.channel, int(rank))
         self._guests.append(guest)
-        self._door.selector.register(guest.channel, selectors.EVENT_READ, guest)
+        self._listener.selector.register(guest.channel, selectors.EVENT_READ, guest)
 
     def _attend(self, guest: _Guest, events: int) -> None:
         try:
@@ -121,7 +121,7 @@ class Hub:
     def _dismiss(self, guest: _Guest) -> None:
         """Let a rank go; one that is not through takes the run with it."""
         self._late = self._late or self.missing()
-        self._door.selector.unregister(guest.channel)
+        self._listener.selector.unregister(guest.channel)
         self._guests.remove(guest)
         guest.channel.close()
         if not guest.left:
@@ -201,7 +201,7 @@ class Hub:
 
     def _others(self) -> str:
         """Say who else connected; empty for nobody."""
-        return f"; {others}" if (others := self._door.strangers()) else ""
+        return f"; {others}" if (others := self._listener.strangers()) else ""
 
     def _end(self, why: str) -> None:
         """Tell all who wait why the run is over; who comes later hears the same."""
@@ -218,4 +218,4 @@ class Hub:
     def _flush(self, guest: _Guest) -> None:
         """Send what it takes now; the rest when it takes more."""
         more = 0 if guest.channel.flush() else selectors.EVENT_WRITE
-        self._door.selector.modify(guest.channel, selectors.EVENT_READ | more, guest)
+        self._listener.selector.modify(guest.channel, selectors.EVENT_READ | more, guest)

@@ -14,7 +14,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.worker import followers
 from campaign.worker import leader as leading
 from campaign.worker.leader import Leader, RankLostError
-from jobs.ranks import door as doors
+from jobs.ranks import listener as listeners
 from jobs.ranks.channel import MAGIC, NONCE_BYTES, Channel, connect, derived
 from tests.campaign.fake_template import FakeTemplate, failed, figures
 from tests.jobs.jobs_factory import eventually
@@ -160,7 +160,7 @@ def test_silent_connections_do_not_stop_a_job_and_are_told(work_list, tmp_path, 
         leader.gather()
         leader.close()
 
-    assert time.monotonic() - began < doors._HELLO_S  # noqa: SLF001 - nobody was waited for
+    assert time.monotonic() - began < listeners._HELLO_S  # noqa: SLF001 - nobody was waited for
     assert leader.addresses == ["127.0.0.1"] * 2
     assert f"127.0.0.1 said nothing ({number} times); no rank waited for them" in capfd.readouterr().err
 

@@ -23,7 +23,7 @@ from jobs.ranks.channel import (
     new_secret,
     proof,
 )
-from jobs.ranks.door import Door
+from jobs.ranks.listener import Listener
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.ranks.strangers import between
 
@@ -40,28 +40,28 @@ def ends():
 
 
 @pytest.fixture
-def door():
-    with contextlib.closing(Door("127.0.0.1", new_secret(), 1)) as opened:
+def listener():
+    with contextlib.closing(Listener("127.0.0.1", new_secret(), 1)) as opened:
         yield opened
 
 
-def entered(door, rounds=200):
+def entered(listener, rounds=200):
     """The next who comes in."""
     for _ in range(rounds):
-        newcomers, _ = door.turn(0.1)
+        newcomers, _ = listener.turn(0.1)
         if newcomers:
             return newcomers[0]
     raise TimeoutError
 
 
 @contextlib.contextmanager
-def client_of(door, port=None):
+def client_of(listener, port=None):
     """A process of the job that connects while the block runs; yields what becomes of it."""
     told = {}
 
     def come():
         try:
-            with contextlib.closing(connect("127.0.0.1", port or door.port, door._secret, SOON_S)) as channel:  # noqa: SLF001
+            with contextlib.closing(connect("127.0.0.1", port or listener.port, listener._secret, SOON_S)) as channel:  # noqa: SLF001
                 channel.send({"rank": 1})
                 told.update(channel.receive(SOON_S).value)
         except OSError as error:
@@ -157,13 +157,13 @@ def test_a_connection_that_the_kernel_has_given_up_is_closed():
         Channel(Trickle(lost)).receive(5.0)
 
 
-def test_both_prove_that_they_know_the_secret_and_it_is_not_on_the_wire(door):
-    with between("127.0.0.1", door.port) as (port, (upwards, downwards)), client_of(door, port) as told:
-        newcomer = entered(door)
+def test_both_prove_that_they_know_the_secret_and_it_is_not_on_the_wire(listener):
+    with between("127.0.0.1", listener.port) as (port, (upwards, downwards)), client_of(listener, port) as told:
+        newcomer = entered(listener)
         with contextlib.closing(newcomer.channel) as channel:
             channel.send({"welcome": newcomer.hello["rank"]})
 
-    secret = door._secret  # noqa: SLF001
+    secret = listener._secret  # noqa: SLF001
     assert told == {"welcome": 1}
     for wire in (bytes(upwards), bytes(downwards)):
         assert len(wire) > 2 * NONCE_BYTES
@@ -171,17 +171,17 @@ def test_both_prove_that_they_know_the_secret_and_it_is_not_on_the_wire(door):
         assert bytes.fromhex(secret) not in wire
 
 
-def test_what_proved_it_once_proves_nothing_in_another_connection(door):
+def test_what_proved_it_once_proves_nothing_in_another_connection(listener):
     with (
-        between("127.0.0.1", door.port) as (port, (upwards, _)),
-        client_of(door, port),
-        contextlib.closing(entered(door).channel) as first,
+        between("127.0.0.1", listener.port) as (port, (upwards, _)),
+        client_of(listener, port),
+        contextlib.closing(entered(listener).channel) as first,
     ):
         first.send({})
 
-    with socket.create_connection(("127.0.0.1", door.port)) as thief:
+    with socket.create_connection(("127.0.0.1", listener.port)) as thief:
         thief.sendall(bytes(upwards))
-        assert eventually(lambda: door.turn(0.1) == ([], []) and "did not know the secret" in door.strangers())
+        assert eventually(lambda: listener.turn(0.1) == ([], []) and "did not know the secret" in listener.strangers())
 
 
 def _reflects(connection, asked):

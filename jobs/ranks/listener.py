@@ -18,7 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobs.ranks.channel import CLIENT, MAGIC, NONCE_BYTES, PROOF_BYTES, SERVER, Channel, ClosedError, proof
+from jobs.ranks.channel import (
+    CLIENT, MAGIC, NONCE_BYTES, PROOF_BYTES, SERVER, Channel, ClosedError, StrangerError, proof,
+)  # fmt: skip
 
 _HELLO_S = 10.0
 _STRANGERS_MOST = 64
@@ -34,32 +36,31 @@ class Newcomer(NamedTuple):
 
 @dataclass(eq=False)
 class _Stranger:
-    connection: socket.socket
+    channel: Channel
     address: str
     nonce: bytes
     deadline: float
-    answer: bytes = b""
-    channel: Channel | None = None  # when it has proved that it knows the secret
+    knows_secret: bool = False
 
     def fault(self) -> str:
         """Say what was wrong with it until now."""
-        if self.channel:
-            return "knew the secret and said nothing more"
-        return "said nothing" if not self.answer else f"said no more than {len(self.answer)} bytes"
+        if self.knows_secret:
+            return "knew the secret and sent no message"
+        return f"said no more than {self.channel.filled} bytes" if self.channel.filled else "said nothing"
 
 
-class Door:
+class Listener:
     """Lets in who knows the secret, so many as are `expected`; who uses it may register with its `selector`, too."""
 
     def __init__(self, address: str, secret: str, expected: int) -> None:
         self._secret, self._most = secret, _STRANGERS_MOST + expected
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=family, backlog=2 * self._most)
-        self._listener.settimeout(0.0)
+        self._socket = socket.create_server((address, 0), family=family, backlog=2 * self._most)
+        self._socket.settimeout(0.0)
         self.address: str = address
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._socket.getsockname()[1]
         self.selector = selectors.DefaultSelector()
-        self.selector.register(self._listener, selectors.EVENT_READ, self)
+        self.selector.register(self._socket, selectors.EVENT_READ, self)
         self._strangers: dict[_Stranger, None] = {}  # in the order in which they came
         self._sent_away: Counter[tuple[str, str]] = Counter()
 
@@ -85,7 +86,7 @@ class Door:
         for each in list(self._strangers):
             self._send_away(each, each.fault())
         self.selector.close()
-        self._listener.close()
+        self._socket.close()
 
     def strangers(self) -> str:
         """Say who connected and was not let in, and why; empty for nobody."""
@@ -99,54 +100,48 @@ class Door:
     def _accept(self) -> None:
         for _ in range(_STRANGERS_MOST):
             try:
-                connection, place = self._listener.accept()
+                connection, place = self._socket.accept()
             except OSError:  # no more of them, or it has gone already
                 return
             if len(self._strangers) >= self._most:
                 oldest = next(iter(self._strangers))
                 self._send_away(oldest, oldest.fault())
-            connection.settimeout(0.0)
-            nonce = secrets.token_bytes(NONCE_BYTES)
-            stranger = _Stranger(connection, str(place[0]), nonce, time.monotonic() + _HELLO_S)
+            channel, nonce = Channel(connection), secrets.token_bytes(NONCE_BYTES)
+            stranger = _Stranger(channel, str(place[0]), nonce, time.monotonic() + _HELLO_S)
             self._strangers[stranger] = None
-            self.selector.register(connection, selectors.EVENT_READ, stranger)
-            with suppress(OSError):  # it has gone: reading says so
-                connection.send(MAGIC + nonce)
+            self.selector.register(channel, selectors.EVENT_READ, stranger)
+            channel.queue_bytes(MAGIC + nonce)
+            with suppress(ClosedError):  # it has gone: reading says so
+                channel.flush()
 
     def _hear(self, stranger: _Stranger) -> Newcomer | None:
         """Take what has come of a stranger; returns it where it is none any more."""
         try:
-            if stranger.channel is None:
+            if not stranger.knows_secret:
                 self._examine(stranger)
             elif message := stranger.channel.arrived():
                 self._forget(stranger)
                 return Newcomer(stranger.channel, message.value)
-        except BlockingIOError:
-            pass
-        except ClosedError as error:
+        except StrangerError as error:
             self._send_away(stranger, str(error))
-        except OSError:
+        except ClosedError:
             self._send_away(stranger, f"{stranger.fault()} and went away")
         return None
 
     def _examine(self, stranger: _Stranger) -> None:
         """Read no more than a proof is long; answer the right one with ours."""
-        whole = NONCE_BYTES + PROOF_BYTES
-        chunk = stranger.connection.recv(whole - len(stranger.answer))
-        if not chunk:
-            raise ClosedError(f"{stranger.fault()} and went away")
-        stranger.answer += chunk
-        if len(stranger.answer) < whole:
+        if (answer := stranger.channel.take(NONCE_BYTES + PROOF_BYTES)) is None:
             return
-        theirs, shown = stranger.answer[:NONCE_BYTES], stranger.answer[NONCE_BYTES:]
-        if not hmac.compare_digest(shown, proof(self._secret, CLIENT, stranger.nonce, theirs)):
-            raise ClosedError("did not know the secret")
-        stranger.connection.send(proof(self._secret, SERVER, stranger.nonce, theirs))
-        stranger.channel = Channel(stranger.connection)
+        theirs = bytes(answer[:NONCE_BYTES])
+        if not hmac.compare_digest(answer[NONCE_BYTES:], proof(self._secret, CLIENT, stranger.nonce, theirs)):
+            raise StrangerError("did not know the secret")
+        stranger.channel.queue_bytes(proof(self._secret, SERVER, stranger.nonce, theirs))
+        stranger.channel.flush()
+        stranger.knows_secret = True
 
     def _send_away(self, stranger: _Stranger, why: str) -> None:
         self._forget(stranger)
-        stranger.connection.close()
+        stranger.channel.close()
         key = (stranger.address, why)
         if key not in self._sent_away and len(self._sent_away) >= _NAMED_MOST:
             key = ("others", "were sent away, too")
@@ -154,4 +149,4 @@ class Door:
 
     def _forget(self, stranger: _Stranger) -> None:
         del self._strangers[stranger]
-        self.selector.unregister(stranger.connection)
+        self.selector.unregister(stranger.channel)
