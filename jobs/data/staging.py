@@ -109,8 +109,8 @@ def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
     files.make_folder(copies, exist_ok=True)
     if fault := files.distrust(copies):
         raise DatasetError(fault, "name another place for the copies")
-    names = set(files.names(copies)) - {_LOCK}
-    if MARKER not in names and names:
+    names = files.names(copies)
+    if MARKER not in names and not all(name.startswith((_LOCK, f".{MARKER}.")) for name in names):  # cut while it began
         raise DatasetError(f"{copies} has files that are not ours", "move them, or name another place for the copies")
     if MARKER in names and files.read(copies / MARKER) != os.fsencode(source):
         raise DatasetError(f"{copies} holds copies of another folder", "move it, or name another place for the copies")
@@ -121,8 +121,11 @@ def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
     with lock:
         if MARKER not in names:
             files.write(copies / MARKER, str(source))
-        if _INCOMING in files.names(copies):  # of one that was cut
-            files.remove_tree(copies / _INCOMING)
+        for name in files.names(copies):  # of one that was cut
+            if name == _INCOMING:
+                files.remove_tree(copies / name)
+            elif name.startswith(f".{MARKER}."):
+                files.remove(copies / name)
         yield
 
 

@@ -2,7 +2,7 @@
 
 A results folder is copied between people, a storage is shared, a profile comes by mail: none of it is run, waited for,
 followed out of its folder, or believed about its own size. Whatever reads such a thing reads it through here;
-``tests/test_rooms.py`` finds any other module that opens, unpacks or decompresses one.
+``tests/test_one_door.py`` finds any other module that opens, unpacks or decompresses one.
 """
 
 from __future__ import annotations
@@ -52,14 +52,10 @@ def opened(path: Path, most_bytes: int) -> BinaryIO:
 
 def content(path: Path, most_bytes: int) -> bytes:
     """Return the bytes of a regular file of at most `most_bytes`; errors are those of `opened`."""
-    with opened(path, most_bytes) as file:
-        size = os.fstat(file.fileno()).st_size
-        data = file.read(min(most_bytes, size) + 1)  # Python takes memory for all of it
-        if len(data) > size:  # one that a program answers (/proc, the state of an emulated storage) has 0 bytes
-            data += file.read(most_bytes + 1 - len(data))
-    if len(data) > most_bytes:
-        raise UntrustedError(f"it has more than {most_bytes} bytes")
-    return data
+    try:
+        return files.read(path, most_bytes)
+    except files.OddFileError as error:
+        raise UntrustedError(error.strerror) from error
 
 
 def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
@@ -144,9 +140,13 @@ def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         if depth > files.DEEPEST or names > MOST_NAMES:
             what = f"{files.DEEPEST} folders in each other" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
             raise UntrustedError(f"it has more than {what}, at {here}")
-        folders = [each.name for each in found if _is_folder(each)]
-        yield from ((here / each.name, _status(each)) for each in found if each.name not in folders)
-        waiting += [(here / name, depth + 1) for name in reversed(folders)]
+        folders = []
+        for entry in found:
+            if _is_folder(entry):
+                folders.append((here / entry.name, depth + 1))
+            else:
+                yield here / entry.name, _status(entry)
+        waiting += reversed(folders)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

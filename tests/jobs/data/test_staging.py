@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.benchmarks import images
-from jobs.data import staged
+from jobs.data import staged, staging
 from jobs.data.staging import identity
 from jobs.errors import DatasetError
 from jobs.profiler import table
@@ -81,3 +81,12 @@ def test_a_training_is_told_the_originals_whose_folders_are_its_classes(staged_m
         assert work.folders == (paths[0].parent, tmp_path / "fast")
 
     assert told == [([Path(path) for path in staged(paths, staged_map)], paths)]
+
+
+def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    (copies / f".{staging.MARKER}.0123456789abcdef{files.TEMPORARY}").write_text("half")  # as `files.whole` names it
+
+    with staging.held(copies, tmp_path):
+        assert sorted(files.names(copies)) == [".tfio-lock", staging.MARKER]

@@ -215,6 +215,40 @@ def test_more_names_than_a_tree_may_have_are_refused(tmp_path, monkeypatch):
         list(untrusted.below(tmp_path))
 
 
+def test_each_name_is_looked_at_a_bounded_number_of_times(monkeypatch, tmp_path):
+    compared = []
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            compared.append(self)
+            return str.__eq__(self, other)
+
+    class Folder:
+        def __init__(self, number):
+            self.name = Name(f"folder{number:03}")
+
+        def is_dir(self):
+            return True
+
+    class Entries(list):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    tops = [Entries(map(Folder, range(100)))]
+    for number in range(100):
+        (tmp_path / f"folder{number:03}").mkdir()
+    monkeypatch.setattr(untrusted.os, "scandir", lambda _: tops.pop() if tops else Entries())
+
+    assert list(untrusted.below(tmp_path)) == []
+    assert len(compared) <= 2 * 100
+
+
 def test_a_link_that_leads_nowhere_comes_with_its_own_status(tmp_path):
     (tmp_path / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "loop.jpg").symlink_to("loop.jpg")
