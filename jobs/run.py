@@ -13,7 +13,7 @@ from jobs.benchmarks.benchmark import Benchmark
 from jobs.figures import Run
 from jobs.observe.machine import place
 from jobs.observe.observer import observed, observers
-from jobs.ranks import neighbours, rank
+from jobs.ranks import one_machine, rank
 from jobs.request import Request
 
 _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there
@@ -30,7 +30,7 @@ def execute(request: Request) -> Run:
         with rank.joined(request) as here:
             run = _measured(benchmark, request)
             if here.size > 1:
-                return neighbours.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
+                return one_machine.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
     except rank.RanksError as error:
         return {"status": "failed", "reason": error.message, "left_alone": True}
     claim, limits = benchmark.claim(request["settings"]), checks.Limits(**request["limits"])

@@ -28,7 +28,6 @@ WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
 COUNTERS = ("reads", "seq_reads", "consec_reads", "bytes_read", "max_byte_read")  # that are used here
 OF_EVENT = ("start", "end", "file", "operation", "returned", "thread")
 KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
-_OF_FILES = ("counters", "stdio", "paths")
 INTERVALS = 100
 # Of the files whose calls are drawn one by one, the first; of their calls, too.
 FIRST_FILES, FIRST_CALLS = 16, 600
@@ -53,10 +52,8 @@ def read(path: Path) -> Profile:
     try:
         arrays = untrusted.arrays(io.BytesIO(content(path, MOST_BYTES)), MOST_BYTES)
         _must(all(arrays[name].ndim == 1 and len(arrays[name]) <= MOST[name] for name in MOST.keys() & arrays.keys()))
-        head, counters, stdio, names = (
-            untrusted.json_value(arrays["head"].tobytes()),
-            *(arrays[name] for name in _OF_FILES),
-        )
+        head = untrusted.json_value(arrays["head"].tobytes())
+        counters, stdio, names = arrays["counters"], arrays["stdio"], arrays["paths"]
         started, ended = head["started_ns"], head["ended_ns"]
         _must(type(started) is type(ended) is int and 0 <= started < ended < 1 << 63)
         marks = arrays.get("marks", np.zeros(0, np.int64))

@@ -16,7 +16,7 @@ from campaign import console
 from campaign.cluster import price
 from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
 from campaign.console import counted
-from campaign.worker.neighbours import NOW
+from campaign.worker.disturbance import NOW
 from jobs.figures import Run
 from jobs.terminal import visible
 

@@ -13,7 +13,7 @@ from campaign.cells.contract import Conduct, Record, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.worker.batch import Batch, read_file
-from campaign.worker.neighbours import QUIET
+from campaign.worker.disturbance import QUIET
 from jobs.figures import Run
 from jobs.settings import Settings
 

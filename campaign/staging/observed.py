@@ -20,7 +20,6 @@ from jobs.profiler.window import Window
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 COLD_FROM = 0.9  # share of the bytes read that a storage gave, from which all of them are taken for cold
-COLD_CURE = "profile a run that reads from the storage: as root, `echo 1 > /proc/sys/vm/drop_caches` before it"
 # What a read from memory takes, roughly: only the order of files by their time over this counts.
 _MEMORY_FILE_S, _MEMORY_BYTE_S = 50e-6, 0.5e-9
 
@@ -85,35 +84,40 @@ def of_file(path: Path, source: Path) -> Observed:
     UsageError: it read none of them, or all of them from memory.
     """
     window = window_of(path)
-    found = _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
-    memory = _read_from_memory(window, found)
-    if memory is None:
-        return found
-    read = found.runs[0].bytes_read
-    sure_bytes = max(0, int(read.sum()) - (window.device_bytes or 0))
+    observed = _observed(source.resolve(), [(window, window.wall_s)], str(path), source.absolute())
+    if window.device_bytes is None or not has_device(observed.source):
+        return observed
+    (run,) = observed.runs
+    slowness = _slowness(run)
+    memory = _read_from_memory(run.bytes_read, slowness, window.device_bytes)
     if memory.all():
-        raise UsageError(
-            f"{path}: at least {sure_bytes / 1e6:,.1f} of {read.sum() / 1e6:,.1f} MB came from memory, by the kernel's"
-            " count, so it says nothing of the storage",
-            COLD_CURE,
-        )
-    slowness = _slowness(found.runs[0])
-    apart = float(slowness[~memory].min() / slowness[memory].max()) if memory.any() else 0.0
-    told = FromMemory(int(memory.sum()), int(read[memory].sum()), sure_bytes, apart)
-    cold = [name for name, hidden in zip(found.names, memory, strict=True) if not hidden]
-    places = read_below(window, [found.source, source.absolute()])
-    return replace(found, names=cold, runs=[_run(window, window.wall_s, places, cold)], from_memory=told)
+        raise from_memory_error(path, window.device_bytes, int(run.bytes_read.sum()))
+    cached = FromMemory(
+        files=int(memory.sum()),
+        bytes=int(run.bytes_read[memory].sum()),
+        sure_bytes=max(0, int(run.bytes_read.sum()) - window.device_bytes),
+        apart=float(slowness[~memory].min() / slowness[memory].max()) if memory.any() else 0.0,
+    )
+    cold = [name for name, hidden in zip(observed.names, memory, strict=True) if not hidden]
+    places = read_below(window, [observed.source, source.absolute()])
+    return replace(observed, names=cold, runs=[_run(window, window.wall_s, places, cold)], from_memory=cached)
 
 
-def _read_from_memory(window: Window, found: Observed) -> Any:
-    """Return which files were read from memory, by a mask; None where nobody counted what the storage gave."""
-    if window.device_bytes is None or not has_device(found.source):
-        return None
-    read = found.runs[0].bytes_read
-    order = np.argsort(-_slowness(found.runs[0]), kind="stable")
-    fetched = window.device_bytes if window.device_bytes > (1 - COLD_FROM) * read.sum() else -1
-    memory = np.full(len(read), fetched < COLD_FROM * read.sum())
-    memory[order[np.cumsum(read[order]) <= fetched]] = False
+def from_memory_error(path: Path, device_bytes: int, read_bytes: int) -> UsageError:
+    """Return the error for a profile whose reads a storage did not give."""
+    return UsageError(
+        f"{path}: at least {(read_bytes - device_bytes) / 1e6:,.1f} of {read_bytes / 1e6:,.1f} MB came from memory, by"
+        " the kernel's count, so it says nothing of the storage",
+        "profile a run that reads from the storage: as root, `echo 1 > /proc/sys/vm/drop_caches` before it",
+    )
+
+
+def _read_from_memory(bytes_read: Floats, slowness: Floats, device_bytes: int) -> Any:
+    """Return which files were read from memory, by a mask: the fastest ones, of as many bytes as no storage gave."""
+    order = np.argsort(-slowness, kind="stable")
+    fetched = device_bytes if device_bytes > (1 - COLD_FROM) * bytes_read.sum() else -1
+    memory = np.full(len(bytes_read), fetched < COLD_FROM * bytes_read.sum())
+    memory[order[np.cumsum(bytes_read[order]) <= fetched]] = False
     return memory
 
 

@@ -82,12 +82,9 @@ def _bytes_of_plan(window: Window, plan: Plan, copied: Mapping[str, Sequence[int
         why = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, {before}"
         raise UsageError(why, "profile the same reads with the copies")
     from_device = [row for row in rows if observed.has_device(Path(window.paths[row]))]
-    counted = float(window.counters["bytes_read"][from_device].sum())
+    counted = int(window.counters["bytes_read"][from_device].sum())
     if window.device_bytes is not None and window.device_bytes < observed.COLD_FROM * counted:
-        why = (
-            f"{path}: at least {(counted - window.device_bytes) / 1e6:,.1f} MB came from memory, by the kernel's count"
-        )
-        raise UsageError(why, observed.COLD_CURE)
+        raise observed.from_memory_error(path, window.device_bytes, counted)
     return read_bytes
 
 

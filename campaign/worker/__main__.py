@@ -27,9 +27,9 @@ from campaign.storage import baseline_files, checkpoint_targets, emulation, lock
 from campaign.storage.roots import seen_by
 from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
+from campaign.worker.disturbance import Disturbance
 from campaign.worker.followers import follow, rank_here
 from campaign.worker.leader import Leader, RankLostError
-from campaign.worker.neighbours import Neighbours
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
@@ -95,26 +95,20 @@ class Worker:
     def _session(self, item: WorkItem) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
-        failures, neighbours = 0, self._neighbours(recorded, item)
+        report, failures = partial(self._save_waiting, recorded), 0
+        disturbance = Disturbance(self.work["conduct"], Path(item["dataset"]["path"]), report)
         for turn in session.turns(recorded, owed, self.work["conduct"]):
             run = self._run(recorded, turn, item)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
             try:
-                if not neighbours.let_go_on(run):
+                if not disturbance.let_go_on(run):
                     break
             except NotQuietError:
                 self._settle(recorded)
                 raise
         return self._settle(recorded)
-
-    def _neighbours(self, recorded: Record, item: WorkItem) -> Neighbours:
-        def report(why: str) -> None:
-            recorded["reason"] = why
-            self._save(recorded)
-
-        return Neighbours(self.work["conduct"], Path(item["dataset"]["path"]), report)
 
     def _refuse(self, item: ListedItem, why: str) -> bool:
         recorded, _ = session.begin(self.folder, self.work, item)
@@ -139,11 +133,7 @@ class Worker:
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.described()
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
-
-        def report(why: str) -> None:
-            recorded["reason"] = why
-            self._save(recorded)
-
+        report = partial(self._save_waiting, recorded)
         with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder), report) as proof:
             run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, turn.pair)
             run["exclusive"] = proof
@@ -232,6 +222,10 @@ class Worker:
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }
+
+    def _save_waiting(self, recorded: Record, why: str) -> None:
+        recorded["reason"] = why
+        self._save(recorded)
 
     def _save(self, recorded: Record) -> None:
         session.make_sure_it_is_ours(self.folder, recorded)

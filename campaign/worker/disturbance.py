@@ -26,14 +26,13 @@ SPOILED_RUNS = 2  # the first may be a moment's; a second one in succession is a
 _LOOK_S, _SAY_S = 1.0, 5.0  # of one look at the counters, and between two words about it
 
 
-class Neighbours:
+class Disturbance:
     """Watches over the runs of one cell; `folder` is where its data lie, `report` is told what is waited for."""
 
     def __init__(self, conduct: Conduct, folder: Path, report: Callable[[str], None]) -> None:
-        self._limits = conduct["checks"]
-        self._patience_s = conduct["wait_quiet_s"]
+        self._limits, self._patience_s = conduct["checks"], conduct["wait_quiet_s"]
         self._folder, self._report = folder, report
-        self._spoiled: list[Check] = []
+        self._failed: list[Check] = []  # of the last runs, as many as were disturbed in succession
         self._has_waited = False
 
     def let_go_on(self, run: Run) -> bool:
@@ -48,19 +47,19 @@ class Neighbours:
             The machine did not become quiet.
         """
         failed = disturbed.failed_checks([run])
-        self._spoiled = [*self._spoiled, *failed] if failed else []
-        if self._patience_s is None or len(self._spoiled) < SPOILED_RUNS:
+        self._failed = [*self._failed, *failed] if failed else []
+        if self._patience_s is None or len(self._failed) < SPOILED_RUNS:
             return True
         if self._has_waited:
             return False
         self._wait(self._patience_s)
-        self._spoiled, self._has_waited = [], True
+        self._failed, self._has_waited = [], True
         return True
 
     def _wait(self, patience_s: float) -> None:
-        allowing = disturbed.allowing(self._spoiled, self._limits)
-        spoiled = f"{len(self._spoiled)} runs in succession were disturbed, {self._spoiled[-1]['message']}"
-        began, said_s = time.monotonic(), -_SAY_S
+        allowing = disturbed.allowing(self._failed, self._limits)
+        spoiled = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
+        began = report_at = time.monotonic()
         while (now := look(self._folder, self._limits))["passed"] is False:
             waited_s = time.monotonic() - began
             if waited_s >= patience_s:
@@ -69,8 +68,8 @@ class Neighbours:
                     f"the same command when it is quiet, {allowing} to let such runs count here, or wait_quiet_s=…"
                     " to wait longer",
                 )
-            if waited_s - said_s >= _SAY_S:
-                said_s = waited_s
+            if time.monotonic() >= report_at:
+                report_at = time.monotonic() + _SAY_S
                 self._report(
                     f"waiting for {QUIET}, {patience_s:g} s at most (wait_quiet_s): {spoiled}; {allowing} lets such"
                     f" runs count here{NOW}{now['message']}, {waited_s:.0f} s so far"

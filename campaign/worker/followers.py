@@ -6,6 +6,7 @@ then the others do what they are told until the first one has gone::
 
     {"rank", "node", "address", "boot"}               the other one's first message
     {"do": "run", "request", "log", "timeout_s"}  ->  {"run", "ended_s"}
+    {"do": "stop"}, for a run under way               no answer but the run's
     {"do": "lock", "path"}, {"do": "unlock"}      ->  {}
     {"do": "data", "item"}                        ->  {"data"} or {"error", "hint"}
 
@@ -39,7 +40,7 @@ from jobs.ranks.rank import boot
 from jobs.request import Request
 from jobs.system import versioned
 
-_LOOK_S = WATCH_S = 0.2  # between two looks at a file, or at whether a run is over
+_LOOK_S = 0.2  # between two looks at a file, or at whether a run is over
 HELLO_S = 10.0  # for a word that needs no work
 HUB = "hub"  # what the second secret is for
 
@@ -91,7 +92,9 @@ def serve(path: Path, work: WorkList, rank: int, template: Template) -> None:
             follower = _Follower(channel, template, work, derived(where["secret"], HUB), held)
             with suppress(ClosedError):
                 while True:
-                    channel.send(follower.done(channel.receive().value))
+                    order = channel.receive().value
+                    if order["do"] != "stop":  # of a run that has ended meanwhile
+                        channel.send(follower.done(order))
             remove(file_of(path))  # where the first rank was killed
     except (ClosedError, TimeoutError) as error:
         if isinstance(error, StrangerError):  # who listened there has gone
@@ -123,8 +126,7 @@ def _found(file: Path, timeout_s: float) -> Meeting:
 
 
 def _is_of_this_start(meeting: Meeting) -> bool:
-    this = this_start()
-    return (meeting["job"], meeting["restarts"]) == (this["job"], this["restarts"])
+    return this_start().items() <= meeting.items()
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class _Follower:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.wait(WATCH_S):
+            while not over.wait(_LOOK_S):
                 if select.select([self.channel], [], [], 0)[0]:
                     self.template.stop()
                     return

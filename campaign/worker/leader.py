@@ -15,7 +15,7 @@ from typing import Any
 from campaign.cells.contract import Data, ListedItem
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
-from campaign.worker.followers import HELLO_S, HUB, WATCH_S, file_of, remove, this_start, with_secret
+from campaign.worker.followers import HELLO_S, HUB, file_of, remove, this_start, with_secret
 from campaign.worker.runner import Outcome, Template
 from jobs.figures import Run
 from jobs.ranks.channel import Channel, ClosedError, derived, new_secret
@@ -41,7 +41,7 @@ class _Follower:
     address: str
     boot: str
     outcome: Outcome | None = None
-    lost: bool = False
+    loss: str = ""  # why it is lost, if it is
 
     def ask(self, value: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Tell it something and return its answer. Raises RankLostError."""
@@ -58,7 +58,7 @@ class _Follower:
             answer = self.ask(order, timeout_s + _MARGIN_S)
             self.outcome = Outcome(answer["run"], answer["ended_s"], bool(answer["run"].get("left_alone")))
         except RankLostError as error:
-            self.lost, self.outcome = True, Outcome({"status": "failed", "reason": str(error)}, 0.0)
+            self.loss, self.outcome = str(error), Outcome({"status": "failed", "reason": str(error)}, 0.0)
 
 
 class Leader:
@@ -122,31 +122,25 @@ class Leader:
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request on each node. Raises RankLostError where one of them has gone."""
         over = threading.Event()
-        for each in self._followers:
+
+        def serve(follower: _Follower) -> None:
+            follower.run(requests[follower.rank], logs[follower.rank], timeout_s)
+            failed = follower.outcome and follower.outcome.run.get("status") == "failed"
+            if failed and not over.wait(_GRACE_S):
+                self._template.stop()  # the own rank cannot go on without this one
+
+        threads = [threading.Thread(target=serve, args=(each,), daemon=True) for each in self._followers]
+        for each, thread in zip(self._followers, threads, strict=True):
             each.outcome = None
-        threads = [
-            threading.Thread(target=each.run, args=(requests[each.rank], logs[each.rank], timeout_s), daemon=True)
-            for each in self._followers
-        ]
-        watcher = threading.Thread(target=self._watch, args=(over,), daemon=True)
-        for thread in (*threads, watcher):
             thread.start()
         began = time.perf_counter()
         own = self._template.run(requests[0], logs[0], timeout_s)
         first = Outcome(own, time.perf_counter() - began, bool(own.get("left_alone")) or self._template.was_stopped)
         over.set()
         self._end(threads, failed=own.get("status") == "failed")
-        if lost := next((each for each in self._followers if each.lost), None):
-            raise RankLostError(str(lost.outcome.run["reason"]) if lost.outcome else f"rank {lost.rank} is lost")
+        if losses := [each.loss for each in self._followers if each.loss]:
+            raise RankLostError(losses[0])
         return [first, *(each.outcome or Outcome(_STOPPED, 0.0, alone=True) for each in self._followers)]
-
-    def _watch(self, over: threading.Event) -> None:
-        """Stop the own rank, after a while, when another one has failed: it cannot go on without it."""
-        while not over.wait(WATCH_S):
-            if any(each.outcome and each.outcome.run.get("status") == "failed" for each in self._followers):
-                if not over.wait(_GRACE_S):
-                    self._template.stop()
-                return
 
     def _end(self, threads: Sequence[threading.Thread], *, failed: bool) -> None:
         """Wait for the other ranks; where one has failed, stop those that do not end by themselves."""
@@ -158,22 +152,22 @@ class Leader:
                 with suppress(ClosedError):
                     each.channel.send({"do": "stop"})
                 thread.join(_MARGIN_S)
-                each.lost = each.lost or thread.is_alive()
+                if thread.is_alive():
+                    each.loss = each.loss or f"rank {each.rank} on {each.node} is lost: it does not stop"
                 each.outcome = each.outcome and each.outcome._replace(run=_STOPPED, alone=True)
 
     @contextmanager
     def holding(self, lock: Path) -> Iterator[None]:
         """Hold each node's own storage, too: in the order of ranks, so that two jobs never wait for each other."""
-        held, known = [], {boot()}
+        holders: dict[str, _Follower] = {}  # by what tells kernels apart
         try:
             for each in self._followers:
-                if each.boot not in known:
-                    known.add(each.boot)
+                if each.boot not in {boot(), *holders}:
                     each.ask({"do": "lock", "path": str(lock)})
-                    held.append(each)
+                    holders[each.boot] = each
             yield
         finally:
-            for each in held:
+            for each in holders.values():
                 with suppress(RankLostError):
                     each.ask({"do": "unlock"}, HELLO_S)
 

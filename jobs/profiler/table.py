@@ -5,48 +5,55 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypedDict
 
 import numpy as np
 
+from jobs import shapes
 from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
-from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
+from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
 from jobs.system import files, untrusted
 
 LARGEST_BYTES = 4 << 30
-_HEAD = (
-    "mode", "started_ns", "ended_ns", "process", "dropped", "read_bytes", "kernel_read_bytes", "ended",
-    "beside", "device_bytes",
-)  # fmt: skip
-_OF_KERNEL = ("kernel_read_bytes", "device_bytes")
 _ENDS = ("meta_end", "read_end", "write_end")
 _LARGEST_HEAD_BYTES = 1 << 20
 _ARCHIVE = b"PK"  # of zip, and so of .npz
 
 
+class _Head(TypedDict):
+    """What is kept of a window beside its arrays."""
+
+    mode: Literal["trace", "counters"]
+    started_ns: int
+    ended_ns: int
+    process: int
+    dropped: int
+    read_bytes: int
+    kernel_read_bytes: int | None
+    ended: bool
+    beside: str
+    device_bytes: int | None
+
+
 def head(window: Window) -> dict[str, Any]:
-    """Return what is told of a window beside its arrays."""
-    return {key: getattr(window, key) for key in _HEAD}
+    """Return what is kept of a window beside its arrays."""
+    return {key: getattr(window, key) for key in _Head.__annotations__}
 
 
-def _told(head: dict[str, Any]) -> dict[str, Any]:
-    """Return what a head tells; ValueError where it is not what `head` made."""
-    told = {key: head[key] for key in _HEAD}
-    numbers = [value for key, value in told.items() if key not in ("mode", *_OF_KERNEL, "ended", "beside")]
-    known = told["mode"] in MODES and isinstance(told["ended"], bool) and isinstance(told["beside"], str)
-    known = known and all(told[key] is None or isinstance(told[key], int) for key in _OF_KERNEL)
-    if not known or not all(isinstance(value, int) for value in numbers):
-        raise ValueError("its head is damaged")
-    return told
+def _checked_head(head: dict[str, Any]) -> dict[str, Any]:
+    """Return what `head` made of a window; ValueError where it is damaged."""
+    if fault := shapes.fault(head, _Head):
+        raise ValueError(f"its head is damaged: {fault}")
+    return {key: head[key] for key in _Head.__annotations__}
 
 
 def write(path: Path, window: Window) -> None:
     """Write ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``, ``marks``."""
-    told = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
+    facts = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
-        "head": np.frombuffer(json.dumps(told).encode(), np.uint8),
+        "head": np.frombuffer(json.dumps(facts).encode(), np.uint8),
         "paths": np.frombuffer(names, np.uint8),
         "stdio": np.array([module == "STDIO" for module in window.modules], bool),
         "counters": window.counters,
@@ -78,9 +85,9 @@ def unreadable(path: Path, error: Exception) -> ProfilerError:
 def _table(file: BinaryIO) -> Window:
     file.seek(0)
     arrays = untrusted.arrays(file, LARGEST_BYTES)
-    told = untrusted.json_value(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
-    must_be_known(told["schema"])
-    if tuple(told["operations"]) != OPERATIONS:
+    facts = untrusted.json_value(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+    must_be_known(facts["schema"])
+    if tuple(facts["operations"]) != OPERATIONS:
         raise ValueError("its operations are not those of its schema")
     paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
@@ -89,7 +96,7 @@ def _table(file: BinaryIO) -> Window:
     if not len(paths) == len(modules) == len(counters):
         raise ValueError("its members do not fit together")
     marks = tuple(_checked(arrays["marks"], np.int64).tolist()) if "marks" in arrays else ()
-    return Window(paths=paths, modules=modules, counters=counters, events=events, marks=marks, **_told(told))
+    return Window(paths=paths, modules=modules, counters=counters, events=events, marks=marks, **_checked_head(facts))
 
 
 def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
@@ -101,7 +108,7 @@ def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
 def _spill(file: BinaryIO) -> Window:
     """Read the memory of a window; where nobody ended it, what it held when its process did."""
     file.seek(0)
-    room, told = room_of(file.read(HEAD_BYTES))
+    room, facts = room_of(file.read(HEAD_BYTES))
     if os.fstat(file.fileno()).st_size != room.size_bytes:
         raise ValueError("it is cut off")
     memory = np.memmap(file, np.uint8, "r", shape=(room.size_bytes,))
@@ -109,12 +116,12 @@ def _spill(file: BinaryIO) -> Window:
     if room.mode == "trace":
         whole = np.flatnonzero(room.events_in(memory)["operation"])
         number = int(whole[-1]) + 1 if len(whole) else 0
-    found = seen(room, memory, number)
+    held = seen(room, memory, number)
     if room.mode == "trace":
-        found["events"] = found["events"][whole]
-    if "ended" not in told:
-        ends = [found["events"]["end"]] if number else [found["counters"][each] for each in _ENDS]
-        ended_ns = max([told["started_ns"], *(int(each.max()) for each in ends if len(each))])
-        told |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
-        told |= {"beside": "", "device_bytes": None}  # nobody has looked
-    return Window(**_told(told), **found)
+        held["events"] = held["events"][whole]
+    if "ended" not in facts:
+        ends = [held["events"]["end"]] if number else [held["counters"][each] for each in _ENDS]
+        ended_ns = max([facts["started_ns"], *(int(each.max()) for each in ends if len(each))])
+        facts |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
+        facts |= {"beside": "", "device_bytes": None}  # nobody has looked
+    return Window(**_checked_head(facts), **held)

@@ -1,7 +1,7 @@
 """Messages between two processes of one job over TCP: each proves that it knows the job's secret, and neither sends it.
 
-Who listens is the server (`jobs.ranks.listener`), who connects the client. Their first bytes have a fixed number, so that
-nothing is interpreted that a stranger sends::
+Who listens is the server (`jobs.ranks.listener`), who connects the client. Their first bytes have a fixed number, so
+that nothing is interpreted that a stranger sends::
 
     server -> client    MAGIC (8 bytes), a nonce (32)
     client -> server    a nonce (32), HMAC-SHA256(secret, "client" + both nonces)

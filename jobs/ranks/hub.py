@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.ranks.channel import Channel, ClosedError, Message, new_secret
-from jobs.ranks.listener import Listener, Newcomer
 from jobs.ranks.gradients import added
+from jobs.ranks.listener import Listener, Newcomer
 
 _TICK_S = 0.5
 _PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.ranks.channel`)

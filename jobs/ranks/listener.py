@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jobs.ranks.channel import (
-    CLIENT, MAGIC, NONCE_BYTES, PROOF_BYTES, SERVER, Channel, ClosedError, StrangerError, proof,
+    CLIENT,
+    MAGIC,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SERVER,
+    Channel,
+    ClosedError,
+    StrangerError,
+    proof,
 )  # fmt: skip
 
 _HELLO_S = 10.0

@@ -67,13 +67,13 @@ class Among(Rank):
     Whatever it waits for raises RanksError when another rank has gone, or comes too late.
     """
 
-    def __init__(self, asked: RankRequest, folder: Path | None) -> None:
-        self.rank, self.size, self.sync = asked["rank"], asked["size"], asked["sync"]
-        self._address = asked["address"]
+    def __init__(self, place: RankRequest, folder: Path | None) -> None:
+        self.rank, self.size, self.sync = place["rank"], place["size"], place["sync"]
+        self._address = place["address"]
         self._group: Group | None = None
         self._folder = folder
         try:
-            self._channel = connect(asked["hub"], asked["port"], asked["secret"], asked["timeout_s"])
+            self._channel = connect(place["hub"], place["port"], place["secret"], place["timeout_s"])
         except ClosedError as error:
             raise RanksError(f"the hub of the ranks: {error}") from error
         self._tell({"rank": self.rank})
@@ -153,7 +153,7 @@ def boot() -> str:
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
-        return f"{os.uname().nodename}"
+        return os.uname().nodename
 
 
 def _page_cache(folder: Path | None) -> list[Any]:
@@ -173,11 +173,11 @@ def here() -> Rank:
 @contextmanager
 def joined(request: Request) -> Iterator[Rank]:
     """Join the other ranks of a run, where there are any; leave them together at the end."""
-    asked = request.get("rank")
-    if asked is None:
+    place = request.get("rank")
+    if place is None:
         yield Rank()
         return
-    among = Among(asked, Path(request["dataset"]) if "dataset" in request else None)
+    among = Among(place, Path(request["dataset"]) if "dataset" in request else None)
     _here.append(among)
     try:
         among.prepare()

@@ -40,19 +40,19 @@ class Meetings:
         """Return a checksum of a network's weights, where all ranks train it together; None where they do not."""
         if self.added_up < self.here.size:
             return None
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for weight in weights:
-            found.update(weight.numpy().tobytes())
-        return found.hexdigest()
+            digest.update(weight.numpy().tobytes())
+        return digest.hexdigest()
 
 
-def alike(told: Sequence[Mapping[str, Any]], steps: Sequence[int], fault: str, fine: str) -> dict[str, Expectation]:
+def alike(reports: Sequence[Mapping[str, Any]], steps: Sequence[int], fault: str, fine: str) -> dict[str, Expectation]:
     """Hold against each other what the ranks tell, ``steps`` and ``weights`` (a checksum, or None).
 
     ``steps`` are those that each rank was to make; ``fault`` says what of the samples did not come just once over all
     ranks, ``fine`` that all did.
     """
-    made, weights = [each["steps"] for each in told], [each["weights"] for each in told]
+    made, weights = [each["steps"] for each in reports], [each["weights"] for each in reports]
     expected: dict[str, Expectation] = {
         "equal_steps": {
             "expected": steps,

@@ -8,7 +8,7 @@ from campaign.cells import record
 from campaign.cluster import display, progress
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
-from campaign.worker import neighbours
+from campaign.worker import disturbance
 from jobs import checks
 from jobs.checks import Limits
 from tests.campaign.fake_template import FakeTemplate, figures
@@ -27,7 +27,7 @@ def disturbed():
 @pytest.fixture
 def seconds(clock, monkeypatch):
     """A function that gives how others are in each second that is looked at, and are at last for ever."""
-    given = clock(neighbours)
+    given = clock(disturbance)
 
     def others(*cores):
         seen = list(cores)
@@ -37,7 +37,7 @@ def seconds(clock, monkeypatch):
             busy = seen.pop(0) if len(seen) > 1 else seen[0]
             return checks.quiet({**BUSY, "other_cpu": busy}, Limits(**limits))
 
-        monkeypatch.setattr(neighbours, "look", look)
+        monkeypatch.setattr(disturbance, "look", look)
         return given
 
     return others
@@ -104,13 +104,13 @@ def test_while_it_waits_that_is_shown_with_the_key_and_on_a_log_once(folder, one
     given = seconds(*[2.5] * 12, 0.1)
     share = progress.Share(one["cells"][0]["id"], 5, 5, one["cells"][0]["settings"])
     follower = progress.Follower(folder, [share], 1, one["token"])
-    pictures, look = [], neighbours.look
+    pictures, look = [], disturbance.look
 
     def looked(*words):
         pictures.append(progress.Watched({0: follower}).picture({0: progress.Seen("running")}))
         return look(*words)
 
-    monkeypatch.setattr(neighbours, "look", looked)
+    monkeypatch.setattr(disturbance, "look", looked)
     walk(folder, one, *[disturbed()] * 2)
 
     said = [*dict.fromkeys(reason for picture in pictures for reason in picture.reasons)]
@@ -139,5 +139,5 @@ def test_the_front_process_is_told_that_another_try_may_do_better(folder, one, s
 
 
 def test_a_second_of_rest_is_judged_by_the_limits_of_the_runs(tmp_path):
-    assert neighbours.look(tmp_path, {"other_cpu_max": 1e4, "other_mb_per_s_max": 1e6})["passed"] is not False
-    assert neighbours.look(tmp_path, {"other_cpu_max": -1.0, "other_mb_per_s_max": 1e6})["observed"]["other_cpu"] >= 0
+    assert disturbance.look(tmp_path, {"other_cpu_max": 1e4, "other_mb_per_s_max": 1e6})["passed"] is not False
+    assert disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_mb_per_s_max": 1e6})["observed"]["other_cpu"] >= 0

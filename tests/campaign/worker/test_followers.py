@@ -95,6 +95,17 @@ def test_where_one_rank_fails_those_that_hang_are_stopped_and_only_it_has_failed
     assert outcomes[bad].run["reason"] == "killed by signal 9 (SIGKILL)"
 
 
+def test_a_stop_that_comes_when_the_run_has_ended_is_not_answered(work_list, tmp_path):
+    templates = [Slow(figures(rate=1)), Slow(figures(rate=2))]
+
+    with job_of(work_list, *templates) as leader:
+        leader.gather()
+        leader._followers[0].channel.send({"do": "stop"})  # noqa: SLF001 - as `run` does where a rank is late
+        outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
+
+    assert [each.run["images_per_s"] for each in outcomes] == [1, 2]
+
+
 def test_a_rank_that_never_comes_is_named(work_list):
     leader = Leader(Slow(), work_list, 2, 0.2)
 
