@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from campaign import console
 from campaign.cells.folder import existing
 from campaign.cli import arguments
-from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, nearest
 
 if TYPE_CHECKING:
     from campaign.staging.observed import Observed
@@ -48,6 +48,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     apply = verbs.add_parser("apply", help="copy what the plan names, and write the map")
     apply.add_argument("--rule", action="append", choices=("advised", "smallest", "largest", "all"),
                        help="which files (default: advised); several times for several")  # fmt: skip
+    apply.add_argument("--yes", action="store_true", help="do not ask")
     apply.set_defaults(act=_apply)
     check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
     check.add_argument("--profile", type=_path, action="append", metavar="FILE",
@@ -177,8 +178,13 @@ def _apply(options: argparse.Namespace) -> int:
     from campaign.staging import apply  # noqa: PLC0415 - numpy is not on the way to --help
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
+    what = apply.copying(_plans_folder(options.folder), rules)
+    console.say(str(what))
+    # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
+    if not (options.yes or console.agreed("copy them?", by_variable=False)):
+        raise CampaignError("nothing was copied", "where there is no terminal to ask on, --yes says that you agree")
     with console.progress() as show:
-        maps = apply.apply(_plans_folder(options.folder), rules, show)
+        maps = apply.apply(what, show)
     for rule, path in maps.items():
         console.show(f"{rule}: {path}")
     console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged(paths, MAP)")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from campaign import console
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import plan as plans
@@ -14,15 +17,41 @@ from jobs.errors import DatasetError
 from jobs.system import files
 
 
-def apply(folder: Path, rules: Sequence[str], progress: Progress) -> dict[str, Path]:
-    """Copy what the rules of the plan in `folder` name, and write a map for each; returns these by rule."""
-    plan = plans.load(folder)
+@dataclass(frozen=True)
+class Copying:
+    """What rules of a plan copy."""
+
+    folder: Path  # of the plan
+    plan: plans.Plan
+    files: Mapping[str, Sequence[staging.File]]  # by rule
+
+    @property
+    def wanted(self) -> list[staging.File]:
+        """Return the files of all rules, each once."""
+        return sorted(set().union(*self.files.values()))
+
+    def __str__(self) -> str:
+        """Say what is copied, from where, and where to."""
+        size = sum(size for _, size, _ in self.wanted) / 1e6
+        what = f"{console.counted(len(self.wanted), 'file')}, {size:,.1f} MB"
+        return f"{what}, of {self.plan['source']} would be copied to {plans.copies_of(self.plan)}"
+
+
+def copying(folder: Path, rules: Sequence[str]) -> Copying:
+    """Return what the rules of the plan in `folder`, which must be ours, would copy."""
+    plan = _own(folder)
     listed = {rule: [_file(*plan["listed"][place]) for place in plan["rules"][rule]["files"]] for rule in rules}
     if empty := [rule for rule, those in listed.items() if not those]:
         why = plan["why_not"] or "the capacity holds none of its files"
         raise UsageError(f"the plan stages nothing by the rule {empty[0]}: {why}", "--rule all copies all the same")
+    return Copying(folder, plan, listed)
+
+
+def apply(what: Copying, progress: Progress) -> dict[str, Path]:
+    """Copy, and write a map for each rule; returns these by rule."""
+    plan, folder, wanted = what.plan, what.folder, what.wanted
+    plans.made_home(Path(plan["root"]))
     source, copies = Path(plan["source"]), plans.copies_of(plan)
-    wanted = sorted(set().union(*listed.values()))
     with _ours(copies, source):
         missing = staging.missing(source, copies, wanted)
         done = len(wanted) - sum(map(len, missing))
@@ -31,10 +60,10 @@ def apply(folder: Path, rules: Sequence[str], progress: Progress) -> dict[str, P
             staging.copy(source, copies, batch)
             done += len(batch)
         progress("copying", done, len(wanted), "files")
-        for rule, those in listed.items():
+        for rule, those in what.files.items():
             found = {"schema": staging.SCHEMA, "source": str(source), "copies": str(copies), "root": plan["root"]}
             files.write_json(folder / f"{rule}.json", {**found, "files": those}, indent=None)
-    return {rule: folder / f"{rule}.json" for rule in rules}
+    return {rule: folder / f"{rule}.json" for rule in what.files}
 
 
 def undo(folder: Path) -> tuple[int, list[Path]]:
@@ -42,7 +71,7 @@ def undo(folder: Path) -> tuple[int, list[Path]]:
 
     Left is what is no copy of a file that is still there as it was copied: it may be the last.
     """
-    plan = plans.load(folder)
+    plan = _own(folder)
     source, copies = Path(plan["source"]), plans.copies_of(plan)
     for rule in plans.RULES:
         files.remove(folder / f"{rule}.json", missing_ok=True)
@@ -50,6 +79,18 @@ def undo(folder: Path) -> tuple[int, list[Path]]:
         return 0, []
     with _ours(copies, source):
         return staging.taken_away(source, copies)
+
+
+def _own(folder: Path) -> plans.Plan:
+    """Read a plan that nobody else can have written here."""
+    plan = plans.load(folder)
+    owner = (folder / plans.NAME).lstat().st_uid
+    fault = files.distrust(folder) or (owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s")
+    if fault:
+        raise EnvironmentFaultError(
+            f"{fault}: what it says is not done", "plan yourself: python -m campaign stage plan"
+        )
+    return plan
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from campaign.cells import record, stopping
 from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError
+from jobs.data import staging
 from jobs.profiler import ProfilerError, saved, table
 from jobs.profiler.window import Window
 
@@ -187,7 +188,8 @@ def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]
     rows = window.counters
     for place in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
         path = window.paths[place]
-        if folder := next((each for each in above if path.startswith(each)), None):
+        folder = next((each for each in above if path.startswith(each)), None)
+        if folder and not staging.strays((), [path[len(folder) :]]):
             found.setdefault(path[len(folder) :], []).append(place)
     return found
 

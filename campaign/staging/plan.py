@@ -14,7 +14,8 @@ import numpy as np
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost, probe
 from campaign.staging.observed import Floats, Observed
-from campaign.storage.roots import claimed
+from campaign.storage import roots
+from jobs.data import staging
 from jobs.data.staging import FOLDER as COPIES
 from jobs.data.staging import identity
 from jobs.system import files, versioned
@@ -24,6 +25,7 @@ SCHEMA = 1
 NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
 _BLOCK = 4096  # bytes; a file's room on ext4 and XFS
+_GAIN = {"gain", "low", "high"}
 _LEAST_GAIN = 0.01  # what no measurement here would show
 
 
@@ -71,7 +73,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
             "plan where the files lie",
         )
-    fast, alone = probe.costs_of_new(_home(root), size[movable]), _alone(observed, movable)
+    fast, alone = probe.costs_of_new(made_home(root), size[movable]), _alone(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}
     for rule in RULES:
@@ -85,7 +87,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
     wall_s, read_bytes = float(np.mean([run.wall_s for run in observed.runs])), float(slow.sizes[movable].sum())
     return {
         "schema": SCHEMA,
-        "source": str(observed.source),
+        "source": str(observed.source.resolve()),
         "root": str(root),
         "origin": observed.origin,
         "runs": len(observed.runs),
@@ -149,14 +151,14 @@ def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
 
 
 def copies_of(plan: Plan) -> Path:
-    """Return the folder of the copies of a plan, made if it is missing: one for each folder of originals."""
-    return _home(Path(plan["root"])) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
+    """Return the folder of the copies of a plan, there or not: one for each folder of originals."""
+    return roots.place(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
-def _home(root: Path) -> Path:
+def made_home(root: Path) -> Path:
     """Return the folder of ours below the fast storage's root, made if it is missing."""
     try:
-        return claimed(root, COPIES)
+        return roots.claimed(root, COPIES)
     except EnvironmentFaultError as error:
         raise EnvironmentFaultError(error.message, "--fast gives another place") from error
 
@@ -168,10 +170,25 @@ def save(folder: Path, plan: Plan) -> None:
 
 
 def load(folder: Path) -> Plan:
-    """Read ``plan.json``."""
+    """Read ``plan.json``, whose names are all of files below its folder of originals."""
     try:
-        return versioned.read_as(folder / NAME, Plan, SCHEMA)
+        plan = versioned.read_as(folder / NAME, Plan, SCHEMA)
+        if fault := _fault(plan):
+            raise ValueError(fault)  # noqa: TRY301 - told as the rest
     except FileNotFoundError as error:
         raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
     except (ValueError, versioned.NewerFileError) as error:
         raise EnvironmentFaultError(f"{folder / NAME} is damaged: {error}", "plan again") from error
+    return plan
+
+
+def _fault(plan: Plan) -> str:
+    """Say what of a plan could not be followed, or would lead elsewhere; empty where nothing does."""
+    listed, rules = plan["listed"], plan["rules"]
+    if odd := next((row for row in listed if [*map(type, row)] != [str, int, int]), None):
+        return f"{odd!r} is no file with bytes and time"
+    if missing := [rule for rule in RULES if rule not in rules or _GAIN - rules[rule]["gain"].keys()]:
+        return f"the rule {missing[0]} is missing, or its gain"
+    if any(not 0 <= place < len(listed) for rule in RULES for place in rules[rule]["files"]):
+        return "a rule has a file that is not listed"
+    return staging.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed))

@@ -18,6 +18,8 @@ from jobs.system import files
 
 _CHUNK = 1 << 20  # of one read or write; a multiple of every block size, for direct I/O
 _SEGMENT = 64 << 20  # what one stream copies before it takes the next piece
+_PRIVATE = 0o600  # mode of a copy that is not whole
+_NOT_WRITABLE, _OWN = 0o755, 0o400  # of the mode of its source: what others may have, what its owner has always
 _ALIGNMENT = 4096  # that O_DIRECT asks of offset, length and address; open(2): the block size of the device
 
 
@@ -53,6 +55,7 @@ def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How)
     """Copy files from folder to folder, in segments that the streams share; neither synced nor verified.
 
     `sizes`: relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
+    A copy is for its owner alone until it is whole; then it has its source's mode, but nobody else may write to it.
     Raises OSError: of the first segment that failed; files that were begun stay.
     """
     cap, segments = Cap(how.mb_per_s), []
@@ -70,9 +73,14 @@ def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How)
         with _opened(reads, os.O_RDONLY) as source_fd, _opened(writes, flags) as target_fd:
             _copy_range(source_fd, target_fd, range(start, end), cap)
 
+    def publish(name: str) -> None:
+        with _opened(source / name, os.O_RDONLY) as source_fd, _opened(target / name, os.O_WRONLY) as target_fd:
+            os.fchmod(target_fd, os.fstat(source_fd).st_mode & _NOT_WRITABLE | _OWN)
+
     with ThreadPoolExecutor(how.streams) as pool:
         try:
             list(pool.map(one, segments))
+            list(pool.map(publish, [name for name, _ in sizes]))
         except OSError:
             pool.shutdown(cancel_futures=True)
             raise
@@ -150,7 +158,7 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    fd = files.opened(path, flags)
+    fd = files.opened(path, flags, _PRIVATE)
     try:
         yield fd
     finally:

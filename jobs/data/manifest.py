@@ -142,7 +142,7 @@ def _objects(document: Mapping[str, Any]) -> tuple[tuple[str | None, str | None]
 
 
 def _image(name: str, size: int, label: int) -> ImageFile:
-    if {"", ".", ".."}.intersection(str.split(name, "/")):
+    if not files.is_below(name):
         raise ValueError(f"{name!r} is no file below it")
     return ImageFile(name, int(size), int(label))
 

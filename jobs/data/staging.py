@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ File = tuple[str, int, int]
 MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
 _BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
 _HOW = transfer.How(streams=4)
+_PRIVATE = 0o700  # of the folder of copies: those of the originals may be private
 _CURE = "python -m campaign stage plan, then stage apply"
 
 
@@ -89,9 +90,21 @@ def load(path: Path) -> StagedFiles:
         copied = {str(name): (int(size), int(changed)) for name, size, changed in found["files"]}
     except (OSError, ValueError, versioned.NewerFileError) as error:
         raise DatasetError(f"{path} is no map of staged files that can be read: {error}", _CURE) from error
-    if odd := [name for name in copied if {"", ".", ".."}.intersection(name.split("/"))]:
-        raise DatasetError(f"{path}: {odd[0]!r} is no file below {found['source']}", _CURE)
+    if fault := strays([found["source"], found["copies"], found["root"]], copied):
+        raise DatasetError(f"{path}: {fault}", _CURE)
     return StagedFiles(Path(found["source"]), Path(found["copies"]), Path(found["root"]), copied)
+
+
+def strays(folders: Iterable[str], names: Iterable[str]) -> str:
+    """Say which folder is no absolute path, or which name is of no file below one; empty where all are as they must be.
+
+    Names that this module uses itself beside the copies are none either.
+    """
+    for folder in folders:
+        if not (folder.startswith("/") and files.is_below(folder[1:])):
+            return f"{folder!r} is no absolute path of a folder"
+    odd = (name for name in names if not files.is_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING))
+    return next((f"{name!r} is no file below a folder" for name in odd), "")
 
 
 def staged(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
@@ -106,7 +119,7 @@ def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
 
     `wait_s`: how long to wait for who holds it; for ever where it is negative.
     """
-    files.make_folder(copies, exist_ok=True)
+    files.make_folder(copies, exist_ok=True, mode=_PRIVATE)
     if fault := files.distrust(copies):
         raise DatasetError(fault, "name another place for the copies")
     names = files.names(copies)

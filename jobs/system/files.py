@@ -85,6 +85,11 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
+def is_below(name: str) -> bool:
+    """Tell whether a relative name, as it stands, leads to what is below its folder: no ``..``, empty part or NUL."""
+    return not {"", ".", ".."}.intersection(str.split(name, "/")) and "\0" not in name
+
+
 def named(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file that the user names: links in the place of its folders are his word, and followed."""
     return Path(path).parent.resolve() / Path(path).name
@@ -149,13 +154,13 @@ def begin(path: Path) -> int:
     return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
 
 
-def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False) -> None:
+def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, mode: int = _FOLDER_MODE) -> None:
     """Make a folder that nobody else may write to, and those above it only where `parents` are to be made."""
     if parents and not folder.parent.is_dir():
         make_folder(folder.parent, exist_ok=True, parents=True)
     with _held(folder.parent) as above:
         try:
-            os.mkdir(folder.name, _FOLDER_MODE, dir_fd=above)
+            os.mkdir(folder.name, mode, dir_fd=above)
         except OSError as error:
             if not (exist_ok and error.errno == errno.EEXIST):
                 raise OSError(error.errno, error.strerror, str(folder)) from error

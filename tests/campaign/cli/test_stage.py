@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cli import stage
-from campaign.errors import UsageError
+from campaign.errors import CampaignError, UsageError
 from campaign.staging import apply, observed
 from campaign.staging import plan as plans
 from jobs.data import staged
@@ -109,8 +109,24 @@ def planned(profile, tmp_path):
         "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
         "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
     })  # fmt: skip
-    apply.apply(home, ["advised"], lambda *_: None)
+    apply.apply(apply.copying(home, ["advised"]), lambda *_: None)
     return home
+
+
+def test_what_is_copied_is_said_and_asked_for_where_a_yes_to_costs_is_none(planned, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CAMPAIGN_YES", "1")
+    monkeypatch.setattr("campaign.console._TERMINAL", "/nowhere")
+    stage.main(["undo", str(planned)])
+
+    with pytest.raises(CampaignError, match="nothing was copied"):
+        stage.main(["apply", str(planned)])
+
+    copies = plans.copies_of(plans.load(planned))
+    said = capsys.readouterr().err.replace("\n", "")
+    assert f"3 files, 0.1 MB, of {tmp_path}/data would be copied to {copies}" in said
+    assert not copies.exists()
+    assert stage.main(["apply", str(planned), "--yes"]) == 0
+    assert len(list(copies.glob("*.bin"))) == 3
 
 
 def _read_again(paths, file, wall_s, **changed):

@@ -42,7 +42,7 @@ def source(tmp_path, home):
 
 
 def _apply(home, *rules):
-    return apply.apply(home, rules or ("advised",), lambda *_: None)
+    return apply.apply(apply.copying(home, rules or ("advised",)), lambda *_: None)
 
 
 def test_what_a_rule_names_is_read_from_its_copies_until_that_is_undone(home, source):
@@ -98,7 +98,7 @@ def test_a_rule_that_takes_nothing_is_refused(home):
 @pytest.mark.parametrize(("name", "text"), [("theirs", "x"), (".tfio-staged", "/another/folder")])
 def test_a_folder_that_is_not_ours_is_left_alone(name, text, home):
     copies = plan.copies_of(plan.load(home))
-    copies.mkdir()
+    copies.mkdir(parents=True)
     (copies / name).write_text(text)
 
     for act in (_apply, apply.undo):

@@ -47,6 +47,8 @@ def test_a_copy_that_is_none_any_more_is_refused(harm, staged_map, paths, tmp_pa
 @pytest.mark.parametrize(
     "text",
     ["{}", '{"schema": 1, "source": "/a", "copies": "/b", "root": "/b", "files": [["../x", 1, 1]]}',
+     '{"schema": 1, "source": "/a", "copies": "b", "root": "/b", "files": [["x", 1, 1]]}',
+     '{"schema": 1, "source": "/a", "copies": "/b", "root": "/b", "files": [["x\\u0000y", 1, 1]]}',
      '{"schema": 2}', '{"schema": 1, "source": "/a", "copies": "/b", "root": "/b", "files": [["x", "y", 1]]}'],
 )  # fmt: skip
 def test_what_is_no_map_is_refused(text, tmp_path):
