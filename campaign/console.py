@@ -31,7 +31,7 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.
 
 
 def say(text: str) -> None:
-    """Print a message for the user on stderr."""
+    """Print a message for the user on stderr, in one line."""
     stderr.print(visible(text), markup=False, soft_wrap=True)
 
 
@@ -44,8 +44,14 @@ def say_first(lines: Sequence[str]) -> None:
 
 
 def show(text: str, *, flush: bool = False) -> None:
-    """Print data on stdout."""
+    """Print data on stdout, in one line."""
     print(visible(text), flush=flush)
+
+
+def show_lines(text: str) -> None:
+    """Print a text of several lines, all of our own making, on stdout."""
+    for line in text.split("\n"):
+        show(line)
 
 
 def counted(number: int, noun: str) -> str:

@@ -9,11 +9,11 @@ _STANDARD = 3  # descriptors: standard input, output and error
 
 
 def visible(text: str) -> str:
-    """Escape all characters but line ends and tabs that are not printable, as those of control sequences."""
+    """Escape all characters but tabs that are not printable, as line ends and those of control sequences: one line."""
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode("ascii") for each in text
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode("ascii") for each in text
     )
 
 
@@ -33,4 +33,4 @@ def open_streams() -> None:
 
 def complain(message: str, hint: str = "") -> None:
     """Say on standard error what is wrong, and the cure where there is one."""
-    print(visible(f"error: {message}" + (f"\n\nhint: {hint}" if hint else "")), file=sys.stderr)
+    print(f"error: {visible(message)}" + (f"\n\nhint: {visible(hint)}" if hint else ""), file=sys.stderr)

@@ -40,7 +40,7 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except AnalysisError as error:
-        sys.stderr.write(f"error: {visible(str(error))}\n")
+        sys.stderr.write(f"error: {visible(error.args[0])}\n\nhint: {visible(error.hint)}\n")
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (`| head`) has stopped reading; all files were written before the first line was printed.

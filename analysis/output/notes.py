@@ -33,7 +33,8 @@ def warn(found: Found, folder: Path) -> None:
         If none is left.
     """
     for each in found.skipped:
-        say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
+        say(f"warning: {each.path} {each.why}; skipped")
+        say(f"hint: {each.cure}")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")

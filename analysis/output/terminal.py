@@ -50,10 +50,14 @@ def put(*what: RenderableType) -> None:
     Rendered to text first, so that a closed pipe is met by our one handler.
     """
     console = _console()
-    parts = [Segment(visible(each.text), each.style) for each in console.render(Group(*what))]
+    parts = [Segment(_lines(each.text), each.style) for each in console.render(Group(*what))]
     with console.capture() as captured:
         console.print(Segments(parts), end="")
     _print(line.rstrip() for line in captured.get().splitlines())
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ DAGGER, DOUBLE_DAGGER = "\N{DAGGER}", "\N{DOUBLE DAGGER}"
 UP = "\N{UPWARDS ARROW}"
 # Joins a word and its number where lines are wrapped.
 JOINT = "\N{NO-BREAK SPACE}"
-SPACES = f"\n\t{JOINT}"
+SPACES = f"\t{JOINT}"
 # Begins HTML; a mere "less than" does not.
 TAG = re.compile("<(?=[A-Za-z/!?])")
 # Stands where there is no figure.
@@ -23,7 +23,7 @@ NONE = DASH
 
 
 def visible(text: str) -> str:
-    """Return a text that does not act on a terminal: of all that is not printable, line ends and spaces alone stay."""
+    """Return a text as one line that does not act on a terminal: of all that is not printable, spaces alone stay."""
     if text.isprintable():
         return text
     shown = (each if each.isprintable() or each in SPACES else each.encode("unicode_escape").decode() for each in text)

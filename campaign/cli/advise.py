@@ -143,7 +143,8 @@ def _print(told: Mapping[str, Any]) -> None:
     for lacking in told["not_decided"]:
         same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])
     for (why, command_), names in same.items():
-        console.show(f"not decided: {', '.join(names)}: {why}; this would tell:\n      {command_}")
+        console.show(f"not decided: {', '.join(names)}: {why}; this would tell:")
+        console.show(f"      {command_}")
     _print_others(told)
 
 

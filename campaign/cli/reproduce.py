@@ -165,6 +165,6 @@ def _agreed(planned: Plan, *, sure: bool) -> bool:
     if not on_slurm:
         from campaign.cluster import making  # noqa: PLC0415 - numpy is not on the way to --help
 
-        if data := str(making.making(left, None)):
-            console.say(data)
+        for line in making.making(left, None).lines:
+            console.say(line)
     return sure or on_slurm or console.agreed("start?") is not False

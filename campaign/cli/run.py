@@ -216,8 +216,8 @@ def _preview(planned: Plan, request: Request, cluster: str) -> list[Entry]:
     else:
         from campaign.cluster import making  # noqa: PLC0415 - as above
 
-        if data := str(making.making(todo, None)):
-            console.say(data)
+        for line in making.making(todo, None).lines:
+            console.say(line)
     console.say(
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"

@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     if not options.folder.isprintable():
         raise UsageError(f"--folder {options.folder!r} is no path", "name a folder, without line breaks")
     folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
+    folder = folder.resolve() if ".." in folder.parts else folder  # `mkdir -p X/new/../y` makes X/new
     for flag, verbs in _FLAGS.items():
         if getattr(options, flag) and options.what not in verbs:
             name = flag.replace("_", "-")
@@ -173,7 +174,8 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
         if (s3.state(folder) or {}).get("state") == "up":
             groups.append([Call(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
     for group in groups:
-        console.show("\n".join(map(str, group)))
+        for step in group:
+            console.show(str(step))
     console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
     return 0
 
@@ -221,7 +223,8 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
         facts = {"folder": str(folder), "tolerance": check.TOLERANCE, "rows": [row.facts() for row in rows]}
         print(json.dumps(facts, indent=1))
     else:
-        console.show("\n".join(check.table(rows)))
+        for line in check.table(rows):
+            console.show(line)
     differs = any(row.differs for row in rows)
     if differs and load >= 1:
         console.say(f"the load average was {load:.1f}: repeat it while nobody else uses this machine")

@@ -56,9 +56,10 @@ class Making:
         if self.site is not None and lacks:
             raise EnvironmentFaultError("; ".join(lacks), "free some space, or name another storage, or smaller data")
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
         """Say in one line for each thing what it is, how much, where and for how long."""
-        return "\n".join(map(self._line, self.things))
+        return [self._line(thing) for thing in self.things]
 
     def _line(self, thing: ToMake) -> str:
         found = thing.lacking

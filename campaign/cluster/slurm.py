@@ -67,9 +67,9 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     if todo:
         _say_cost(todo, request, facts, data)
     for number, array in enumerate(arrays, start=1):
-        console.show(f"\n# array {number} of {len(arrays)}{' (makes data)' * array.makes_data}: sbatch would get")
+        console.show_lines(f"\n# array {number} of {len(arrays)}{' (makes data)' * array.makes_data}: sbatch would get")
         before, maker = "JOB_ID_OF_THE_ARRAY_BEFORE", "JOB_ID_OF_THE_ARRAY_THAT_MAKES_DATA"
-        console.show(array.script(before if array.after else None, maker if array.data else None))
+        console.show_lines(array.script(before if array.after else None, maker if array.data else None))
     if todo:
         _examine(todo, request, facts)
     return todo
@@ -150,8 +150,8 @@ def _examine(todo: Sequence[Entry], request: Request, facts: client.Facts) -> No
 
 def _say_cost(todo: Sequence[Entry], request: Request, facts: client.Facts, data: Making, what: str = "") -> Price:
     """Say what is to be made and what the jobs may cost; returns that, the jobs that make data apart."""
-    if data.things:
-        console.say(str(data))
+    for line in data.lines:
+        console.say(line)
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     cost = price.of(arrays, request.folder)
     console.say(f"{what}{cost}")

@@ -148,7 +148,7 @@ def _in_bucket(recorded: Record, address: str, objects: int) -> str:
     said = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
     gone = [] if fast.is_dir() else ["--gone"]
     clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *gone, str(fast), address])
-    return f"{said} the next run of its cell removes them, or\n  {clear}"
+    return f"{said} the next run of its cell removes them, or: {clear}"
 
 
 def _first_names(address: str) -> Iterator[str]:

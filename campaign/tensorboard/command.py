@@ -30,7 +30,8 @@ def main(argv: list[str]) -> int:
         raise UsageError(
             f"nothing is recorded in {folder.root}", "measure something: python -m campaign -m threads=1,2"
         )
-    logdir = (options.logdir or folder.root / "tensorboard").expanduser().resolve()
+    # A link in a folder that was copied is not followed; one that the user names is.
+    logdir = options.logdir.expanduser().resolve() if options.logdir else folder.root / "tensorboard"
     with console.progress() as show:
         faults = trials.write(logdir, folder, records, show)
     faults += [f"{cell}: {why}" for cell, (_, why) in found.items() if why]

@@ -110,6 +110,30 @@ def test_control_sequences_of_others_are_shown_as_text(results, folder, capsys):
         assert not {"\x1b", "\x07", "\u202e"}.intersection(said)
 
 
+BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+def test_a_line_break_in_a_text_of_others_makes_no_line(results, folder, capsys):
+    written = json.loads(results.read_text())
+    bad = "".join(f"{each}FORGED" for each in BREAKS)
+    for run in written["runs"]:
+        run |= {"status": "failed", "reason": bad, "log": bad, "unreadable": [{"file": bad, "error": bad}]}
+        run |= {"log_tail": bad, "checks": [{**each, "message": bad} for each in run["checks"]]}
+    written["reason"], written["status"], written["campaign"]["words"] = bad, "failed", [bad]
+    written["cell"]["settings"]["storage"]["name"], written["dataset"]["path"] = bad, bad
+    results.write_text(json.dumps(written))
+
+    for words in (["status"], ["why", results.parent.name], ["advise", results.parent.name]):
+        _, said = _said(capsys, *words, folder.root)
+        assert not [line for line in said.splitlines() if line.startswith("FORGED")]
+    with pytest.raises(SystemExit):
+        guarded(["status", "--x", bad])
+    guarded(["status", bad])
+    said = capsys.readouterr()
+    assert "FORGED" in said.err
+    assert not [line for line in (said.out + said.err).splitlines() if line.startswith("FORGED")]
+
+
 @pytest.mark.parametrize("words", [["status", "\x1b[2J"], ["\x1b[2J"], ["status", "--\x1b[2J"]])
 def test_an_odd_word_is_echoed_as_text(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -127,7 +151,7 @@ def test_an_odd_word_is_echoed_as_text(words, capsys, tmp_path, monkeypatch):
 def test_what_is_visible_is_printable_and_says_all(text):
     shown = visible(text)
 
-    assert all(each.isprintable() or each in "\n\t" for each in shown)
+    assert all(each.isprintable() or each == "\t" for each in shown)
     assert shown == text or len(shown) > len(text)
 
 

@@ -349,3 +349,24 @@ def test_text_of_others_acts_neither_on_a_terminal_nor_in_a_spreadsheet_nor_in_a
     for path in [*folder.glob("tables/*.md"), tmp_path / "compared" / "comparison.md", folder / "report.html"]:
         assert not re.search("<script>|[\x00-\x08\x1b]", path.read_text(encoding="utf-8"))
     ET.parse(tmp_path / "junit.xml")  # noqa: S314 - ours
+
+
+def test_a_line_break_in_a_text_of_a_record_makes_no_line(tmp_path, capsys):
+    bad = "x" + "".join(f"{each}FORGED" for each in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+    broken = run(1, 1.0, status="invalid", reason=bad, checks=[check("cold", passed=False)])
+    made = [record([100.0 * n, 101.0 * n, 102.0 * n], threads=n, storage=bad) for n in (1, 2)]
+    made += [record([broken, 100.0, 101.0, 102.0], threads=4, storage=bad)]
+    for each in made:
+        each |= {"looser_checks": [bad], "reason": bad, "emulated": {"storage": {"name": bad}}}
+        each["cell"]["settings"][bad] = bad
+    store(tmp_path, *made)
+
+    main([str(tmp_path)])
+    main([str(tmp_path / bad)])
+
+    said = capsys.readouterr()
+    assert "FORGED" in said.out
+    assert "FORGED" in said.err
+    lines = [*(said.out + said.err).splitlines(), *(tmp_path / "tables" / "medians.md").read_text().splitlines()]
+    lines += (tmp_path / "tables" / "medians.csv").read_text().splitlines()
+    assert not [line for line in lines if line.strip().startswith("FORGED")]

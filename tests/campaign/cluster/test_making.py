@@ -42,7 +42,7 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
     assert re.fullmatch(
         r"to make: data set climate: 62,739 files, 3\.8 TB, /.*/datasets/climate-\w+, by a job before the others,"
         r" in about [\d.]+ (h|min) of one of its processors; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
-        str(data),
+        "\n".join(data.lines),
     )
     assert data.by_job == {entry.cell.id for entry in cdb.entries}
     with pytest.raises(EnvironmentFaultError, match="needs 3,775,739 MB more"):
@@ -65,14 +65,14 @@ def test_more_data_than_the_site_lets_a_login_node_make_are_made_where_it_says(
     data = _made(planned(), make_data=make_data, login_data_gb=limit)
 
     assert (bool(data.by_job), data.needs_a_yes) == (by_job, needs_a_yes)
-    assert ("by a job before the others" if by_job else "by 2 processes of nice 19") in str(data)
+    assert ("by a job before the others" if by_job else "by 2 processes of nice 19") in "\n".join(data.lines)
 
 
 def test_a_workstation_makes_its_data_itself(planned):
     data = making.making(planned("benchmark=baseline,micro").entries, None)
 
     assert (data.by_job, data.needs_a_yes) == (set(), False)
-    assert [line.partition(": ")[2].partition(":")[0] for line in str(data).splitlines()] == [
+    assert [line.partition(": ")[2].partition(":")[0] for line in data.lines] == [
         "file of a baseline",
         "data set demo",
     ]
@@ -82,7 +82,7 @@ def test_what_each_node_makes_for_itself_is_no_matter_of_the_login_node(planned)
     data = _made(planned("storage.shared=false"), login_data_gb=0)
 
     assert data.by_job == set()
-    assert "by each node that reads it" in str(data)
+    assert "by each node that reads it" in "\n".join(data.lines)
 
 
 def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
