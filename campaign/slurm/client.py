@@ -114,7 +114,9 @@ def submit(script: Path) -> str:
         raise RuntimeError(f"sbatch timed out after {_SUBMIT_S:.0f} s") from None
     job = _JOB.search(done.stdout)
     if done.returncode or job is None:
-        raise RuntimeError(" ".join(done.stderr.split()) or f"it ended with {done.returncode} and printed '{done.stdout}'")
+        raise RuntimeError(
+            " ".join(done.stderr.split()) or f"it ended with {done.returncode} and printed '{done.stdout}'"
+        )
     return job[1]
 
 
@@ -128,7 +130,11 @@ def sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
             )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError) as error:
         return None, "", f"sbatch does not answer: {error}"
-    return done.returncode == 0, done.stdout, "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split())
+    return (
+        done.returncode == 0,
+        done.stdout,
+        "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split()),
+    )
 
 
 @contextmanager

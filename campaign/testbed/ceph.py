@@ -192,7 +192,9 @@ class Ceph:
         """Give an order by ``ceph`` or ``radosgw-admin``, and return what it prints."""
         done = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
         if done.returncode:
-            raise EnvironmentFaultError(f"{program} {words[0]}: {' '.join(done.stderr.split())}", f"see {self.private}/*.log")
+            raise EnvironmentFaultError(
+                f"{program} {words[0]}: {' '.join(done.stderr.split())}", f"see {self.private}/*.log"
+            )
         return done.stdout
 
     def ask(self, daemon: str, prefix: str) -> Any:

@@ -215,3 +215,10 @@ def test_a_folder_of_a_testbed_is_one_line(capsys):
 
     assert code == 2
     assert "--folder" in said
+
+
+def test_a_folder_of_a_testbed_makes_no_other_folder(tmp_path, capsys):
+    _, said = _said(capsys, "testbed", "up", "--dry-run", "model=rates", "--folder", tmp_path / "new" / ".." / "bed")
+
+    assert f"mkdir -p -m 755 {tmp_path}/bed\n" in said
+    assert "/new/" not in said

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from campaign.__main__ import guarded
 from campaign.errors import UsageError
 from campaign.tensorboard import command
 from jobs.profiler import Profile, xplane
@@ -124,3 +125,24 @@ def test_a_link_in_the_way_is_not_followed(measured, folder, tmp_path):
 def test_a_campaign_without_records_has_nothing_to_show(folder):
     with pytest.raises(UsageError, match="nothing is recorded"):
         command.main([str(folder.root)])
+
+
+@pytest.mark.parametrize("link", ["tensorboard", "tensorboard/CELL", "tensorboard/CELL/plugins"])
+def test_nothing_is_written_through_a_link_of_a_copied_folder(link, measured, folder, tmp_path, capsys):
+    (tmp_path / "home").mkdir()
+    place = folder.root / link.replace("CELL", measured[1])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(tmp_path / "home")
+
+    assert guarded(["tensorboard", str(folder.root)]) == 3
+
+    assert "is a link, and is not followed" in capsys.readouterr().err
+    assert not [*(tmp_path / "home").iterdir()]
+
+
+def test_a_link_that_the_user_names_is_followed(measured, folder, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "logs").symlink_to(tmp_path / "disk")
+
+    assert guarded(["tensorboard", str(folder.root), "--logdir", str(tmp_path / "logs")]) == 0
+    assert (tmp_path / "disk" / measured[0]).is_dir()

@@ -45,9 +45,9 @@ def test_direct_opens_the_target_past_the_page_cache(places, monkeypatch, direct
     flags, real = {}, files.opened
     (places[0] / "file").write_bytes(b"x" * 5000)
 
-    def opened(path, mode):
-        flags[str(path)] = mode
-        return real(path, mode)
+    def opened(path, mode, *more):
+        flags[str(path)] = flags.get(str(path), 0) | mode
+        return real(path, mode, *more)
 
     monkeypatch.setattr(files, "opened", opened)
     transfer.copy(*places, [("file", 5000)], How(direct=direct))

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from jobs.benchmarks.cdb.stage_in import staged_in
 from jobs.data.staging import identity
 from jobs.errors import DatasetError
-from jobs.system import page_cache
+from jobs.system import durable, page_cache
 from tests.jobs.jobs_factory import ROOT, fetched, read_all
 from tests.lies.setup import memory
 
@@ -164,7 +163,7 @@ def test_nothing_is_written_where_it_is_not_ours(trap, stage, fast, tmp_path):
 def test_a_full_storage_is_told_and_nothing_is_left_there(said, stage, staged, fast, monkeypatch):
     root = staged(memory, fast, mib=1)
     if said != "beforehand":
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
+        monkeypatch.setattr(durable, "free_bytes", lambda _: 1 << 40)
 
     with pytest.raises((DatasetError, OSError)) as error:
         stage(root).__enter__()
