@@ -165,7 +165,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         data=_data(dataset, merit.kind),
         # A record does not say whether it is still being worked on.
         status="unfinished" if value["status"] == "running" else value["status"],
-        reason=one_line(value.get("reason") or ""),
+        reason=value.get("reason") or "",
         host=one_line(provenance.get("host") or ""),
         device=one_line(device_of(provenance)),
         tensorflow=one_line((provenance.get("versions") or {}).get("tensorflow") or ""),
@@ -232,7 +232,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         figures |= {f"tensorflow_{name}": value for name, value in known.items()}
     number = figures.pop("run")
     names, numbers = _shared(tuple(figures)), array("d", figures.values())
-    reason, started = one_line(run.get("reason") or ""), run.get("started_utc") or ""
+    reason, started = run.get("reason") or "", run.get("started_utc") or ""
     return Run(number, run["role"], run["status"], reason, started, _checks(run), _texts(run), names, numbers)
 
 
