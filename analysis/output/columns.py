@@ -38,12 +38,11 @@ def shown_rows(rows: pd.DataFrame) -> list[Row]:
 
     These stand in no file of numbers, so that nothing is drawn of them and no claim rests on them.
     """
-    return [{**row, **_of_disturbed(row)} for row in rows_of(rows)]
-
-
-def _of_disturbed(row: Row) -> Row:
-    found, figure = row["disturbed"] or {}, row["figure"]
-    return {**found, **{f"mb_per_s{end}": found.get(f"{figure}{end}", math.nan) for end in ENDS if found}}
+    shown = rows_of(rows)
+    for row in shown:
+        if wasted := row["disturbed"]:
+            row |= {**wasted, **{f"mb_per_s{end}": wasted.get(f"{row['figure']}{end}", math.nan) for end in ENDS}}
+    return shown
 
 
 def mark(column: Column, row: Row) -> str:

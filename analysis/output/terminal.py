@@ -168,16 +168,17 @@ def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
 
 def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], name_width: int = 0) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    lines = shown_rows(rows)
     for each in shown:
         heading = each.heading.replace(" ", "\n")
         if each.left:
-            least = min(name_width, max(len(each.text(row)) for row in shown_rows(rows)))
+            least = min(name_width, max(len(each.text(row)) for row in lines))
             table.add_column(heading, overflow="fold", min_width=least)
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("checks", overflow="fold")
     table.add_column("cell", no_wrap=True)
-    for row in shown_rows(rows):
+    for row in lines:
         texts = [one_line(each.text(row)) + mark(each, row) for each in shown]
         checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
         style = "" if row["status"] == "done" else "red"

@@ -54,7 +54,7 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
     finally:
         hub.close()
     if any(_failed(each.run) for each in outcomes):
-        return _failure(outcomes, logs, hub.late())
+        return _failure(outcomes, logs, hub.late)
     benchmark, settings = registry.of(request["settings"]), request["settings"]
     found = whole(benchmark, [each.run for each in outcomes], hub.seen)
     found["elapsed_s_with_fork"] = max(each.ended_s for each in outcomes)

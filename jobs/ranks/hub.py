@@ -60,13 +60,13 @@ class Hub:
     address: str = "127.0.0.1"
     secret: str = field(default_factory=new_secret)
     fault: str | None = None  # what ended the run
+    late: str = ""  # whom the others waited for when the first of all went, or the hub was closed; empty for nobody
     seen: list[Seen] = field(init=False)
 
     def __post_init__(self) -> None:
         self.seen = [Seen() for _ in range(self.size)]
         self._guests: list[_Guest] = []
         self._released: tuple[float, float] | None = None
-        self._late = ""
         self._late_s = time.perf_counter() + self.timeout_s
         self._listener = Listener(self.address, self.secret, self.size)
         self.port: int = self._listener.port
@@ -78,6 +78,7 @@ class Hub:
         """End it: who still waits there learns that it has gone."""
         self._closed.set()
         self._thread.join()
+        self.late = self.late or self.missing()
 
     def _serve(self) -> None:
         try:
@@ -120,7 +121,7 @@ class Hub:
 
     def _dismiss(self, guest: _Guest) -> None:
         """Let a rank go; one that is not through takes the run with it."""
-        self._late = self._late or self.missing()
+        self.late = self.late or self.missing()
         self._listener.selector.unregister(guest.channel)
         self._guests.remove(guest)
         guest.channel.close()
@@ -182,10 +183,6 @@ class Hub:
         for each in waiting:
             each.channel.payload_longest = sizes[0]
         return True
-
-    def late(self) -> str:
-        """Say which ranks the others waited for when the first of all went, or wait for; empty where nobody did."""
-        return self._late or self.missing()
 
     def missing(self) -> str:
         """Say which ranks the others wait for, where, and who else came instead; empty where nobody waits."""

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -92,18 +93,14 @@ def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
     """
     try:
         with zipfile.ZipFile(file) as members:
-            _at_most(sum(each.file_size for each in members.infolist()), most_bytes)
+            if sum(each.file_size for each in members.infolist()) > most_bytes:
+                raise UntrustedError(f"it would unpack to more than {most_bytes} bytes")  # noqa: TRY301
             return {name.removesuffix(".npy"): _array(members.read(name)) for name in members.namelist()}
     except UntrustedError:
         raise
     except (OSError, ValueError, EOFError, LookupError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
             zlib.error) as error:  # fmt: skip
         raise UntrustedError(f"it is no archive of arrays ({error})") from error
-
-
-def _at_most(unpacked_bytes: int, most_bytes: int) -> None:
-    if unpacked_bytes > most_bytes:
-        raise UntrustedError(f"it would unpack to more than {most_bytes} bytes")
 
 
 def _array(data: bytes) -> NDArray[Any]:
@@ -127,10 +124,9 @@ def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     the folder that cannot be read.
     """
     entered: set[tuple[int, int]] = set()
-    waiting, names = [(folder, 0)], 0
+    waiting, names = [(folder, folder.stat(), 0)], 0
     while waiting:
-        here, depth = waiting.pop()
-        status = here.stat()
+        here, status, depth = waiting.pop()
         if (status.st_dev, status.st_ino) in entered:
             continue
         entered.add((status.st_dev, status.st_ino))
@@ -142,22 +138,16 @@ def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             raise UntrustedError(f"it has more than {what}, at {here}")
         folders = []
         for entry in found:
-            if _is_folder(entry):
-                folders.append((here / entry.name, depth + 1))
+            status = _status(entry)
+            if stat.S_ISDIR(status.st_mode):
+                folders.append((here / entry.name, status, depth + 1))
             else:
-                yield here / entry.name, _status(entry)
+                yield here / entry.name, status
         waiting += reversed(folders)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result:
     try:
         return entry.stat()
-    except OSError:
+    except OSError:  # a link that leads nowhere, or to itself
         return entry.stat(follow_symlinks=False)

@@ -90,7 +90,7 @@ def test_whom_the_others_waited_for_is_known_when_all_have_been_ended():
         waits.close()
         hangs.close()
 
-    assert hub.late() == "rank 1 did not come where the others wait (barrier)"
+    assert hub.late == "rank 1 did not come where the others wait (barrier)"
 
 
 def test_ranks_that_do_not_do_the_same_are_told():

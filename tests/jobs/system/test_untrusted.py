@@ -230,8 +230,8 @@ def test_each_name_is_looked_at_a_bounded_number_of_times(monkeypatch, tmp_path)
         def __init__(self, number):
             self.name = Name(f"folder{number:03}")
 
-        def is_dir(self):
-            return True
+        def stat(self):
+            return (tmp_path / self.name).stat()
 
     class Entries(list):
         def __enter__(self):
