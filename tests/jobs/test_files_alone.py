@@ -27,7 +27,6 @@ NOT_STORAGES = {
     "system/untrusted.py": "names and kinds of what lies in a folder; files are opened by files.py",
     "terminal.py": "/dev/tty",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
-    "data/readers/offsets.py": "the files that a run reads, as the library opens them",
     "objects/snapshots.py": "objects of a bucket",
     "burst_buffer/transfer.py": "a file without a name, in a folder that is ours",
 }

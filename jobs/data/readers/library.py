@@ -2,68 +2,81 @@
 
 from __future__ import annotations
 
+import math
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from jobs import objects
+from jobs.data.readers import within
 from jobs.data.readers.part import Driver, Part
+from jobs.data.readers.within import File
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py, np
+from jobs.system import files
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _ALIGNED = 64  # bytes: TensorFlow takes such an array as it is and copies any other (EIGEN_MAX_ALIGN_BYTES)
 _NUMBERS = "biufc"  # kinds of dtype
+_MOST_BYTES, _MOST_DEFLATED = 1 << 30, 1032  # of a part; for each byte of a large file (deflate makes no more)
 
 
 @contextmanager
-def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[h5py.File]:
+def named(name: str) -> Iterator[None]:
+    """Raise what goes wrong with an HDF5 file as a DatasetError that names it."""
+    try:
+        yield
+    except (OSError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "it has more than there is memory"
+        away = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        hint = "name a file that is there, and that you may read" if away else "see what `h5ls` says of it"
+        hint = "move it out of the dataset" if isinstance(error, files.OddFileError) else hint
+        raise DatasetError(f"{name} cannot be read as HDF5: {why}", hint) from error
+
+
+@contextmanager
+def descriptor_of(name: str) -> Iterator[int]:
+    """Open a regular file, to which links may lead; nothing else is waited for. Raises OSError."""
+    descriptor = files.opened(Path(name).resolve())
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[File]:
     """Open an HDF5 file to read it; with ``core`` the whole file comes into memory at once.
 
     Of a run on an object store it is an object, read by ranges whatever the driver. Raises DatasetError where it is no
     HDF5 file, or cannot be read.
     """
     name, source = os.fspath(path), objects.here()
-    try:
-        if not source and not stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116 - opening a pipe would wait for its writer
-            raise DatasetError(f"{name} is no file", "move it out of the dataset")
-        how = {"backing_store": False} if driver == "core" else {}
+    with named(name), ExitStack() as stack:
         if source:
             file = h5py.File(source.ranges.file(name), "r")
         else:
-            file = h5py.File(name, "r", locking=False, driver=driver, **how)
-    except OSError as error:
-        why = error.strerror or str(error)
-        away = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        hint = "name a file that is there, and that you may read" if away else "see what `h5ls` says of it"
-        raise DatasetError(f"{name} cannot be read as HDF5: {why}", hint) from error
-    with file:
-        yield file
+            how = {"backing_store": False} if driver == "core" else {}
+            with descriptor_of(name) as descriptor:  # what has its name by now may be a pipe
+                file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **how)
+        yield File(name, stack.enter_context(file))
 
 
-def found(file: h5py.File, part: Part) -> h5py.Dataset:
+def found(file: File, part: Part) -> h5py.Dataset:
     """Return the data set of a part; DatasetError where there is none of numbers, in this very file."""
-    try:
-        each = file.get(part.name)
-    except (KeyError, OSError, RuntimeError):  # a link that leads nowhere
-        each = None
-    if not isinstance(each, h5py.Dataset):
-        has: list[str] = []
-        file.visititems(lambda name, node: has.append(name) if isinstance(node, h5py.Dataset) else None)
-        raise DatasetError(f"{file.filename} has no data set {part.name!r}", f"it has: {', '.join(has[:8])}")
+    each = within.data_set(file, part.name)
     if each.dtype.kind not in _NUMBERS or each.shape is None:
-        raise DatasetError(f"{file.filename}: {part.name} holds no numbers but {each.dtype}", "name another data set")
-    if each.file.filename != file.filename:
-        raise DatasetError(
-            f"{file.filename}: {part.name} lies in another file, {each.file.filename}", "name that file's folder"
-        )
+        raise DatasetError(f"{file.name}: {part.name} holds no numbers but {each.dtype}", "name another data set")
     try:
-        part.shape(each.shape)
+        shape = part.shape(each.shape)
     except ValueError as error:
-        raise DatasetError(f"{file.filename}: {error}", "name rows that it has") from error
+        raise DatasetError(f"{file.name}: {error}", "name rows that it has") from error
+    size = max(math.prod(shape), math.prod(each.chunks or ())) * each.dtype.itemsize
+    if size > max(_MOST_BYTES, _MOST_DEFLATED * each.file.id.get_filesize()):
+        raise DatasetError(f"{file.name}: {part.name} would be {size:,} bytes, of so small a file", "leave it out")
     return each
 
 
