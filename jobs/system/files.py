@@ -60,6 +60,18 @@ def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
 
 
 @contextlib.contextmanager
+def followed(path: str) -> Iterator[int]:
+    """Open a regular file of a user's own data, to which links may lead, to read it; errors are those of `opened`."""
+    descriptor = os.open(path, os.O_RDONLY | (_CAREFUL & ~os.O_NOFOLLOW))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OddFileError("it is no regular file", Path(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def _held(folder: Path) -> Iterator[int]:
     """Hold a folder (``O_PATH``) that is reached without a link."""
     descriptor = os.open("/", _STEP)

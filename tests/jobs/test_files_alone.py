@@ -27,6 +27,7 @@ NOT_STORAGES = {
     "system/untrusted.py": "names and kinds of what lies in a folder; files are opened by files.py",
     "terminal.py": "/dev/tty",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
+    "data/readers/within.py": "objects within an HDF5 file that is open",
     "objects/snapshots.py": "objects of a bucket",
     "burst_buffer/transfer.py": "a file without a name, in a folder that is ours",
 }

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -38,16 +37,6 @@ def named(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def descriptor_of(name: str) -> Iterator[int]:
-    """Open a regular file, to which links may lead; nothing else is waited for. Raises OSError."""
-    descriptor = files.opened(Path(name).resolve())
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
 def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[File]:
     """Open an HDF5 file to read it; with ``core`` the whole file comes into memory at once.
 
@@ -60,9 +49,9 @@ def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[F
             file = h5py.File(source.ranges.file(name), "r")
         else:
             how = {"backing_store": False} if driver == "core" else {}
-            with descriptor_of(name) as descriptor:  # what has its name by now may be a pipe
+            with files.followed(name) as descriptor:  # what has its name by now may be a pipe
                 file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **how)
-        yield File(name, stack.enter_context(file))
+        yield File(file.filename if source else name, stack.enter_context(file))
 
 
 def found(file: File, part: Part) -> h5py.Dataset:

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.data.readers.library import Array, descriptor_of, empty, file_of, filled, found, named
+from jobs.data.readers.library import Array, empty, file_of, filled, found, named
 from jobs.data.readers.notes import Note
 from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
+from jobs.system import files
 
 Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
 Fill = Callable[[Iterable["Range"]], None]
@@ -62,16 +63,16 @@ class Range(NamedTuple):
 def layouts(path: str, parts: Sequence[Part]) -> list[Layout]:
     """Ask where the parts of a file lie; DatasetError for what has to be read by the library."""
     with file_of(path) as file:
-        return [_layout(path, found(file, part), part) for part in parts]
+        return [_layout(file.name, found(file, part), part) for part in parts]
 
 
-def _layout(path: str, data: h5py.Dataset, part: Part) -> Layout:
+def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
     properties, shape, h5d = data.id.get_create_plist(), part.shape(data.shape), h5py.h5d
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
     if filters:
         why = f"has the filter {', '.join(filters)}: its bytes do not lie there as they are"
-        raise DatasetError(f"{path}: {part.name} {why}", _CURE)
+        raise DatasetError(f"{name}: {part.name} {why}", _CURE)
     if kind == h5d.COMPACT or not data.size:
         return Layout(shape, data.dtype, (), held=filled(data, part))
     pieces = tuple(_chunks(data, part) if kind == h5d.CHUNKED else _contiguous(data, part))
@@ -170,7 +171,7 @@ def fill(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]
 @contextmanager
 def plainly(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
     """Open a file to read ranges of it."""
-    with named(name), descriptor_of(name) as file:
+    with named(name), files.followed(name) as file:
         yield partial(fill, partial(_read, file, name), helpers)
 
 

@@ -26,29 +26,32 @@ class File(NamedTuple):
 
 def data_set(file: File, path: str) -> h5py.Dataset:
     """Return the data set at a path of a file; DatasetError: there is none, or its links or bytes leave the file."""
-    node, trail, ahead, links = file.root, list[str](), _components(path), 0
+    node, trail, ahead, links = file.root.id, list[str](), _components(path), 0
     while ahead:
         name = ahead.pop(0)
-        link = node.get(name, getlink=True) if isinstance(node, h5py.Group) else None
-        if isinstance(link, h5py.HardLink):
-            node = node[name]
-            trail.append(name)
-        elif isinstance(link, h5py.SoftLink) and links < MOST_SOFT_LINKS:
-            links, ahead = links + 1, _components(link.path) + ahead
-            if link.path.startswith("/"):
-                node, trail = file.root, []
-        elif link is None:
+        code = name.encode(errors="surrogateescape")
+        if not isinstance(node, h5py.h5g.GroupID) or not node.links.exists(code):
             raise _missing(file, path, node, trail)
+        kind = node.links.get_info(code).type
+        if kind == h5py.h5l.TYPE_HARD:
+            node = h5py.h5o.open(node, code)
+            trail.append(name)
+        elif kind == h5py.h5l.TYPE_SOFT and links < MOST_SOFT_LINKS:
+            leads = node.links.get_val(code).decode(errors="surrogateescape")
+            links, ahead = links + 1, _components(leads) + ahead
+            if leads.startswith("/"):
+                node, trail = file.root.id, []
         else:
-            loops = isinstance(link, h5py.SoftLink)
+            loops = kind == h5py.h5l.TYPE_SOFT
             what = f"leads through more than {links} links" if loops else "is a link to another file"
             raise DatasetError(f"{file.name}: {_shown([*trail, name])} {what}, and is not followed", _CURE)
-    if not isinstance(node, h5py.Dataset):
+    if not isinstance(node, h5py.h5d.DatasetID):
         raise _missing(file, path, node, trail)
-    if node.is_virtual or node.external:
-        what = "is virtual: it is made of others" if node.is_virtual else "lies in other files"
+    found = h5py.Dataset(node, readonly=True)
+    if found.is_virtual or found.external:
+        what = "is virtual: it is made of others" if found.is_virtual else "lies in other files"
         raise DatasetError(f"{file.name}: {_shown(trail)} {what}, and is not read", _CURE)
-    return node
+    return found
 
 
 def _components(path: str) -> list[str]:
@@ -60,6 +63,6 @@ def _shown(trail: list[str]) -> str:
 
 
 def _missing(file: File, path: str, node: object, trail: list[str]) -> DatasetError:
-    names = islice(node, _NAMED) if isinstance(node, h5py.Group) else ()
-    there = ", ".join(_shown([*trail, name]) for name in names)
+    names = islice(node, _NAMED) if isinstance(node, h5py.h5g.GroupID) else ()
+    there = ", ".join(_shown([*trail, name.decode(errors="replace")]) for name in names)
     return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {there or 'nothing there'}")
