@@ -16,7 +16,7 @@ GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
 COST = {"seek_s": 1e-3, "byte_s": 1e-9}
 
 
-def _plan(source, root, names):
+def plan_of(source, root, names):
     """Make a plan that copies these names, by every rule."""
     listed = [[name, *(identity(Path(source, name)) or (1, 1))] for name in names]
     rule = {"files": list(range(len(names))), "bytes": 1, "gain": GAIN}
@@ -64,7 +64,7 @@ def theirs(tmp_path):
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_a_name_that_leads_elsewhere_is_refused_when_the_plan_is_read(name, verb, theirs, tmp_path, capsys):
     (tmp_path / "fast").mkdir()
-    found = _plan(theirs, tmp_path / "fast", [])
+    found = plan_of(theirs, tmp_path / "fast", [])
     home = _saved(tmp_path / "staging", found | {"listed": [[name, 1, 1]]})
 
     assert guarded(["stage", verb, str(home), *(["--yes"] if verb == "apply" else [])]) == 3
@@ -75,7 +75,7 @@ def test_a_name_that_leads_elsewhere_is_refused_when_the_plan_is_read(name, verb
 
 def test_a_file_of_the_home_is_not_replaced(victim, theirs, tmp_path):
     assert victim == tmp_path / "home"
-    home = _saved(tmp_path / "staging", _plan(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
+    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
 
     assert guarded(["stage", "apply", str(home), "--rule", "all", "--yes"]) == 3
 
@@ -87,7 +87,7 @@ def test_a_file_of_the_home_is_not_replaced(victim, theirs, tmp_path):
 )  # fmt: skip
 def test_a_plan_that_cannot_be_followed_is_damaged(changed, theirs, tmp_path, capsys):
     (tmp_path / "fast").mkdir()
-    home = _saved(tmp_path / "staging", _plan(theirs, tmp_path / "fast", ["x"]) | changed)
+    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]) | changed)
 
     assert guarded(["stage", "apply", str(home), "--yes"]) == 3
 
@@ -108,7 +108,7 @@ def given_by(scratch, stranger):
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_the_plan_of_another_user_is_refused(verb, given_by, theirs, tmp_path, capsys):
     (tmp_path / "fast").mkdir()
-    found = _plan(theirs, tmp_path / "fast", ["x"])
+    found = plan_of(theirs, tmp_path / "fast", ["x"])
     given = given_by(found)
     mine = _saved(tmp_path / "mine", found)
     os.chown(mine / plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
@@ -136,7 +136,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
     for name, mode in names.items():
         (source / name).write_text(name)
         (source / name).chmod(mode)
-    home = _saved(tmp_path / "staging", _plan(source, tmp_path / "fast", [*names]))
+    home = _saved(tmp_path / "staging", plan_of(source, tmp_path / "fast", [*names]))
 
     assert guarded(["stage", "apply", str(home), "--yes"]) == 0
 
@@ -148,7 +148,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
 
 
 def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scratch, stranger, capsys):
-    home = _saved(tmp_path / "staging", _plan(theirs, scratch, ["x"]))
+    home = _saved(tmp_path / "staging", plan_of(theirs, scratch, ["x"]))
     copies = plan.copies_of(plan.load(home))
     stranger(lambda: copies.mkdir(parents=True))
 
@@ -159,14 +159,14 @@ def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scrat
 
 def test_undoing_makes_no_folder(theirs, tmp_path):
     (tmp_path / "fast").mkdir()
-    home = _saved(tmp_path / "staging", _plan(theirs, tmp_path / "fast", ["x"]))
+    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]))
 
     assert guarded(["stage", "undo", str(home)]) == 0
     assert not [*(tmp_path / "fast").iterdir()]
 
 
 def test_a_map_that_is_a_link_is_replaced_and_what_it_leads_to_stays(victim, theirs, tmp_path):
-    home = _saved(tmp_path / "staging", _plan(theirs, tmp_path / "fast", ["x"]))
+    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]))
     (home / "advised.json").symlink_to(victim / ".bashrc")
 
     assert guarded(["stage", "apply", str(home), "--yes"]) == 0

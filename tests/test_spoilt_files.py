@@ -1,0 +1,128 @@
+"""Files that others may have made, spoilt at random places: each is read, or refused with the error of its reader."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.records import record as analysis_record
+from analysis.records.versioned import UnreadableError
+from analysis.timelog import read as timelog
+from analysis.traces import posix, runtime
+from analysis.traces.system import TraceError
+from campaign.cells import record
+from campaign.cells.record import RecordError
+from campaign.errors import CampaignError
+from campaign.staging import plan
+from jobs.data import manifest, staging
+from jobs.errors import DatasetError
+from jobs.profiler import Profile, ProfilerError, saved, table, xplane
+from tests.analysis.timelog import logs
+from tests.analysis.traces import spaces
+from tests.campaign.staging.test_strangers import plan_of
+from tests.test_rooms import ROOT
+
+LINES = [("python", [("campaign step", 0, 100, 1)]), ("tf_data/1", [("a:ReadFile", 10, 40), ("b:Map", 30, 60)])]
+EVENTS = [logs.event("read", 10 * number, 10 * number + 5, size=100) for number in range(6)]
+MAP = {"schema": 1, "source": "/a", "copies": "/b", "root": "/b", "files": [["x", 1, 1], ["y/z", 2, 5]]}
+INSERTED = (b"\x00", b"\xff" * 4, b"9" * 30, b"[" * 70, b"\x7f\xff\xff\xff", b'"', b"-1", b"1e999", b"../")
+
+
+def profiled(path):
+    with Profile() as profile, (ROOT / "pyproject.toml").open("rb") as file:
+        file.read()
+    return profile.save if path.suffix == ".npz" else profile.darshan
+
+
+def json_of(value):
+    return lambda path: path.write_text(json.dumps(value))
+
+
+def cell_id():
+    return json.loads((ROOT / "tests/contract/record.json").read_text())["cell"]["id"]
+
+
+# Name of the file, how a good one is made, how it is read, and the errors that may come of it.
+FORMATS = {
+    "record, by the campaign": (
+        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path), record.read, RecordError,
+    ),
+    "record, by the analysis": (
+        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path), analysis_record.load,
+        UnreadableError,
+    ),
+    "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), table.read, ProfilerError),
+    "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read, TraceError),
+    "trace, by the analysis": ("a.xplane.pb", lambda path: spaces.written(path, LINES), runtime.read, AnalysisError),
+    "trace, by the jobs": (
+        "a.xplane.pb", lambda path: spaces.written(path, LINES),
+        lambda path: xplane.plane(path, "/host:CPU", 1 << 20), ValueError,
+    ),
+    "time log": ("a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: timelog.read([path]), AnalysisError),
+    "plan of copies": (
+        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: plan.load(path.parent), CampaignError,
+    ),
+    "map of copies": ("map.json", json_of(MAP), staging.load, DatasetError),
+    "list of a data set": (
+        "manifest.json",
+        lambda path: path.write_text(manifest.scan(images_in(path.parent)).to_json()),
+        lambda path: manifest.load(path.parent), DatasetError,
+    ),
+}  # fmt: skip
+
+
+def images_in(folder):
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.jpg").write_bytes(b"x" * 100)
+    return folder
+
+
+def spoilt(data, chance):
+    """The bytes with up to three faults: some changed, cut out, doubled, put in, or the end cut off."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randrange(len(data) + 1)
+        end = min(len(data), start + chance.choice((1, 1, 2, 8, 64)))
+        part = data[start:end]
+        new = chance.choice(
+            (bytes(byte ^ 1 << chance.randrange(8) for byte in part), b"", part * 2, chance.choice(INSERTED) + part)
+        )
+        data = data[:start] + (new + data[end:] if chance.random() < 0.95 else b"")
+    return data
+
+
+def tried(name, folder, number):
+    """Spoil a good file so many times; returns how many of them were refused."""
+    file, make, read, errors = FORMATS[name]
+    path = folder / (cell_id() if file == "record.json" else "x") / file
+    path.parent.mkdir()
+    make(path)
+    read(path)
+    good, chance, refused = path.read_bytes(), random.Random(name), 0  # noqa: S311 - the same faults each time
+    for _ in range(number):
+        path.write_bytes(spoilt(good, chance))
+        try:
+            read(path)
+        except errors:
+            refused += 1
+    return refused
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_spoilt_file_is_read_or_refused_and_nothing_else(name, tmp_path):
+    assert tried(name, tmp_path, 60) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORMATS)
+def test_many_spoilt_files_are_read_or_refused_and_nothing_else(name, tmp_path):
+    assert tried(name, tmp_path, 3000) > 0
+
+
+@pytest.mark.long
+def test_a_spoilt_darshan_log_is_read_or_refused_and_never_ends_this_process(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved.read, ProfilerError))
+
+    assert tried("darshan", tmp_path, 25) > 0
