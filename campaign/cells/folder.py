@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Iterator
@@ -70,6 +71,13 @@ class CampaignFolder:
     def manifests(self) -> Path:
         """Folder of the manifests of datasets that are not ours to write into."""
         return self.root / "manifests"
+
+    def manifest(self, name: str) -> Path:
+        """Folder of one of these manifests, made; the campaign folder itself is not made anew."""
+        own = self.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
+        for folder in (self.manifests, own):
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+        return own
 
     @property
     def staging(self) -> Path:

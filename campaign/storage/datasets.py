@@ -36,10 +36,9 @@ def datasets(
 ) -> dict[str, Data]:
     """Make or check the dataset of each entry, by cell id; unless `redo`, it must be what earlier runs of it read.
 
-    What can be refused is refused first (`require_possible`), and begun cells and users' own files come before what
-    is to be made. `processes` make it; None: one for each processor.
+    `require_possible` goes before. Begun cells and users' own files come before what is to be made. `processes` make
+    it; None: one for each processor.
     """
-    require_possible(entries)
     found: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
     for entry in sorted(entries, key=lambda each: (each.state == "planned", *_makes(each.cell.settings))):
@@ -209,9 +208,7 @@ def _images(
     path, found = Path(wanted["path"]), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
     kind = "/any" * ("row_bytes" in settings["benchmark"]) or wanted.get("hdf5") or ""
-    held = folder.manifests / hashlib.sha256(f"{path}{kind}".encode()).hexdigest()[:10]
-    for each in (folder.manifests, held):  # the campaign folder itself is not made anew
-        each.mkdir(mode=0o700, exist_ok=True)
+    held = folder.manifest(f"{path}{kind}")
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found
 

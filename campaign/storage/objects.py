@@ -85,10 +85,7 @@ def _made_below(wanted: Node) -> tuple[make.Spec, str]:
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     wanted, any_kind = settings["dataset"], "row_bytes" in settings["benchmark"]
     spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
-    name = f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}"
-    held = folder.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
-    for each in (folder.manifests, held):  # the campaign folder itself is not made anew
-        each.mkdir(mode=0o700, exist_ok=True)
+    held = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:
         kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := wanted.get("hdf5")) else {}
         found = _listing(client.listed(below), below, client.url_of(below), kind)

@@ -53,6 +53,7 @@ def make(words: list[str]) -> int:
     if points is None or split.dry_run:
         raise UsageError("testbed fill takes the words of a grid alone", "testbed fill +paper=hepcnn +size=smoke")
     plan = planned(points)
+    datasets.require_possible(plan.entries)
     with console.polite_end(), console.progress() as progress:
         found = datasets.datasets(plan.entries, plan.folder, progress, redo=True)
     for data in {data["path"]: data for data in found.values()}.values():

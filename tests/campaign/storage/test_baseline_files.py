@@ -36,6 +36,7 @@ def prepared(folder, tmp_path, monkeypatch):
     def of(*words):
         cell = make_cell(compose(*words))
         said = []
+        datasets.require_possible([Entry(cell, "planned", 1, 1)])
         data = datasets.datasets([Entry(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False)
         return cell, data[cell.id], said
 

@@ -38,6 +38,7 @@ def entry(point, tmp_path, monkeypatch):
 
 def _prepared(folder, *entries, redo=False):
     said = []
+    datasets.require_possible(entries)
     found = datasets.datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
     return [found[entry.cell.id] for entry in entries], said
 
@@ -235,6 +236,17 @@ def test_a_cell_begun_here_or_of_which_nothing_was_measured_elsewhere_is_gone_on
     (data,), _ = _prepared(folder, entry())
 
     assert _prepared(folder, _begun(folder, entry(), data, status, **at))[0] == [data]
+
+
+def test_a_users_folder_is_listed_once_before_anything_is_made_and_once_for_good(entry, folder, tmp_path, monkeypatch):
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    (tmp_path / "b.jpg").write_bytes(b"x")
+    scan, scanned = manifest.scan, []
+    monkeypatch.setattr(manifest, "scan", lambda *words, **kinds: scanned.append(words) or scan(*words, **kinds))
+
+    datasets.for_jobs([entry(dataset={"name": "folder", "path": str(tmp_path)})], folder, lambda *_: None, 1, ())
+
+    assert len(scanned) == 2
 
 
 def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entry, folder, tmp_path, point):
