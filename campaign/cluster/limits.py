@@ -1,7 +1,8 @@
-"""What the cluster would refuse or never start, found before anything is made or submitted."""
+"""What the cluster would refuse or never start, partitions before anything is made or submitted."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +10,8 @@ from campaign import console
 from campaign.cluster.submission import Array
 from campaign.console import counted
 from campaign.errors import SchedulerError, refuse
-from campaign.slurm import client, partitions
-from campaign.slurm.partitions import Partition
+from campaign.slurm import client
+from campaign.slurm.partitions import Partition, named
 
 # sbatch says the first also of nodes that are drained for a while, and then takes the job; the second is a limit on how
 # many jobs there are now.
@@ -28,15 +29,15 @@ def examine(arrays: Sequence[Array]) -> None:
     SchedulerError
         ``sbatch --test-only`` does not take a script.
     """
-    found = partitions.named(arrays[0].request.conduct["cluster"]["partition"])
-    refuse(why for array in arrays for why in _lacks_cpus(array, found))
-    for line in dict.fromkeys(line for array in arrays for line in _waits_for_ever(array, found)):
+    partitions = named(arrays[0].request.conduct["cluster"]["partition"])
+    refuse(why for array in arrays for why in _lacks_cpus(array, partitions))
+    for line in dict.fromkeys(line for array in arrays for line in _waits_for_ever(array, partitions)):
         console.say(f"warning: {line}")
     for array in arrays:
-        _test(array, sum(partition.nodes_away for partition in found))
+        _test(array, sum(partition.nodes_away for partition in partitions))
 
 
-def _lacks_cpus(array: Array, found: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+def _lacks_cpus(array: Array, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the CPUs that the jobs of an array would ask for, and the cure."""
     cluster = array.request.conduct["cluster"]
     if array.threads > array.cpus and not cluster["oversubscribe"]:
@@ -44,37 +45,36 @@ def _lacks_cpus(array: Array, found: Sequence[Partition]) -> Iterator[tuple[str,
             f"threads={array.threads} with cluster.cpus_per_task={array.cpus}: a job has fewer CPUs than threads",
             f"cluster.cpus_per_task={array.threads}, or cluster.oversubscribe=true to measure it so",
         )
-    most = max((partition.cpus_at_most for partition in found), default=array.cpus)
+    most = max((partition.cpus_at_most for partition in partitions), default=array.cpus)
     if array.cpus > most:
         what = "cluster.cpus_per_task" if cluster["cpus_per_task"] else "threads"
         so = f"cluster.cpus_per_task={most} cluster.oversubscribe=true to measure more threads than CPUs"
         yield (
-            f"{what}={array.cpus}: a job gets {most} CPUs of a node at most in {_names(found)}",
+            f"{what}={array.cpus}: a job gets {most} CPUs of a node at most in {_names(partitions)}",
             f"{what}={most} or less, another cluster.partition, or {so}",
         )
 
 
-def _waits_for_ever(array: Array, found: Sequence[Partition]) -> Iterator[str]:
+def _waits_for_ever(array: Array, partitions: Sequence[Partition]) -> Iterator[str]:
     """Yield what is above the limit of each of the partitions: Slurm takes such a job and never starts it."""
-    cluster = array.request.conduct["cluster"]
-    asked = (
-        ("cluster.timeout_min", cluster["timeout_min"], "MaxTime", "min", [each.minutes_at_most for each in found]),
-        ("memory", array.mem_mb, "MaxMemPerNode", "MiB", [each.number("MaxMemPerNode") for each in found]),
-        ("nodes", array.nodes, "MaxNodes", "nodes", [each.number("MaxNodes") for each in found]),
+    requests = (
+        ("cluster.timeout_min", array.request.conduct["cluster"]["timeout_min"], "MaxTime", "min"),
+        ("memory", array.mem_mb, "MaxMemPerNode", "MiB"),
+        ("nodes", array.nodes, "MaxNodes", "nodes"),
     )
-    for what, number, key, unit, limits in asked:
-        numbers = [limit for limit in limits if limit is not None]
-        if number is not None and found and len(numbers) == len(limits) and number > max(numbers):
+    for what, number, key, unit in requests:
+        limits = [math.inf if (limit := each.limit(key)) is None else limit for each in partitions]
+        if number is not None and number > (most := max(limits, default=math.inf)):
             yield (
-                f"{what}={number}: {_names(found)} allows {max(numbers)} {unit} ({key}); Slurm takes such a job and "
-                f"never starts it: ask for {max(numbers)} or less, or for another cluster.partition"
+                f"{what}={number}: {_names(partitions)} allows {most} {unit} ({key}); Slurm takes such a job and "
+                f"never starts it: ask for {most} or less, or for another cluster.partition"
             )
-    if found and all(each.values.get("State") == "DOWN" for each in found):
-        yield f"{_names(found)} is down: jobs wait until it is up again, or take another cluster.partition"
+    if partitions and all(each.values.get("State") == "DOWN" for each in partitions):
+        yield f"{_names(partitions)} is down: jobs wait until it is up again, or take another cluster.partition"
 
 
-def _names(found: Sequence[Partition]) -> str:
-    return f"partition {', '.join(partition.name for partition in found)}"
+def _names(partitions: Sequence[Partition]) -> str:
+    return f"partition {', '.join(partition.name for partition in partitions)}"
 
 
 def _test(array: Array, nodes_away: int) -> None:

@@ -86,7 +86,7 @@ def _accounting(facts: client.Facts) -> Finding:
 def _accepted(array: submission.Array) -> Finding:
     """Let ``sbatch --test-only`` read the very script that a campaign would submit."""
     try:
-        script = array.script(None)
+        script = array.script()
     except CampaignError as error:
         return Finding("submission", passed=False, message=error.message, hint=error.hint)
     took, _, said = client.sbatch("--test-only", script=script)
@@ -131,7 +131,7 @@ def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]
     noted = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
     probe = folder / "probe.sh"
     write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *noted, "")))
-    options = [line.removeprefix("#SBATCH ") for line in array.script(None).splitlines() if line.startswith("#SBATCH")]
+    options = [line.removeprefix("#SBATCH ") for line in array.script().splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])

@@ -102,33 +102,40 @@ def _asked(*words: str) -> subprocess.CompletedProcess[str]:
         _silence.said &= not answered
 
 
+def lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
+    """Ask as `ask`, and return the words ``KEY=VALUE`` of each line of the answer that has a `key`, by their keys.
+
+    Of several words of one key the first counts: behind them stand paths and comments, which may hold anything.
+    """
+    text = ask(*words, patient=patient) or ""
+    pairs = ([word.partition("=") for word in reversed(line.split())] for line in text.splitlines())
+    values = ({name: value for name, _, value in line} for line in pairs)
+    return [each for each in values if key in each]
+
+
 def submit(script: Path) -> str:
-    """Hand a batch script to ``sbatch``, which has a minute to answer, and return the job id.
+    """Hand a batch script to ``sbatch`` and return the job id.
 
     Raises RuntimeError, with what sbatch says, where it fails or its time is up: Slurm may have taken the job then.
     """
-    try:
-        with _heralded(_SUBMIT_S):
-            done = _run("sbatch", str(script), timeout_s=_SUBMIT_S)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"sbatch timed out after {_SUBMIT_S:.0f} s") from None
-    job = _JOB.search(done.stdout)
-    if done.returncode or job is None:
-        raise RuntimeError(
-            " ".join(done.stderr.split()) or f"it ended with {done.returncode} and printed '{done.stdout}'"
-        )
+    took, printed, messages = sbatch(str(script))
+    job = _JOB.search(printed)
+    if not took or job is None:
+        raise RuntimeError(messages or f"sbatch printed '{printed}'")
     return job[1]
 
 
-def sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
-    """Call ``sbatch``; returns whether it took the script (None: no answer), what it printed, and its messages."""
+def sbatch(*words: str, script: str | None = None) -> tuple[bool | None, str, str]:
+    """Call ``sbatch``, which has a minute to answer and reads the `script` where no file is named.
+
+    Returns whether it took the script (None: no answer), what it printed, and its messages.
+    """
     try:
         with _heralded(_SUBMIT_S):
-            done = subprocess.run(
-                [shutil.which("sbatch") or "sbatch", *words], input=script, env=environment(),
-                capture_output=True, text=True, timeout=_SUBMIT_S, check=False,
-            )  # fmt: skip
-    except (subprocess.TimeoutExpired, OSError) as error:
+            done = _run("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
+    except subprocess.TimeoutExpired:
+        return None, "", f"sbatch timed out after {_SUBMIT_S:.0f} s"
+    except OSError as error:
         return None, "", f"sbatch does not answer: {error}"
     return (
         done.returncode == 0,
@@ -148,8 +155,8 @@ def _heralded(up_to_s: float) -> Iterator[None]:
         herald.cancel()
 
 
-def _run(*words: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    return programs.run(words, environment(), timeout=timeout_s)
+def _run(*words: str, timeout_s: float = _TIMEOUT_S, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return programs.run(words, environment(), timeout=timeout_s, text=text)
 
 
 def found() -> bool:

@@ -39,8 +39,7 @@ def own_number() -> str | None:
 def described() -> dict[str, str]:
     """Return what Slurm says of this job, and of no other; empty outside one, or where it does not answer."""
     own = os.environ.get("SLURM_JOB_ID")
-    line = next((line for line in _shown("job", own_number()) if line.get("JobId") == own), {})
-    return {key: value for key, value in line.items() if key in _FACTS}
+    return {key: value for key, value in _shown("job", own_number(), "JobId", own).items() if key in _FACTS}
 
 
 def node_address() -> str:
@@ -50,8 +49,7 @@ def node_address() -> str:
     node itself does not have: then the one from which it reaches another node of the job.
     """
     node = os.environ.get("SLURMD_NODENAME")
-    line = next((line for line in _shown("node", node) if line.get("NodeName") == node), {})
-    named = line.get("NodeAddr") or platform.node()
+    named = _shown("node", node, "NodeName", node).get("NodeAddr") or platform.node()
     address = _address_of(named)
     if not _is_here(address) or (ipaddress.ip_address(address).is_loopback and address != named):
         names = client.ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""), patient=True)
@@ -91,14 +89,10 @@ def _address_towards(name: str) -> str | None:
     return None
 
 
-def _shown(kind: str, name: str | None) -> list[dict[str, str]]:
-    """Return what ``scontrol -o`` prints, a line for each job or node: its words by their names.
-
-    Of several words of one name the first counts: behind them stand paths and comments, which may hold anything.
-    """
-    text = client.ask("scontrol", "-o", "show", kind, name, patient=True) if name else None
-    pairs = ([word.partition("=") for word in reversed(line.split())] for line in (text or "").splitlines())
-    return [{key: value for key, _, value in line} for line in pairs]
+def _shown(kind: str, name: str | None, key: str, value: str | None) -> dict[str, str]:
+    """Return the line of ``scontrol show`` that has this value; empty where there is none."""
+    lines = client.lines(key, "scontrol", "-o", "show", kind, name, patient=True) if name else []
+    return next((line for line in lines if line[key] == value), {})
 
 
 def requeue() -> bool:

@@ -27,17 +27,19 @@ def run(
     environment: Mapping[str, str] | None = None,
     *,
     timeout: float | None = None,
+    text: str | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, whatever its exit code; its messages are in English unless `environment` is given.
 
+    It reads `text`, or nothing.
     What is no UTF-8 in its output (a path of somebody's) is replaced. Raises subprocess.TimeoutExpired after `timeout`
     seconds, also where the program waits for a device and cannot be killed: `subprocess.run` would wait with it.
     """
     process = subprocess.Popen(
         command,
         env=os.environ | {"LC_ALL": "C"} if environment is None else environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -45,7 +47,7 @@ def run(
         **options,
     )
     try:
-        said = process.communicate(timeout=timeout)
+        said = process.communicate(text, timeout=timeout)
     except BaseException:
         process.kill()
         with suppress(subprocess.TimeoutExpired):

@@ -24,7 +24,7 @@ def nodes(programs):
         programs.answer("sinfo", *lines)
         programs("sbatch", sbatch)
 
-    have("debug|2|idle", "debug|8|idle", "long|16|mixed")
+    have("PARTITION=debug CPUS=2 STATE=idle", "PARTITION=debug CPUS=8 STATE=idle", "PARTITION=long CPUS=16 STATE=mixed")
     return have
 
 
@@ -93,7 +93,7 @@ def test_a_limit_that_one_of_the_partitions_meets_is_not_said(words, examine, ca
 
 
 def test_a_partition_that_is_down_is_said(examine, nodes, capsys):
-    nodes("debug|8|idle", partitions=(DEBUG.replace("State=UP", "State=DOWN"),))
+    nodes("PARTITION=debug CPUS=8 STATE=idle", partitions=(DEBUG.replace("State=UP", "State=DOWN"),))
 
     examine()
 
@@ -105,14 +105,14 @@ TOO_MANY = "echo sbatch: error: AssocMaxSubmitJobLimit >&2; exit 1"
 
 
 def test_what_sbatch_s_own_test_refuses_is_refused_before_anything_is_made(examine, nodes):
-    nodes("debug|8|idle", sbatch=UNAVAILABLE)
+    nodes("PARTITION=debug CPUS=8 STATE=idle", sbatch=UNAVAILABLE)
 
     with pytest.raises(SchedulerError, match="refuses 2 jobs: allocation failure: Requested node configuration"):
         examine("threads=1,2")
 
 
 def test_a_refusal_is_only_said_where_nodes_are_drained_and_slurm_would_take_the_job(examine, nodes, capsys):
-    nodes("debug|8|idle", "debug|8|drained", sbatch=UNAVAILABLE)
+    nodes("PARTITION=debug CPUS=8 STATE=idle", "PARTITION=debug CPUS=8 STATE=drained", sbatch=UNAVAILABLE)
 
     examine("threads=1,2")
 
@@ -121,7 +121,7 @@ def test_a_refusal_is_only_said_where_nodes_are_drained_and_slurm_would_take_the
 
 @pytest.mark.parametrize("answer", [TOO_MANY, "exit 0"])
 def test_a_limit_on_how_many_jobs_there_are_now_is_left_to_the_submission(answer, examine, nodes):
-    nodes("debug|8|idle", sbatch=answer)
+    nodes("PARTITION=debug CPUS=8 STATE=idle", sbatch=answer)
 
     examine("threads=1,2")
 
