@@ -31,7 +31,7 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.
 
 
 def say(text: str) -> None:
-    """Print a message for the user on stderr, in one line."""
+    """Print a message for the user on stderr."""
     stderr.print(visible(text), markup=False, soft_wrap=True)
 
 
@@ -52,6 +52,18 @@ def show_lines(text: str) -> None:
     """Print a text of several lines, all of our own making, on stdout."""
     for line in text.split("\n"):
         show(line)
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the rows as lines with columns of one width; those at the places `right` are numbers, and end there."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if place in right else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def counted(number: int, noun: str) -> str:

@@ -86,8 +86,7 @@ def _points(split: Words, papers: Sequence[str]) -> list[Point]:
         meant = recipe.takes(own)
         if missing := recipes.lacking(recipe, meant, here):
             console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
-        for grid in recipes.grids(recipe, meant, here):
-            points += _composed(recipe.name, [*split.flags, *meant, *grid])
+        points += _composed(recipe.name, [*split.flags, *meant, *recipes.grid(recipe, meant, here)])
     points = _with_copies(points)
     return [*points, *_small_reads(points)]
 
@@ -149,22 +148,19 @@ def _storages(site_words: Sequence[str]) -> list[str]:
 
 
 def _agreed(planned: Plan, *, sure: bool) -> bool:
-    """Print how much is to be run; on a terminal, ask where Slurm's own question will not come."""
-    left, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
-    runs = plan.runs_in_words(left, conduct)
-    if not left:
+    """Print how much is to be run; on this machine, also how long it takes, and ask: on Slurm the submission asks."""
+    todo, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
+    if not todo:
         console.say(f"{counted(len(cells), 'cell')}, 0 to run")
         return True
-    on_slurm = chosen(cells, conduct) == "slurm"
-    of_job = conduct["cluster"]["cells_per_job"] if on_slurm else len(left)
-    jobs = [left[start : start + of_job] for start in range(0, len(left), of_job)]
-    workers = [Follower.to_be(planned.folder, job, conduct) for job in jobs]
-    times = price.expected(workers, price.Known(planned.folder))
-    expected = times or "how long they take is not known: nothing is recorded yet"
-    console.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups; {expected}")
-    if not on_slurm:
-        from campaign.cluster import making  # noqa: PLC0415 - numpy is not on the way to --help
+    amount = f"{counted(len(cells), 'cell')}, {len(todo)} to run: {plan.runs_in_words(todo, conduct)} with warm-ups"
+    if chosen(cells, conduct) == "slurm":
+        console.say(amount)
+        return True
+    from campaign.cluster import making  # noqa: PLC0415 - numpy is not on the way to --help
 
-        for line in making.making(left, None).lines:
-            console.say(line)
-    return sure or on_slurm or console.agreed("start?") is not False
+    times = price.expected([Follower.to_be(planned.folder, todo, conduct)], price.RunTimes(planned.folder))
+    console.say(f"{amount}; {times or 'how long they take is not known: nothing is recorded yet'}")
+    for line in making.making(todo, None).lines:
+        console.say(line)
+    return sure or console.agreed("start?") is not False

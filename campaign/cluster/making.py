@@ -29,21 +29,13 @@ class Making:
     site: Site | None  # None: nothing is made on a login node
 
     @property
-    def bytes(self) -> int:
-        """Bytes of what the login node would make."""
-        return sum(each.lacking.bytes for each in self.things if each.shared)
-
-    @property
-    def is_too_much(self) -> bool:
-        """Whether that is more than the site lets a login node make unasked."""
-        return self.site is not None and self.bytes > self.site["login_data_gb"] * 1e9
-
-    @property
     def by_job(self) -> set[str]:
-        """Ids of the cells whose data a job makes."""
-        if self.site is None or not self.is_too_much or self.site["make_data"] == "login":
+        """Ids of the cells whose data a job makes: they are more than the site lets a login node make unasked."""
+        shared = [thing for thing in self.things if thing.shared]
+        if self.site is None or self.site["make_data"] == "login":
             return set()
-        return set().union(*(each.cells for each in self.things if each.shared))
+        is_too_much = sum(thing.bytes for thing in shared) > self.site["login_data_gb"] * 1e9
+        return set().union(*(thing.cells for thing in shared)) if is_too_much else set()
 
     @property
     def needs_a_yes(self) -> bool:
@@ -52,8 +44,7 @@ class Making:
 
     def require_room(self) -> None:
         """Raise EnvironmentFaultError where something does not fit, before anything is made or submitted."""
-        lacks = dict.fromkeys(each.lacking.lack for each in self.things if each.lacking.lack)
-        if self.site is not None and lacks:
+        if lacks := dict.fromkeys(thing.no_room for thing in self.things if thing.no_room):
             raise EnvironmentFaultError("; ".join(lacks), "free some space, or name another storage, or smaller data")
 
     @property
@@ -62,22 +53,23 @@ class Making:
         return [self._line(thing) for thing in self.things]
 
     def _line(self, thing: ToMake) -> str:
-        found = thing.lacking
-        amount = (f"{found.files:,} files, " if found.files > 1 else "") + _amount(found.bytes, _UNITS_BYTES)
-        lack = f"; IT DOES NOT FIT: {found.lack}" if found.lack else ""
-        return f"to make: {found.what}: {amount}, {found.place}, {self._how(thing)}{lack}"
+        amount = (f"{thing.files:,} files, " if thing.files > 1 else "") + _amount(thing.bytes, _UNITS_BYTES)
+        no_room = f"; IT DOES NOT FIT: {thing.no_room}" if thing.no_room else ""
+        return f"to make: {thing.what}: {amount}, {thing.place}, {self._how(thing)}{no_room}"
 
     def _how(self, thing: ToMake) -> str:
-        took_s, cores = thing.lacking.processor_s, len(os.sched_getaffinity(0))
         if self.site is None:
-            return f"in about {_amount(took_s / min(cores, thing.lacking.files), _UNITS_S)}"
+            cores = min(len(os.sched_getaffinity(0)), thing.files)
+            return f"in about {_amount(thing.processor_s / cores, _UNITS_S)}"
         if not thing.shared:
             return "unless it is there, by each node that reads it"
         if thing.cells <= self.by_job:
-            return f"by a job before the others, in about {_amount(took_s, _UNITS_S)} of one of its processors"
-        most = min(self.site["login_processes"], thing.lacking.files)
-        who = f"by {most} process{'es' * (most > 1)} of nice {_LEAST_PRIORITY}"
-        return f"on this login node {who}, in about {_amount(took_s / most, _UNITS_S)}"
+            return (
+                f"by a job before the others, in about {_amount(thing.processor_s, _UNITS_S)} of one of its processors"
+            )
+        processes = min(self.site["login_processes"], thing.files)
+        who = f"by {processes} process{'es' * (processes > 1)} of nice {_LEAST_PRIORITY}"
+        return f"on this login node {who}, in about {_amount(thing.processor_s / processes, _UNITS_S)}"
 
 
 def making(entries: Sequence[Entry], site: Site | None) -> Making:

@@ -41,21 +41,24 @@ class Packing:
         )
 
 
-def found(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Packing | None:
+def cheaper(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Packing | None:
     """Return a packing of these cells that asks for less; None where there is none, or no earlier run is recorded."""
-    known, cluster = price.Known(request.folder), request.conduct["cluster"]
-    if not known.number:
+    times, cluster = price.RunTimes(request.folder), request.conduct["cluster"]
+    if not times.number:
         return None
     warmups = request.conduct["warmup_runs"]
-    seconds = {entry.cell.id: (entry.at_most + warmups) * known.run_s(entry.cell.settings) for entry in todo}
+    seconds = {entry.cell.id: (entry.at_most + warmups) * times.run_s(entry.cell.settings) for entry in todo}
     most = max(1, int(min(_JOB_S, cluster["timeout_min"] * 60 / _ROOM) // max(seconds.values())))
-    jobs = math.ceil(len(todo) / most)
-    whole = _with(request, math.ceil(len(todo) / jobs), cluster["timeout_min"])
-    tasks = [task for array in submission.arrays(todo, whole, facts.tasks_at_most) for task in array.tasks]
+    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / most))  # the same number in each
+    arrays = submission.arrays(todo, _with(request, cells_per_job, cluster["timeout_min"]), facts.tasks_at_most)
+    tasks = [task for array in arrays for task in array.tasks]
     job_s = price.START_S + max(sum(seconds[entry.cell.id] for entry in task) for task in tasks)
     minutes = math.ceil((_ROOM * job_s + cluster["signal_delay_s"]) / 60) + _START_MIN
-    packed = _with(request, math.ceil(len(todo) / jobs), min(minutes, cluster["timeout_min"]))
-    before, after = (_node_hours(todo, each, facts) for each in (request, packed))
+    packed = _with(request, cells_per_job, min(minutes, cluster["timeout_min"]))
+    before, after = (
+        sum(array.node_hours for array in submission.arrays(todo, each, facts.tasks_at_most))
+        for each in (request, packed)
+    )
     return Packing(packed, len(tasks), job_s, after, before) if after < before else None
 
 
@@ -63,7 +66,7 @@ def applied(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Req
     """Return the request as it is submitted: with ``cluster.pack=true`` packed, where that asks for less."""
     if not request.conduct["cluster"]["pack"]:
         return request
-    packing = found(todo, request, facts)
+    packing = cheaper(todo, request, facts)
     if packing is None:
         console.say("cluster.pack=true changes nothing: no earlier run is recorded, or the jobs ask for no more")
         return request
@@ -73,7 +76,7 @@ def applied(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Req
 
 def propose(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
     """Say what ``cluster.pack=true`` would save, where that is half of what is asked for or more."""
-    packing = None if request.conduct["cluster"]["pack"] else found(todo, request, facts)
+    packing = None if request.conduct["cluster"]["pack"] else cheaper(todo, request, facts)
     if packing and packing.hours <= _WORTH * packing.hours_before:
         console.say(f"far more than the runs take; cluster.pack=true submits {packing}")
 
@@ -81,8 +84,3 @@ def propose(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Non
 def _with(request: Request, cells_per_job: int, timeout_min: int) -> Request:
     cluster: Cluster = {**request.conduct["cluster"], "cells_per_job": cells_per_job, "timeout_min": timeout_min}
     return dataclasses.replace(request, conduct={**request.conduct, "cluster": cluster})
-
-
-def _node_hours(todo: Sequence[Entry], request: Request, facts: client.Facts) -> float:
-    nodes = sum(len(array.tasks) * array.nodes for array in submission.arrays(todo, request, facts.tasks_at_most))
-    return nodes * request.conduct["cluster"]["timeout_min"] / 60

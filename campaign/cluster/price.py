@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster.progress import Follower, Left, Picture
+from campaign.cluster.progress import Follower, Picture, Share
 from campaign.cluster.submission import Array
 from campaign.console import counted
 from jobs.settings import Settings
@@ -37,19 +37,19 @@ class Expected(NamedTuple):
     least: Amount
     most: Amount
     at_once: int  # jobs
-    known: int  # earlier runs
+    runs: int  # earlier ones
 
     def __str__(self) -> str:
         """Say it in one line."""
         unit, unit_s = ("min", _MINUTE_S) if self.least.seconds >= _MINUTE_S else ("s", 1)
         time_in_words = _span(*(f"{amount.seconds / unit_s:.0f}" for amount in (self.least, self.most)))
         at_once = f" with {self.at_once} jobs at once" if self.at_once > 1 else ""
-        return f"about {time_in_words} {unit} expected{at_once}, from {counted(self.known, 'earlier run')}"
+        return f"about {time_in_words} {unit} expected{at_once}, from {counted(self.runs, 'earlier run')}"
 
 
 @dataclass(frozen=True)
 class Price:
-    """Node-hours of some jobs; `expected` is None where no earlier run is known."""
+    """Node-hours of some jobs; `expected` is None where no earlier run is recorded."""
 
     jobs: int
     timeout_min: int
@@ -57,6 +57,7 @@ class Price:
     retries: int
     expected: Expected | None
     more_nodes: int = 0  # than jobs
+    data_h: float = 0.0  # node-hours at most of the jobs that make data for them, one node each
 
     @property
     def nodes(self) -> int:
@@ -65,8 +66,8 @@ class Price:
 
     @property
     def at_most_h(self) -> float:
-        """Node-hours if every job takes its whole time once."""
-        return self.nodes * self.timeout_min / 60
+        """Node-hours if every job takes its whole time once, those that make data with them."""
+        return self.nodes * self.timeout_min / 60 + self.data_h
 
     def __str__(self) -> str:
         """Say it in one line."""
@@ -75,6 +76,7 @@ class Price:
         again = ((self.max_requeues, "requeues"), (self.retries, "retries"))
         after = " and ".join(what for number, what in again if number)
         every_h = self.at_most_h * math.prod(number + 1 for number, _ in again)
+        jobs += f", and {two_digits(self.data_h)} to make data" if self.data_h else ""
         text = f"{two_digits(self.at_most_h)} node-hours"
         text += f", at most {two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
         if self.expected is None:
@@ -95,15 +97,17 @@ def two_digits(hours: float) -> str:
 def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     """Price some array jobs, from the records in `folder`."""
     conduct = arrays[0].request.conduct
-    cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
-    more = sum(len(array.tasks) * (array.nodes - 1) for array in arrays)
-    workers = [Follower.to_be(folder, task, conduct) for array in arrays for task in array.tasks]
-    at_once = sum(array.at_once for array in arrays if array.after is None)  # those of one storage run one by one
-    times = expected(workers, Known(folder), at_once)
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more)
+    cluster, measuring = conduct["cluster"], [array for array in arrays if not array.makes_data]
+    jobs = sum(len(array.tasks) for array in measuring)
+    more = sum(len(array.tasks) * (array.nodes - 1) for array in measuring)
+    data_h = sum(array.node_hours for array in arrays if array.makes_data)
+    workers = [Follower.to_be(folder, task, conduct) for array in measuring for task in array.tasks]
+    at_once = sum(array.at_once for array in measuring if array.after is None)  # those of one storage run one by one
+    times = expected(workers, RunTimes(folder), at_once)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more, data_h)
 
 
-class Known:
+class RunTimes:
     """What the runs took that a campaign has recorded, by their kind."""
 
     def __init__(self, folder: CampaignFolder) -> None:
@@ -120,25 +124,23 @@ class Known:
         return self._of_kind_s.get(_kind(settings), self._of_all_s)
 
 
-def expected(workers: Iterable[Follower], known: Known, at_once: int = 1) -> Expected | None:
+def expected(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expected | None:
     """Expect of workers, `at_once` of them at work, what the runs take that they have to go.
 
-    What a job's start takes is part of it, unless the job has begun a run. None where nothing is to go, or no earlier
-    run is known.
+    What a job's start takes is part of it, unless the job has begun a run. A worker that makes data has no run. None
+    where nothing is to go, or no earlier run is recorded.
     """
-    jobs = [(0.0 if worker.begun else START_S, [*worker.left()]) for worker in workers if not worker.finished]
-    if not (jobs and known.number):
+    jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.left())]
+    if not (jobs and times.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))
     nodes = [shares[0].settings.get("nodes", 1) for _, shares in jobs]
 
-    def amount(runs: Callable[[Left], int]) -> Amount:
-        took = [
-            start_s + sum(known.run_s(share.settings) * runs(share) for share in shares) for start_s, shares in jobs
-        ]
+    def amount(runs: Callable[[Share], int]) -> Amount:
+        took = [start_s + sum(times.run_s(each.settings) * runs(each) for each in shares) for start_s, shares in jobs]
         return Amount(max(*took, sum(took) / at_once), sum(map(math.prod, zip(took, nodes, strict=True))) / _HOUR_S)
 
-    return Expected(amount(lambda share: share.least), amount(lambda share: share.most), at_once, known.number)
+    return Expected(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
 
 def to_go(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
@@ -148,7 +150,7 @@ def to_go(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -
     """
     for worker in workers:
         worker.news()
-    times = expected(workers, Known(folder), at_once)
+    times = expected(workers, RunTimes(folder), at_once)
     left = sum(worker.runs_total - worker.runs_over for worker in workers)
     return f"{counted(left, 'run')} to go, {times}" if times else ""
 
@@ -158,13 +160,16 @@ class Eta:
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
-        self._known, self._next_s = Known(folder), time.monotonic() + _READ_EACH_S
+        self._read()
+
+    def _read(self) -> None:
+        self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
 
     def __call__(self, picture: Picture) -> float | None:
-        """Return the seconds until the workers end that have not; None where no run is known or nothing is to go."""
-        if not self._known.number or time.monotonic() >= self._next_s:
-            self._known, self._next_s = Known(self._folder), time.monotonic() + _READ_EACH_S
-        times = expected(picture.workers, self._known, picture.counts["running"])
+        """Return the seconds until the workers end that have not; None where no run is recorded or nothing is to go."""
+        if not self._times.number or time.monotonic() >= self._next_s:
+            self._read()
+        times = expected(picture.workers, self._times, picture.counts["running"])
         return times and times.least.seconds
 
 

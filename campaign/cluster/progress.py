@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,20 +31,12 @@ class Seen:
 
 
 class Share(NamedTuple):
-    """One cell of a worker's list: how many measured runs it lacks, at least and at most, and what it is."""
+    """One cell of a worker's list, and how many runs it lacks, at least and at most, warm-ups apart."""
 
     cell: str
     missing: int
     at_most: int
     settings: Settings
-
-
-class Left(NamedTuple):
-    """The runs that a cell has to go, warm-ups with them, at least and at most."""
-
-    settings: Settings
-    least: int
-    most: int
 
 
 @dataclass
@@ -78,10 +70,6 @@ class Follower:
         cells = [Share(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
         return cls(folder, cells, conduct["warmup_runs"], token)
 
-    def __post_init__(self) -> None:
-        """Count the runs that are to come."""
-        self._foreseen = sum(share.missing + self.warmup_runs for share in self.cells)
-
     @property
     def runs_total(self) -> int:
         """How many runs there will have been.
@@ -89,20 +77,20 @@ class Follower:
         A cell that gives up early takes its missing runs out; a requeue adds the run that it interrupted and another
         warm-up.
         """
-        return max(self._foreseen, self.runs_over)
+        return self.runs_over + sum(share.missing for share in self.left())
 
     @property
     def begun(self) -> bool:
         """Whether it has begun a run."""
         return bool(self.runs_over or self.current)
 
-    def left(self) -> Iterator[Left]:
-        """Yield what each cell has to go that is not over."""
-        over = self._reported
-        for share in self.cells[self.cells_over :]:
-            least, most = (max(0, runs + self.warmup_runs - over) for runs in (share.missing, share.at_most))
-            yield Left(share.settings, least, most)
-            over = 0
+    def left(self) -> list[Share]:
+        """Return the cells that are not over, with the runs that they have to go, warm-ups with them."""
+        shares = []
+        for place, share in enumerate(self.cells[self.cells_over :]):
+            more = self.warmup_runs - (0 if place else self._reported)
+            shares.append(share._replace(missing=max(0, share.missing + more), at_most=max(0, share.at_most + more)))
+        return shares
 
     @property
     def finished(self) -> bool:
@@ -114,7 +102,7 @@ class Follower:
         ended: list[tuple[str, Run]] = []
         self.current, self.waits_for = None, ""
         while self.cells_over < len(self.cells):
-            cell, missing, *_ = self.cells[self.cells_over]
+            cell = self.cells[self.cells_over].cell
             recorded = self._read(cell)
             if recorded is None:
                 break
@@ -128,7 +116,6 @@ class Follower:
                 self.waits_for = "" if running else _awaited(recorded["reason"])
                 break
             self.outcomes[recorded["status"]] += 1
-            self._foreseen -= missing + self.warmup_runs - len(over)
             self.cells_over, self._reported = self.cells_over + 1, 0
         self.runs_over += len(ended)
         return ended

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
@@ -11,11 +14,12 @@ from campaign.cells.plan import Entry, Plan
 from campaign.cluster import fleet, limits, making, packing, price, submission
 from campaign.cluster.making import Making, politely
 from campaign.cluster.price import Price
+from campaign.cluster.submission import Array
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import Batch, read_all
+from campaign.worker.batch import read_all
 from campaign.worker.work_list import Request
 
 _LATER = "what is missing is submitted when the others are over"
@@ -35,12 +39,12 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         todo = _left(planned, request, workers, tried)
         refused = None
         if todo:
-            packed = packing.applied(todo, request, facts)
-            _examine(todo, packed, facts)
-            data = making.making(todo, request.conduct["site"])
-            data.require_room()
-            sure = sure or _agreed(todo, packed, facts, data)
-            refused = _submit(todo, packed, facts, tried, data)
+            offer = _Offer(todo, packing.applied(todo, request, facts), facts)
+            offer.examine()
+            offer.data.require_room()
+            if not sure:
+                offer.ask()
+            sure, refused = True, offer.submit(tried)
             workers = fleet.of(request.folder, facts)
         elif not (workers.open or followed):
             console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
@@ -61,17 +65,17 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     workers.settle()
     taken = _taken(planned, request, workers, "would be followed")
     todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
-    request = packing.applied(todo, request, facts) if todo else request
-    data = making.making(todo, request.conduct["site"])
-    arrays = list(submission.arrays(todo, request, facts.tasks_at_most, data.by_job))
-    if todo:
-        _say_cost(todo, request, facts, data)
-    for number, array in enumerate(arrays, start=1):
-        console.show_lines(f"\n# array {number} of {len(arrays)}{' (makes data)' * array.makes_data}: sbatch would get")
-        before, maker = "JOB_ID_OF_THE_ARRAY_BEFORE", "JOB_ID_OF_THE_ARRAY_THAT_MAKES_DATA"
-        console.show_lines(array.script(before if array.after else None, maker if array.data else None))
-    if todo:
-        _examine(todo, request, facts)
+    if not todo:
+        return todo
+    offer = _Offer(todo, packing.applied(todo, request, facts), facts)
+    offer.say_cost()
+    job_ids = {array.folder: f"JOB_ID_OF_ARRAY_{number}" for number, array in enumerate(offer.arrays, start=1)}
+    for number, array in enumerate(offer.arrays, start=1):
+        what = " (makes data)" if array.makes_data else ""
+        console.show_lines(
+            f"\n# array {number} of {len(offer.arrays)}{what}: sbatch would get\n{array.script(job_ids)}"
+        )
+    offer.examine()
     return todo
 
 
@@ -120,19 +124,17 @@ def _taken(planned: Plan, request: Request, workers: fleet.Fleet, what_then: str
 
 def _say_what_comes_too_late(request: Request, tokens: Sequence[str]) -> None:
     """Name the words ``cluster.…`` in which this command differs from those that submitted these cells' jobs."""
-    words_of = {asked["token"]: asked["words"] for asked in existing(request.folder.root)[1]["requests"]}
-    now, cells = _of_cluster(request.words), Counter[str]()
-    for token in tokens:
-        before = _of_cluster(words_of.get(token, request.words))
-        changed = [
+    words_of = {each["token"]: each["words"] for each in existing(request.folder.root)[1]["requests"]}
+    now, changes = _of_cluster(request.words), Counter[str]()
+    for before in (_of_cluster(words_of.get(token, request.words)) for token in tokens):
+        changes.update(
             f"{now.get(key, f'no {key}')} (they have {before.get(key, 'the default')})"
             for key in dict.fromkeys((*now, *before))
             if now.get(key) != before.get(key)
-        ]
-        cells.update(changed)
-    for change, number in cells.items():
+        )
+    for change, number in changes.items():
         console.say(f"{change} does not reach {counted(number, 'cell')} in these jobs")
-    if cells:
+    if changes:
         console.say(f"`python -m campaign cancel {request.folder.root}`, then this command, submits them with it")
 
 
@@ -142,63 +144,74 @@ def _of_cluster(words: Sequence[str]) -> dict[str, str]:
     return {word.partition("=")[0]: word for word in plain if word.startswith("cluster.")}
 
 
-def _examine(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
-    """Refuse what the cluster would not run; a controller that does not answer is asked nothing more."""
-    if facts.text:
-        limits.examine(list(submission.arrays(todo, request, facts.tasks_at_most)))
+@dataclass(frozen=True)
+class _Offer:
+    """Cells that are to be submitted, the data that they lack, and the array jobs of both."""
 
+    todo: Sequence[Entry]
+    request: Request
+    facts: client.Facts
 
-def _say_cost(todo: Sequence[Entry], request: Request, facts: client.Facts, data: Making, what: str = "") -> Price:
-    """Say what is to be made and what the jobs may cost; returns that, the jobs that make data apart."""
-    for line in data.lines:
-        console.say(line)
-    arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
-    cost = price.of(arrays, request.folder)
-    console.say(f"{what}{cost}")
-    packing.propose(todo, request, facts)
-    return cost
+    @cached_property
+    def data(self) -> Making:
+        return making.making(self.todo, self.request.conduct["site"])
 
+    @cached_property
+    def arrays(self) -> list[Array]:
+        return list(submission.arrays(self.todo, self.request, self.facts.tasks_at_most, self.data.by_job))
 
-def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts, data: Making) -> bool:
-    cost = _say_cost(todo, request, facts, data, f"{counted(len(todo), 'cell')} to submit: ")
-    arrays = submission.arrays(todo, request, facts.tasks_at_most, data.by_job)
-    hours = cost.at_most_h + sum(array.timeout_min for array in arrays if array.makes_data) / 60
-    limit_h = request.conduct["site"]["ask_above_node_hours"]
-    answer = console.agreed("submit?")
-    if answer is None and (hours > limit_h or data.needs_a_yes):
-        limit = f"{cost}: more than site.ask_above_node_hours={limit_h:g}"
-        why = limit if hours > limit_h else "so much data is made by a job with a yes alone (site.make_data=ask)"
-        raise UsageError(f"{why}, and there is no terminal to ask on", "--yes, or CAMPAIGN_YES=1, does not ask")
-    if answer is False:
-        raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
-    return True
+    @cached_property
+    def price(self) -> Price:
+        return price.of(self.arrays, self.request.folder)
 
+    def examine(self) -> None:
+        """Refuse what the cluster would not run; a controller that does not answer is asked nothing more."""
+        if self.facts.text:
+            limits.examine([array for array in self.arrays if not array.makes_data])
 
-def _submit(
-    todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str], data: Making
-) -> SchedulerError | None:
-    """Hand over array after array until one is refused; returns the refusal if others were taken."""
-    if not facts.text and scheduler.listed([request.token]) is None:
-        raise SchedulerError(
-            "the scheduler does not answer: nothing was submitted",
-            "`scontrol ping` shows whether it is back; then the same command",
-        )
-    processes, by_job = request.conduct["site"]["login_processes"], data.by_job
-    with console.progress() as progress:
-        made = politely(lambda show: datasets.for_jobs(todo, request.folder, show, processes, by_job), progress)
-    taken: dict[str, Batch] = {}
-    for array in submission.arrays(todo, request, facts.tasks_at_most, by_job):
-        before, maker = (taken.get(str(each.folder)) if each else None for each in (array.after, array.data))
-        try:
-            batch = array.hand_over(made, *(each.job_id if each else None for each in (before, maker)))
-        except SchedulerError as error:
-            if not taken:
-                raise
-            later = "the same command submits what is missing" if request.conduct["detach"] else _LATER
-            console.say(f"{error.message}; {later}")
-            return error
-        taken[str(array.folder)] = batch
-        tried.update(cell for task in batch.cells for cell in task)
-        what = " that makes the data first" if array.makes_data else ""
-        console.say(f"submitted {counted(len(batch.cells), 'job')}{what} as {batch.job_id}, in {batch.folder}")
-    return None
+    def say_cost(self, what: str = "") -> None:
+        """Say what is to be made, what the jobs may cost, and with which word they would cost less."""
+        for line in (*self.data.lines, f"{what}{self.price}"):
+            console.say(line)
+        packing.propose(self.todo, self.request, self.facts)
+
+    def ask(self) -> None:
+        """Say the cost and ask; without a terminal, raise UsageError for more than the site lets pass unasked."""
+        self.say_cost(f"{counted(len(self.todo), 'cell')} to submit: ")
+        answer, limit_h = console.agreed("submit?"), self.request.conduct["site"]["ask_above_node_hours"]
+        is_dear = self.price.at_most_h > limit_h
+        if answer is None and (is_dear or self.data.needs_a_yes):
+            limit = f"{self.price}: more than site.ask_above_node_hours={limit_h:g}"
+            why = limit if is_dear else "so much data is made by a job with a yes alone (site.make_data=ask)"
+            raise UsageError(f"{why}, and there is no terminal to ask on", "--yes, or CAMPAIGN_YES=1, does not ask")
+        if answer is False:
+            raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
+
+    def submit(self, tried: set[str]) -> SchedulerError | None:
+        """Hand over array after array until one is refused; returns the refusal if others were taken."""
+        request, by_job = self.request, self.data.by_job
+        if not self.facts.text and scheduler.listed([request.token]) is None:
+            raise SchedulerError(
+                "the scheduler does not answer: nothing was submitted",
+                "`scontrol ping` shows whether it is back; then the same command",
+            )
+        processes = request.conduct["site"]["login_processes"]
+        with console.progress() as progress:
+            data = politely(
+                lambda show: datasets.for_jobs(self.todo, request.folder, show, processes, by_job), progress
+            )
+        job_ids: dict[Path, str | None] = {}
+        for array in self.arrays:
+            try:
+                batch = array.hand_over(data, job_ids)
+            except SchedulerError as error:
+                if not job_ids:
+                    raise
+                later = "the same command submits what is missing" if request.conduct["detach"] else _LATER
+                console.say(f"{error.message}; {later}")
+                return error
+            job_ids[array.folder] = batch.job_id
+            tried.update(cell for task in batch.cells for cell in task)
+            what = " that makes the data first" if array.makes_data else ""
+            console.say(f"submitted {counted(len(batch.cells), 'job')}{what} as {batch.job_id}, in {batch.folder}")
+        return None

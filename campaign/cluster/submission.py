@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from campaign import console
@@ -37,7 +38,6 @@ _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
 _ASKED_AS_IS = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_WORD = 24  # of a job's name
-_SAID_BY_SBATCH = re.compile(r"sbatch: error: (.*)")
 _CAME_TOO_LATE = re.compile("timed out|Unable to contact", re.IGNORECASE)
 _AFTER_THE_FIRST_S = 60  # in which the other ranks of a job end after the first one that has
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
@@ -113,9 +113,14 @@ class Array:
         longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
         return max(longest or 0, self._cluster["timeout_min"])
 
-    def script(self, after: str | None = None, data: str | None = None) -> str:
-        """Return the text that ``sbatch`` gets; `after` and `data` are the job ids of the arrays that it waits for."""
-        return array_script(self.folder, self._parameters(after, data), len(self.tasks), self._command())
+    @property
+    def node_hours(self) -> float:
+        """Node-hours if each task takes its whole time once."""
+        return len(self.tasks) * self.nodes * self.timeout_min / 60
+
+    def script(self, job_ids: Mapping[Path, str | None] = MappingProxyType({})) -> str:
+        """Return the text that ``sbatch`` gets; `job_ids`, by folder, are those of the arrays that it may wait for."""
+        return array_script(self.folder, self._parameters(job_ids), len(self.tasks), self._command())
 
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
@@ -131,9 +136,9 @@ class Array:
         cells = [[entry.cell.id for entry in task if not self.makes_data] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
-    def hand_over(self, data: Mapping[str, Data | None], after: str | None, maker: str | None = None) -> Batch:
-        """Write the work lists, then submit; `after` and `maker` are as `after` and `data` of `script`."""
-        text, batch = self.script(after, maker), self.batch()
+    def hand_over(self, data: Mapping[str, Data | None], job_ids: Mapping[Path, str | None]) -> Batch:
+        """Write the work lists, then submit; `job_ids` as for `script`."""
+        text, batch = self.script(job_ids), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
@@ -156,7 +161,7 @@ class Array:
         lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
         return f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
 
-    def _parameters(self, after: str | None, data: str | None) -> dict[str, object]:
+    def _parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster = self._cluster
         return {
             **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
@@ -173,7 +178,7 @@ class Array:
             "setup": self.setup(),
             # Slurm 22.05 and later do not pass the number on; who makes data takes what the job has.
             "srun_args": ["--cpu-bind=none"] if self.makes_data else [f"--cpus-per-task={self.cpus}", *self._of_ranks],
-            "additional_parameters": self._additional(after, data),
+            "additional_parameters": self._additional(job_ids),
         }
 
     @property
@@ -181,17 +186,17 @@ class Array:
         """The first rank judges what the end of another one means; when it has ended itself, the others have to."""
         return ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
 
-    def _additional(self, after: str | None, data: str | None) -> dict[str, object]:
+    def _additional(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster, access = self._cluster, self.access
         licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
+        arrays = ((self.after, "afterany"), (self.data, "afterok"))
         dependencies = [
             cluster["dependency"],
             "singleton" if access["exclusive"] == "singleton" else None,
-            f"afterany:{after}" if after else None,
-            f"afterok:{data}" if data else None,
+            *(f"{when}:{job_id}" for array, when in arrays if array and (job_id := job_ids.get(array.folder))),
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
-        if data:
+        if self.data:
             options["kill-on-invalid-dep"] = "yes"  # where it fails they would wait for ever
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):
             if any(parts):
@@ -219,14 +224,8 @@ def arrays(
     for _, each in groupby((entry for _, entry in ordered), key=_storage):
         group, data, before, done = [*each], None, None, 0
         if making := {datasets.data_key(e.cell.settings): e for e in group if e.cell.id in made_by_job}:
-            data = Array(
-                request,
-                request.folder.workers / f"{request.token}-{number}",
-                [[*making.values()]],
-                0,
-                None,
-                makes_data=True,
-            )
+            folder = request.folder.workers / f"{request.token}-{number}"
+            data = Array(request, folder, [[*making.values()]], 0, None, makes_data=True)
             yield data
             number += 1
         by_nodes = groupby(sorted(group, key=_nodes), key=_nodes)
@@ -287,8 +286,7 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
         Slurm has refused it, and the batch is marked so. Or it does not say whether it took it, also where sbatch timed
         out and the job is not listed yet: the batch stays open, for who comes next finds the job, or finds it lost.
     """
-    said = " ".join(_SAID_BY_SBATCH.findall(str(error))) or str(error)
-    jobs, late = counted(len(batch.cells), "job"), _CAME_TOO_LATE.search(said)
+    jobs, late = counted(len(batch.cells), "job"), _CAME_TOO_LATE.search(str(error))
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.listed([batch.job_name])
@@ -300,11 +298,11 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
             break
     if listed is None or late:
         raise SchedulerError(
-            f"Slurm does not say whether it took {jobs}: {said}",
+            f"Slurm does not say whether it took {jobs}: {error}",
             "the same command finds out when Slurm answers again, and submits what is missing",
         ) from error
-    dataclasses.replace(batch, refused=said).save()
+    dataclasses.replace(batch, refused=str(error)).save()
     raise SchedulerError(
-        f"sbatch refused {jobs}: {said}",
+        f"sbatch refused {jobs}: {error}",
         "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script",
     ) from error

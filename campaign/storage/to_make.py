@@ -6,92 +6,83 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
+from campaign.cells.cell import Cell
 from campaign.cells.plan import Entry
 from campaign.storage import baseline_files, datasets, objects
 from campaign.storage.roots import place
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile
 from jobs.data import make, manifest, pool
-from jobs.settings import Settings
+from jobs.settings import Node, Settings
 from jobs.system import durable
 
 _SAMPLE_BYTES = 16 << 20  # of random bytes, to say how long a file of them takes
 
 
-class Lacking(NamedTuple):
-    """A data set or a file: where it is to lie, how much it is, and how long one process takes to make it."""
+@dataclass
+class ToMake:
+    """A data set or a file that is not there yet: how much it is, where it is to lie, and which cells wait for it."""
 
     what: str
     place: str
     files: int
     bytes: int
-    lack: str  # of room; empty where it has room, as far as is known
-    processor_s: float
-
-
-@dataclass
-class ToMake:
-    """Something that is to be made, and the cells that wait for it."""
-
-    lacking: Lacking
-    shared: bool  # is it made once, and not on each node
+    processor_s: float  # that one process takes
+    shared: bool = True  # is it made once, and not on each node
+    no_room: str = ""  # what its storage lacks, as far as is known here
     cells: set[str] = field(default_factory=set)
 
 
 def to_make(entries: Sequence[Entry]) -> list[ToMake]:
     """List what these cells lack; nothing is written. Whether a bucket has it is asked for once, for 5 s at most."""
-    known: dict[str, list[Lacking]] = {}
-    found: dict[tuple[str, str], ToMake] = {}
+    of_data: dict[str, list[ToMake]] = {}
+    things: dict[tuple[str, str], ToMake] = {}
     for entry in entries:
-        settings, shared = entry.cell.settings, entry.cell.access.get("shared", True)
-        key = datasets.data_key(settings)
-        if key not in known:
-            known[key] = list(_lacking(settings))
-        for each in known[key]:
-            found.setdefault((each.what, each.place), ToMake(each, shared)).cells.add(entry.cell.id)
-    return list(found.values())
+        key = datasets.data_key(entry.cell.settings)
+        if key not in of_data:
+            of_data[key] = [things.setdefault((each.what, each.place), each) for each in _missing(entry.cell)]
+        for thing in of_data[key]:
+            thing.cells.add(entry.cell.id)
+    return list(things.values())
 
 
-def _lacking(settings: Settings) -> Iterator[Lacking]:
-    storage, wanted = settings["storage"], settings.get("dataset", {"path": ""})
+def _missing(cell: Cell) -> Iterator[ToMake]:
+    settings = cell.settings
+    storage, dataset = settings["storage"], settings.get("dataset", {"path": ""})
     if storage.get("kind") == "s3":
-        if "path" not in wanted:
-            left, address = objects.lacking(storage, wanted)
-            yield from _dataset(settings, left, address, "")
+        if "path" not in dataset:
+            yield from _dataset(dataset, *objects.lacking(storage, dataset))
         return
-    root = Path(storage["root"]).expanduser().resolve()
-    layout = datasets.layout_of(storage)
-    if "path" not in wanted:
-        folders = datasets.folders_of(wanted, root, layout)
+    root, shared = Path(storage["root"]).expanduser().resolve(), cell.access.get("shared", True)
+    for thing in _files_below(root, settings, dataset):
+        yield replace(thing, shared=shared, no_room=_no_room(root, thing.bytes) if shared else "")
+
+
+def _files_below(root: Path, settings: Settings, dataset: Node) -> Iterator[ToMake]:
+    layout = datasets.layout_of(settings["storage"])
+    if "path" not in dataset:
+        folders = datasets.folders_of(dataset, root, layout)
         if not any(os.access(folder / manifest.MANIFEST_NAME, os.F_OK) for folder in folders):
-            left = make.lacking(folders[-1], datasets.spec_of(wanted), wanted["name"])
-            yield from _dataset(settings, left, str(folders[-1]), _lack(root, left.bytes))
+            missing = make.lacking(folders[-1], datasets.spec_of(dataset), dataset["name"])
+            yield from _dataset(dataset, missing, str(folders[-1]))
     if baseline_files.has_file(settings) and baseline.reads(settings):
         size = baseline.file_bytes(settings)
         folder = place(root, f"{datafile.FOLDER}{layout.suffix}")
-        if missing := datafile.lacking(folder, size):
-            yield Lacking(
-                "file of a baseline",
-                str(datafile.named(folder, size)),
-                1,
-                missing,
-                _lack(root, missing),
-                _random_s(missing),
-            )
+        if missing_bytes := datafile.lacking(folder, size):
+            path = str(datafile.named(folder, size))
+            yield ToMake("file of a baseline", path, 1, missing_bytes, _random_s(missing_bytes))
 
 
-def _dataset(settings: Settings, left: make.Lacking, where: str, lack: str) -> Iterator[Lacking]:
-    if left.indices:
-        wanted = settings["dataset"]
-        took_s = pool.processor_s(datasets.spec_of(wanted), left.indices)
-        yield Lacking(f"data set {wanted['name']}", where, len(left.indices), left.bytes, lack, took_s)
+def _dataset(dataset: Node, missing: make.Lacking, where: str) -> Iterator[ToMake]:
+    if missing.indices:
+        took_s = pool.processor_s(datasets.spec_of(dataset), missing.indices)
+        yield ToMake(f"data set {dataset['name']}", where, len(missing.indices), missing.bytes, took_s)
 
 
-def _lack(root: Path, size: int) -> str:
+def _no_room(root: Path, size: int) -> str:
     """Say that a storage lacks the room; empty also where it is not here."""
     there = next(folder for folder in (root, *root.parents) if folder.is_dir())
     with suppress(OSError):

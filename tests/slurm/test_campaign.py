@@ -535,7 +535,7 @@ def test_too_much_data_for_a_login_node_are_made_by_a_job_that_the_others_wait_f
     done = _finishes(campaign, *words)
 
     assert "by a job before the others" in shown.stderr
-    assert shown.stdout.count("--dependency=afterok:JOB_ID_OF_THE_ARRAY_THAT_MAKES_DATA") == 1
+    assert shown.stdout.count("--dependency=afterok:JOB_ID_OF_ARRAY_1") == 1
     assert "making dataset" not in done.stderr
     assert list(campaign.cwd.glob("data/datasets/*/manifest.json"))
     assert _arrays(campaign) == [(0, 1), (1, 0), (1, 0)]

@@ -165,3 +165,10 @@ def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that
     assert (first.makes_data, first.nodes, first.timeout_min, first.batch().cells) == (True, 1, 1440, [[]])
     assert [len(task) for task in first.tasks] == [1]  # cells of one data set
     assert [(array.data, array.nodes, array.timeout_min) for array in others] == [(first, 1, 60), (first, 2, 60)]
+
+
+def test_a_storage_that_each_node_has_for_itself_needs_no_room_on_the_login_node(planned):
+    data = _made(planned("+paper=cdb", "storage.shared=false"))
+
+    data.require_room()
+    assert "IT DOES NOT FIT" not in "\n".join(data.lines)

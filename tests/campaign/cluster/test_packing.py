@@ -4,7 +4,6 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import packing, slurm, submission
-from campaign.cluster.making import Making
 from campaign.config.points import cells_of
 from campaign.slurm.client import Facts
 from campaign.worker.work_list import Request
@@ -34,7 +33,7 @@ SEEDS = f"seed={','.join(map(str, range(200)))}"
 def test_two_hundred_cells_of_14_s_in_jobs_of_an_hour_are_a_few_short_jobs(asked):
     todo, request = asked(SEEDS, took=14 / 6)
 
-    packed = packing.found(todo, request, NOTHING)
+    packed = packing.cheaper(todo, request, NOTHING)
 
     cluster = packed.request.conduct["cluster"]
     assert (packed.jobs, cluster["cells_per_job"]) == (2, 100)  # 128 cells are half an hour; the same number in each
@@ -88,7 +87,7 @@ def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, as
     monkeypatch.setattr(slurm.console, "agreed", lambda _: True)
 
     if where == "question":
-        slurm._agreed(todo, request, NOTHING, Making((), None))  # noqa: SLF001 - the question
+        slurm._Offer(todo, request, NOTHING).ask()  # noqa: SLF001 - the question
     else:
         slurm.preview(plan.make([entry.cell for entry in todo], request.conduct, request.folder), request)
 
@@ -103,7 +102,7 @@ def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, as
 def test_a_packing_always_asks_for_less_and_for_no_longer_jobs(words, seconds, asked):
     todo, request = asked(*words.split(), took=seconds)
 
-    packed = packing.found(todo, request, NOTHING)
+    packed = packing.cheaper(todo, request, NOTHING)
 
     if packed:
         cluster = packed.request.conduct["cluster"]

@@ -38,7 +38,7 @@ def expect(folder):
 
     def expect(cells, conduct):
         entries = plan.make(cells, conduct, folder).entries
-        return price.expected([Follower.to_be(folder, entries, conduct)], price.Known(folder))
+        return price.expected([Follower.to_be(folder, entries, conduct)], price.RunTimes(folder))
 
     return expect
 
@@ -165,3 +165,25 @@ def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_a
 @pytest.mark.parametrize(("minutes", "hours"), [(1, "0.017"), (5, "0.083"), (60, "1.0"), (1000, "17"), (10_000, "167")])
 def test_node_hours_have_two_digits_that_mean_something(minutes, hours):
     assert str(price.Price(1, minutes, 0, 0, None)).startswith(f"{hours} node-hours at most")
+
+
+def test_a_worker_that_makes_data_has_no_run_to_go(leave, submitted, folder):
+    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1"))
+    leave(cells[0], 10.0)
+    _, workers = submitted(cells[1:], conduct)
+    maker = Follower(folder, [], 1, "0a1b2c3d")
+
+    assert price.to_go(folder, [maker, *workers], 1) == price.to_go(folder, workers, 1)
+    assert price.to_go(folder, [maker], 1) == ""
+
+
+def test_jobs_that_make_data_cost_node_hours_too(folder):
+    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1", "site.timeout_max_min=1440"))
+    entries = plan.make(cells, conduct, folder).to_do
+    made_by_job = {cell.id for cell in cells}
+    arrays = list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job))
+
+    cost = price.of(arrays, folder)
+
+    assert (cost.jobs, cost.at_most_h) == (2, 26.0)
+    assert "2 jobs of at most 60 min, and 24 to make data" in str(cost)

@@ -217,7 +217,7 @@ def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_oth
     assert [len(array.tasks) for array in (first, second, third)] == [2, 2, 1]
     assert (first.after, second.after, third.after) == (None, first, second)
     assert len({array.folder for array in (first, second, third)}) == 3
-    assert _asks(second.script("77"), "dependency=afterany:77")
+    assert _asks(second.script({second.after.folder: "77"}), "dependency=afterany:77")
 
 
 def test_what_is_handed_over_again_has_a_folder_of_its_own(arrays, folder):
@@ -243,7 +243,7 @@ def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(program
     monkeypatch.setenv("SLURM_CONF", "/lab/slurm.conf")
     (array,) = arrays()
 
-    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), None)
+    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {})
 
     seen = (tmp_path / "environment").read_text().splitlines()
     assert batch.job_id == "5"
@@ -255,7 +255,7 @@ def test_a_job_that_slurm_took_although_sbatch_failed_is_handed_over(programs, a
     programs.answer("squeue", squeue_line(array, 0, "PENDING"))
     programs("sbatch", "exit 1")
 
-    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), None)
+    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {})
 
     assert batch.job_id == "70"
     assert f"sbatch {batch.folder}/job.sh" in programs.calls
