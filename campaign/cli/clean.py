@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.contract import Data, Point, WorkList
+from campaign.cells.contract import Data, ListedItem, Point, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.config import command_line
@@ -30,6 +30,8 @@ are the storages of the words (site=mysite, storage.root=/scratch/me; without wo
 and of the records in campaign_dir. What is named (by its path, its folder's name or the start of it) is removed, with
 --unused all that no record and no open job in campaign_dir reads; it asks first. A folder without our marker, or with
 files that are not ours, is left, and so is what a run holds a lock on. Objects in buckets are not looked at."""
+_OTHERS = "site=… or storage.root=… names others"
+_HOUR_S, _DAY_H = 3600, 24
 
 
 def main(argv: list[str]) -> int:
@@ -39,13 +41,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--unused", action="store_true", help="remove what no campaign in campaign_dir reads")
     parser.add_argument("--yes", action="store_true", help="do not ask (also CAMPAIGN_YES=1)")
     options, words = parser.parse_known_args(argv)
+    split = command_line.split(words)
+    if split.dry_run or split.shown or split.only:
+        raise UsageError("clean takes no such flag", "without a name and --unused it lists, and removes nothing")
     from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to clean --help
 
-    names = [word for word in words if not word.startswith("-") and "=" not in word and not _is_value(word, words)]
-    points = collect(command_line.split([word for word in words if word not in names]).hydra) or []
+    names = [word for word in split.overrides if "=" not in word]
+    points = collect(replace(split, overrides=tuple(word for word in split.overrides if "=" in word)).hydra) or []
     folder = CampaignFolder(Path(points[0]["campaign_dir"]).expanduser().resolve())
-    things = made.made_below([*_roots(points), *_recorded_roots(folder)], set(_used(folder)))
-    chosen = _chosen(things, names) + [each for each in things if options.unused and not each.used]
+    roots, used = _of_campaign(folder)
+    things = made.made_below({*_roots_of_words(points), *roots}, used)
+    chosen = [_named(things, name) for name in names] + [each for each in things if options.unused and not each.used]
     chosen = list(dict.fromkeys(chosen))
     if not options.json:
         _print(chosen if names or options.unused else things)
@@ -57,74 +63,65 @@ def main(argv: list[str]) -> int:
     return 1 if left else 0
 
 
-def _is_value(word: str, words: Sequence[str]) -> bool:
-    """Return whether a word belongs to the flag before it: ``--config-dir FOLDER``."""
-    return words.index(word) > 0 and words[words.index(word) - 1] in command_line.CONFIG_DIR
-
-
-def _roots(points: Sequence[Point]) -> Iterator[Path]:
-    """Yield the roots of the storages that the words name, where they are folders."""
+def _roots_of_words(points: Sequence[Point]) -> Iterator[Path]:
     for point in points:
-        for storage in (point["storage"], *point["site"]["storages"].values()):
-            if storage.get("root"):
-                yield Path(storage["root"]).expanduser()
-        yield from _targets(point)
+        yield from _roots(point)
+        roots = (storage.get("root") for storage in point["site"]["storages"].values())
+        yield from (Path(root).expanduser() for root in roots if root)
 
 
-def _targets(settings: Settings) -> Iterator[Path]:
-    yield from (Path(root) for root in checkpoint_targets.roots(settings) if "://" not in root)
+def _roots(settings: Settings) -> Iterator[Path]:
+    """Yield the roots of the storages that a cell reads from and saves to, where they are folders."""
+    roots = (settings["storage"].get("root"), *checkpoint_targets.roots(settings))
+    yield from (Path(root).expanduser() for root in roots if root and "://" not in root)
 
 
-def _recorded_roots(folder: CampaignFolder) -> Iterator[Path]:
-    """Yield the roots of the storages of a campaign's records and of its staged copies."""
+def _of_campaign(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
+    """Return the roots of the storages of a campaign's records and staged copies, and the folders that it reads.
+
+    Read is what is in records and maps of copies, and what open jobs are to read.
+    """
+    roots, used = set[Path](), set[Path]()
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
-        settings = recorded["cell"]["settings"] if recorded else None
-        if settings and settings["storage"].get("root"):
-            yield Path(settings["storage"]["root"]).expanduser()
-            yield from _targets(settings)
-    yield from (found.root for found in _maps(folder))
-
-
-def _maps(folder: CampaignFolder) -> Iterator[staging.StagedFiles]:
+        if recorded:
+            roots.update(_roots(recorded["cell"]["settings"]))
+            used.update(_folders(recorded["dataset"]))
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json is no map
-            yield staging.load(path)
-
-
-def _used(folder: CampaignFolder) -> Iterator[Path]:
-    """Yield the folders that the records of a campaign, its open jobs and its maps of copies read."""
-    for path in folder.records.glob("*/record.json"):
-        recorded, _ = record.read_or_fault(path)
-        yield from _folders(recorded["dataset"] if recorded else None)
-    yield from (found.copies for found in _maps(folder))
+            copies = staging.load(path)
+            roots.add(copies.root)
+            used.add(copies.copies)
     for batch in read_all(folder):
         for index in batch.open_workers():
             with suppress(CampaignError):  # its front process was killed before it could submit
                 work = read_file(batch.work_list(index), WorkList)
                 for item in (*work["cells"], *work.get("to_make", ())):
-                    yield from _folders(item["dataset"])
-                    wanted, root = item["settings"].get("dataset", {}), item.get("root")
-                    if root and wanted.get("path") is None and wanted:
-                        layout = datasets.layout_of(item["settings"]["storage"])
-                        yield from datasets.folders_of(wanted, Path(root), layout)
+                    used.update(_to_read(item))
+    return roots, used
+
+
+def _to_read(item: ListedItem) -> Iterator[Path]:
+    yield from _folders(item["dataset"])
+    dataset, root = item["settings"].get("dataset"), item.get("root")
+    if root and dataset and "path" not in dataset:
+        yield from datasets.folders_of(dataset, Path(root), datasets.layout_of(item["settings"]["storage"]))
 
 
 def _folders(data: Data | None) -> Iterator[Path]:
     yield from (Path(place) for place in ((data or {}).get("path"), (data or {}).get("folder")) if place)
 
 
-def _chosen(things: Sequence[Made], names: Sequence[str]) -> list[Made]:
-    chosen: list[Made] = []
-    for name in names:
-        found = made.named(things, name)
-        if len(found) != 1:
-            what = f"'{name}' may be {len(found)} things" if found else f"nothing that was made is called '{name}'"
-            paths = [str(each.path) for each in found or things]
-            hint = nearest(name, paths) if paths else "nothing was made on these storages; site=… names others"
-            raise UsageError(what, hint)
-        chosen += found
-    return chosen
+def _named(things: Sequence[Made], name: str) -> Made:
+    """Return the thing that is named: by its path, by the name of its folder, or by the start of it."""
+    path = Path(name).expanduser().absolute()
+    same = [each for each in things if path == each.path or name == each.path.name]
+    same = same or [each for each in things if each.path.name.startswith(name)]
+    if len(same) == 1:
+        return same[0]
+    what = f"'{name}' may be {len(same)} things" if same else f"nothing that was made is called '{name}'"
+    paths = [str(each.path) for each in same or things]
+    raise UsageError(what, nearest(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
 
 
 def _removed(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> dict[Made, str]:
@@ -145,14 +142,13 @@ def _removed(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> d
 def _print(things: Sequence[Made]) -> None:
     rows = [("made", "MB", "files", "age", "", "place")]
     for each in things:
-        used = "used" if each.used else ""
-        rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", made.age(each), used, str(each.path)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for kind, *middle, place in rows:
-        cells = (text.rjust(width) for text, width in zip(middle, widths[1:-1], strict=True))
-        console.show("  ".join((kind.ljust(widths[0]), *cells, place)))
+        used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
+        age = f"{hours / _DAY_H:.0f} d" if hours >= _DAY_H else f"{hours:.0f} h"
+        rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, used, str(each.path)))
+    for line in console.table(rows, range(1, 5)):
+        console.show(line)
     if not things:
-        console.say("nothing was made on these storages; site=… or storage.root=… names others")
+        console.say(f"nothing was made on these storages; {_OTHERS}")
 
 
 def _as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,7 +145,8 @@ def _print(plan: Plan) -> None:
         )
         bounds = (f"{gain['gain']:+.1%}", f"{gain['low']:+.1%} to {gain['high']:+.1%}") if number else ("nothing", "")
         rows.append((name, *told, *bounds))
-    _print_rows(rows)
+    for line in console.table(rows, range(1, len(rows[0]))):
+        console.show(line)
     if plan["why_not"]:
         console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
 
@@ -161,13 +162,6 @@ def _of_memory(plan: Plan) -> Iterator[str]:
         )
     elif not found and Path(plan["origin"]).is_absolute():
         yield "how much of it came from memory is not known: all reads are taken for reads of the storage"
-
-
-def _print_rows(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        aligned = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
-        console.show("  ".join((first.ljust(widths[0]), *aligned)).rstrip())
 
 
 def _plans_folder(folder: Path) -> Path:
@@ -210,7 +204,8 @@ def _check(options: argparse.Namespace) -> int:
         rows.append(
             (rule, f"{gain['gain']:+.1%}", bounds, f"{each.measured:+.1%}", runs, "holds" if each.holds else "FAILED")
         )
-    _print_rows(rows)
+    for line in console.table(rows, range(1, len(rows[0]))):
+        console.show(line)
     return 0 if all(each.holds for each in found.values()) else 1
 
 

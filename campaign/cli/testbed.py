@@ -256,9 +256,8 @@ def _print_state(seen: Seen) -> None:
         shown, *figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
         model = (each.get("model") or {"kind": "rates"})["kind"]
         rows.append((name, each["state"], shown, model, *figures, each["device"] or _NONE, each["root"]))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        console.show("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for line in console.table(rows):
+        console.show(line)
     for name, each in storages.items():
         if each["missing"]:
             console.show(f"{name} is incomplete: {each['missing']}")

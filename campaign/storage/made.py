@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -40,12 +40,11 @@ class Made:
     used: bool = False  # whether a campaign that was asked about reads it
 
 
-_KINDS = (
-    ("data set", datasets.FOLDER, make.MARKER_NAME),
-    ("baseline", datafile.FOLDER, datafile.MARKER),
-    ("staged copies", staging.FOLDER, staging.MARKER),
-    ("snapshots", CHECKPOINTS, claim.MARKER_NAME),
-)
+class _Kind(NamedTuple):
+    name: str
+    folder: str  # below the root of a storage
+    marker: str
+    remove: Callable[[Path], str]  # returns why not
 
 
 def made_below(roots: Collection[Path], used: Collection[Path]) -> list[Made]:
@@ -53,35 +52,36 @@ def made_below(roots: Collection[Path], used: Collection[Path]) -> list[Made]:
 
     A folder counts that is ours (or root's) alone and has a marker of ours; no link is followed.
     """
-    found = [
+    things = [
         made
         for root in dict.fromkeys(root.resolve() for root in roots if root.is_dir())
-        for kind, name, marker in _KINDS
-        for folder in _folders(kind, root, name)
-        if (made := _made(kind, root, folder, marker, used))
+        for kind in _KINDS
+        for folder in _folders(kind, root)
+        if (made := _made(kind, root, folder, used))
     ]
-    return sorted(found, key=lambda made: (-made.bytes, made.path))
+    return sorted(things, key=lambda made: (-made.bytes, made.path))
 
 
-def _folders(kind: str, root: Path, name: str) -> Iterator[Path]:
+def _folders(kind: _Kind, root: Path) -> Iterator[Path]:
     """Yield the folders below a root that may be of a kind: of a baseline each layout has its own."""
-    for above in dict.fromkeys((root / name, place(root, name))):
+    for above in dict.fromkeys((root / kind.folder, place(root, kind.folder))):
         with suppress(OSError):
-            if kind == "baseline":
-                yield from (above.parent / each for each in files.names(above.parent) if each.startswith(name))
+            if kind.name == "baseline":
+                names = files.names(above.parent)
+                yield from (above.parent / name for name in names if name.startswith(kind.folder))
             else:
-                yield from (above / each for each in files.names(above))
+                yield from (above / name for name in files.names(above))
 
 
-def _made(kind: str, root: Path, folder: Path, marker: str, used: Collection[Path]) -> Made | None:
+def _made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made | None:
     with suppress(OSError):
         if files.distrust(folder):
             return None
         tree = files.tree(folder)
-        if marker not in tree or not stat.S_ISREG(tree[marker].st_mode):
+        if kind.marker not in tree or not stat.S_ISREG(tree[kind.marker].st_mode):
             return None
         sizes = [status.st_size for status in tree.values() if stat.S_ISREG(status.st_mode)]
-        return Made(kind, folder, root, sum(sizes), len(sizes), tree[marker].st_mtime, folder in used)
+        return Made(kind.name, folder, root, sum(sizes), len(sizes), tree[kind.marker].st_mtime, folder in used)
     return None
 
 
@@ -90,42 +90,33 @@ def remove(made: Made, campaign: Path) -> str:
 
     The lock of a storage whose root cannot be written is in the folder of the `campaign`.
     """
-    remover: Callable[[Path], str] = {
-        "data set": _remove_dataset,
-        "baseline": _remove_baseline,
-        "staged copies": _remove_copies,
-        "snapshots": _remove_snapshots,
-    }[made.kind]
-    with ExitStack() as held:
-        try:
-            lock = locks.lock_path(made.root, campaign)  # of the storage: a run holds it
-            if lock.parent.is_dir():
-                held.enter_context(FileLock(lock, mode=0o666, fallback_to_soft=False).acquire(timeout=_SOON_S))
-            return remover(made.path)
-        except Timeout as error:
-            return f"{error.lock_file} is held: a run, or who makes it, uses it"
-        except (JobError, OSError) as error:
-            return str(error)
+    kind = next(kind for kind in _KINDS if kind.name == made.kind)
+    lock = locks.lock_path(made.root, campaign)  # of the storage: a run holds it
+    try:
+        with _held(lock, mode=0o666) if lock.parent.is_dir() else nullcontext():
+            return kind.remove(made.path)
+    except Timeout as error:
+        return f"{error.lock_file} is held: a run, or who makes it, uses it"
+    except (JobError, OSError) as error:
+        return str(error)
+
+
+def _held(path: Path, mode: int = 0o644) -> AbstractContextManager[FileLock]:
+    return FileLock(path, mode=mode, fallback_to_soft=False).acquire(timeout=_SOON_S)
 
 
 def _remove_dataset(folder: Path) -> str:
-    with FileLock(folder / make.LOCK_NAME).acquire(timeout=_SOON_S):
-        tree = files.tree(folder)
-        listed = None
-        with suppress(DatasetError):
-            listed = {file.name for file in manifest.load(folder).files}
-        odd = _strangers(tree, lambda name: name in listed if listed is not None else _is_of_a_dataset(name))
-        return odd or _removed(folder, make.MARKER_NAME)
-
-
-def _is_of_a_dataset(name: str) -> bool:
-    return name.lower().endswith(manifest.SUFFIXES_OF_OURS)
+    with _held(folder / make.LOCK_NAME):
+        try:
+            names = {file.name for file in manifest.load(folder).files}
+        except DatasetError:  # it is half made
+            names = {name for name in files.tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
+        return _removed(folder, make.MARKER_NAME, lambda name: name in names)
 
 
 def _remove_baseline(folder: Path) -> str:
-    with FileLock(folder / datafile.LOCK, fallback_to_soft=False).acquire(timeout=_SOON_S):
-        odd = _strangers(files.tree(folder), lambda name: bool(_OF_A_BASELINE.fullmatch(name)))
-        return odd or _removed(folder, datafile.MARKER)
+    with _held(folder / datafile.LOCK):
+        return _removed(folder, datafile.MARKER, lambda name: bool(_OF_A_BASELINE.fullmatch(name)))
 
 
 def _remove_copies(folder: Path) -> str:
@@ -140,23 +131,24 @@ def _remove_snapshots(folder: Path) -> str:
     return f"{folder} has files that are not ours" if folder.exists() else ""
 
 
-def _strangers(tree: dict[str, os.stat_result], is_ours: Callable[[str], bool]) -> str:
-    """Say which of the files in a folder is not ours; empty where all are. Ours have no links and no second name."""
-    for name, status in tree.items():
-        if stat.S_ISDIR(status.st_mode):
-            continue
-        hidden = name.rpartition("/")[2].startswith((".tfio-", "..tfio-")) or name.endswith(files.TEMPORARY)
-        known = hidden or name == manifest.MANIFEST_NAME or is_ours(name)
-        if not (known and stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())):
-            return f"it holds {name}, which is not ours"
-    return ""
+def _has_name_of_ours(name: str) -> bool:
+    """Return whether a name is that of a marker, a lock, a journal, a manifest, or of a file that is half written."""
+    last = name.rpartition("/")[2]
+    return last.startswith((".tfio-", "..tfio-")) or name.endswith(files.TEMPORARY) or name == manifest.MANIFEST_NAME
 
 
-def _removed(folder: Path, marker: str) -> str:
-    """Remove a folder: what makes it a data set first, and the marker last, by which what a kill leaves is known."""
-    files.remove(folder / manifest.MANIFEST_NAME, missing_ok=True)
+def _removed(folder: Path, marker: str, is_ours: Callable[[str], bool]) -> str:
+    """Remove a folder, or return which of its files is not ours, and leave all. A link is not ours.
+
+    What makes it a data set goes first, and last the marker, by which is known what a kill leaves.
+    """
     tree = files.tree(folder)
-    for name in sorted(tree.keys() - {marker}, reverse=True):  # what is in a folder before the folder
+    for name, status in tree.items():
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
+        if not (stat.S_ISDIR(status.st_mode) or (is_own and (_has_name_of_ours(name) or is_ours(name)))):
+            return f"it holds {name}, which is not ours"
+    files.remove(folder / manifest.MANIFEST_NAME, missing_ok=True)
+    for name in sorted(tree.keys() - {marker, manifest.MANIFEST_NAME}, reverse=True):  # a folder after what is in it
         if stat.S_ISDIR(tree[name].st_mode):
             files.remove_empty(folder / name)
         else:
@@ -166,14 +158,9 @@ def _removed(folder: Path, marker: str) -> str:
     return ""
 
 
-def age(made: Made) -> str:
-    """Say for how long it has been there."""
-    hours = (time.time() - made.made_s) / 3600
-    return f"{hours / 24:.0f} d" if hours >= 24 else f"{hours:.0f} h"  # noqa: PLR2004
-
-
-def named(things: Sequence[Made], word: str) -> list[Made]:
-    """Return the things that a word names: by path, by the name of the folder, or by the start of it."""
-    path = Path(word).expanduser().absolute()
-    same = [each for each in things if path == each.path or word == each.path.name]
-    return same or [each for each in things if each.path.name.startswith(word)]
+_KINDS = (
+    _Kind("data set", datasets.FOLDER, make.MARKER_NAME, _remove_dataset),
+    _Kind("baseline", datafile.FOLDER, datafile.MARKER, _remove_baseline),
+    _Kind("staged copies", staging.FOLDER, staging.MARKER, _remove_copies),
+    _Kind("snapshots", CHECKPOINTS, claim.MARKER_NAME, _remove_snapshots),
+)

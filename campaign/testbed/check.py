@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from campaign import console
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import locks
 from campaign.testbed import expected
@@ -307,9 +308,7 @@ def _rows(place: Place, point: Point, theirs: Measured | None, ours: Measured) -
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the lines of the table, and below it by storage what differs."""
     head = ("storage", "what", "model", "", "fio", "built-in", "difference", "")
-    cells = [head, *(_texts(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(_aligned, range(len(head)), line, widths)).rstrip() for line in cells]
+    lines = console.table([head, *(_texts(row) for row in rows)], _NUMBERS)
     off = defaultdict(list)
     for row in rows:
         if row.differs:
@@ -323,10 +322,6 @@ def table(rows: Sequence[Row]) -> list[str]:
 def _texts(row: Row) -> tuple[str, ...]:
     figures = ("-" if each is None else _figure(each) for each in (row.fio, row.builtin))
     return (row.storage, row.what, _figure(row.model), row.unit, *figures, f"{row.difference:+.1%}", row.why)
-
-
-def _aligned(place: int, text: str, width: int) -> str:
-    return text.rjust(width) if place in _NUMBERS else text.ljust(width)
 
 
 def _figure(value: float) -> str:
