@@ -10,15 +10,13 @@ import copy
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from campaign.cells.cell import flat, make_cell
 from campaign.cells.contract import Asked, Conduct, Flat, Record
 from campaign.config import command_line
-from campaign.config.collect import collect
+from campaign.config.collect import choices, collect
 from campaign.errors import UsageError
 from jobs.settings import EVERY
 
@@ -82,8 +80,8 @@ def _wanted(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
         settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
     if "storage.name" in changes:
         settings = {key: value for key, value in settings.items() if not key.startswith("storage.")}
-    kept = {key: value for key, value in settings.items() if key not in changes}
-    return kept | {key: value for key, value in changes.items() if value is not None}
+    unchanged = {key: value for key, value in settings.items() if key not in changes}
+    return unchanged | {key: value for key, value in changes.items() if value is not None}
 
 
 def _conduct(request: Asked | None) -> list[str]:
@@ -91,19 +89,20 @@ def _conduct(request: Asked | None) -> list[str]:
     if request is None:
         return []
     split = command_line.split([word for word in request["words"] if word != "reproduce"])
-    said = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
-    return [*(flag for flag in split.flags if flag != "-m"), *said]
+    own = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
+    return [*(flag for flag in split.flags if flag != "-m"), *own]
 
 
 def _choices(wanted: Flat) -> list[str]:
     """Return the words that choose the groups of a cell, where they are not the usual ones, and what these require."""
-    found = []
+    chosen = {}
     for group, usual in USUAL.items():
         name = wanted.get(f"{group}.name", usual)
-        choice = name if name in _names(group) else _alike(group, wanted)
-        found += [_word(group, choice)] if choice != usual else []
-        found += [_word(f"{group}.name", name)] if choice != name else []
-    return [*found, *(_word(key, wanted[key]) for key in ("dataset.path",) if key in wanted)]
+        choice = name if name in choices(group) else _alike(group, wanted)
+        chosen |= {group: choice} if choice != usual else {}
+        chosen |= {f"{group}.name": name} if choice != name else {}
+    chosen |= {"dataset.path": wanted["dataset.path"]} if "dataset.path" in wanted else {}
+    return [_word(key, value) for key, value in chosen.items()]
 
 
 def _alike(group: str, wanted: Flat) -> str:
@@ -112,12 +111,6 @@ def _alike(group: str, wanted: Flat) -> str:
         if any(f"{each}.".startswith(f"{group}.{key}.") for each in wanted):
             return choice
     raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", "measure it by hand")
-
-
-@cache
-def _names(group: str) -> set[str]:
-    """Return the choices of a group that come with this project."""
-    return {each.name.removesuffix(".yaml") for each in files("conf").joinpath(group).iterdir()}
 
 
 def _word(key: str, value: Any) -> str:

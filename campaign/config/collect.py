@@ -8,9 +8,11 @@ where an exception in a callback is a warning and one in a job wears Hydra's tra
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from types import ModuleType
 
@@ -37,6 +39,7 @@ from campaign.errors import UsageError
 _RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.")
 _STORAGE_GROUPS = ("storage", "checkpoint")
+_NAME = re.compile(r"[\w-]+")
 _SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 # What a size stands for.
@@ -82,11 +85,11 @@ def _site_choices(words: Sequence[str]) -> Iterator[None]:
 
     A name that has a file in ``conf/``, or in a folder of the user's own, means that file.
     """
-    unknown = any(not _has_file(group, name) for word in words for group, name in _named_storages(word))
+    unknown = any(name not in choices(group) for word in words for group, name in _named_storages(word))
     site_words = [word for word in words if word.startswith(_SITE)]
     points = _composed(["-m", *config_folders(words), *site_words]) if unknown and site_words else None
     storages = points[0]["site"]["storages"] if points else {}
-    added = [(group, name) for group in _STORAGE_GROUPS for name in storages if not _has_file(group, name)]
+    added = [(group, name) for group in _STORAGE_GROUPS for name in storages if name not in choices(group)]
     store = ConfigStore.instance()
     for group, name in added:
         base = "s3" if group == "storage" and storages[name].get("kind") == "s3" else "site"
@@ -98,14 +101,16 @@ def _site_choices(words: Sequence[str]) -> Iterator[None]:
             store.repo[group].pop(f"{name}.yaml", None)
 
 
-def _has_file(group: str, name: str) -> bool:
-    return (files("conf") / group / f"{name}.yaml").is_file()
+@cache
+def choices(group: str) -> frozenset[str]:
+    """Return the choices of a group that come with this project."""
+    return frozenset(file.name.removesuffix(".yaml") for file in (files("conf") / group).iterdir())
 
 
 def _named_storages(word: str) -> Iterator[tuple[str, str]]:
     group, _, names = word.partition("=")
     if group in _STORAGE_GROUPS:
-        yield from ((group, name) for name in names.split(",") if name.isidentifier())
+        yield from ((group, name) for name in names.split(",") if _NAME.fullmatch(name))
 
 
 def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> None:
@@ -116,7 +121,7 @@ def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> No
     """
     sizes = [word for word in words if word.startswith(_SIZES)]
     recipes = {name for word in words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")}
-    if not sizes or any(_has_file("paper", name) for name in recipes):
+    if not sizes or recipes & choices("paper"):
         return
     other = Size.smoke if points[0]["size"] == Size.paper.value else Size.paper
     resized = _composed([*(word for word in words if word not in sizes), f"+size={other.value}"])

@@ -38,9 +38,9 @@ _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
 _HARMLESS = re.compile(r"hydra/sweeper=\w+")
 _MULTIRUN = ("-m", "--multirun")
-CONFIG_DIR = ("-cd", "--config-dir")
+_CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
-_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *CONFIG_DIR)
+_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _IDLE_FLAGS = {
@@ -136,12 +136,8 @@ def split(argv: Sequence[str]) -> Words:
 
 def config_folders(words: Sequence[str]) -> list[str]:
     """Return, of words for Hydra, the flags that name the user's configuration folder, with their values."""
-    pairs = [(word, words[place : place + 2]) for place, word in enumerate(words)]
-    return [each for word, pair in pairs for each in (pair if word in CONFIG_DIR else pair[:1]) if _is_folder(word)]
-
-
-def _is_folder(word: str) -> bool:
-    return word.partition("=")[0] in CONFIG_DIR
+    places = [place for place, word in enumerate(words) if word.partition("=")[0] in _CONFIG_DIR]
+    return [each for place in places for each in words[place : place + (1 if "=" in words[place] else 2)]]
 
 
 def again(words: Sequence[str], cell: str = "") -> str:
@@ -179,6 +175,6 @@ def _for_hydra(flags: Sequence[str]) -> list[str]:
     if not names.intersection(_SHOWING):
         kept.insert(0, "-m")
     folder = os.environ.get(CONFIG_DIR_VARIABLE)
-    if folder and not names.intersection(CONFIG_DIR):
+    if folder and not names.intersection(_CONFIG_DIR):
         kept += ["--config-dir", folder]
     return kept

@@ -97,12 +97,6 @@ class Here:
         """Where the images may lie, by name."""
         return self.chosen or self.site or (_LOCAL,)
 
-    def ask_for(self, *names: str) -> list[str]:
-        """Return the words that choose these of them to read from."""
-        if self.chosen or not self.site:
-            return [f"storage={','.join(names)}"]
-        return ["storage=site", f"storage.name={','.join(names)}"]
-
 
 def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
     """Take ``storage=hdd,ssd`` out of the user's words; where more is said of the storage, the words stay as they are.
@@ -115,21 +109,22 @@ def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
     return [word for word in words if word not in said], Here(tuple(site), tuple(match[1].split(",")))
 
 
-def grids(recipe: Recipe, words: Sequence[str], here: Here) -> list[list[str]]:
+def grid(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
     """Return the words that Hydra is to compose for a recipe; the user's own `words` decide where they name a place."""
-    named = {_parts(word)[0] for word in words}
-    reads = [] if "storage" in named else _storages(recipe, here)
-    saves = [[]] if "checkpoint" in named or not recipe.targets else _targets(recipe, here.site)
-    return [[f"+paper={recipe.name}", *reads, *target] for target in saves]
+    groups = {_parts(word)[0] for word in words}
+    reads = [] if "storage" in groups else _storages(recipe, here)
+    saves = [] if "checkpoint" in groups else _targets(recipe, here.site)
+    return [f"+paper={recipe.name}", *_choice("storage", reads), *_choice("checkpoint", saves)]
 
 
 def lacking(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
     """Name what a recipe asks for and the site has not."""
-    asked = {word for grid in grids(recipe, words, here) for word in grid if word.startswith("checkpoint=")}
-    if not asked:
-        return []
-    kept = {name for word in asked for name in word.partition("=")[2].split(",")}
-    return [target for target in recipe.targets if target not in kept]
+    saves = [] if any(_parts(word)[0] == "checkpoint" for word in words) else _targets(recipe, here.site)
+    return [target for target in recipe.targets if target not in saves] if saves else []
+
+
+def _choice(group: str, names: Sequence[str]) -> list[str]:
+    return [f"{group}={','.join(names)}"] if names else []
 
 
 def _parts(word: str) -> tuple[str, str]:
@@ -138,22 +133,17 @@ def _parts(word: str) -> tuple[str, str]:
     return group, key
 
 
-def _storages(recipe: Recipe, here: Here) -> list[str]:
-    """Return which storage the images lie on: the recipe's own, or else another one; all, where it names none."""
+def _storages(recipe: Recipe, here: Here) -> Sequence[str]:
+    """Return which storages the images lie on, unless on the recipe's own: another one; all, where it names none."""
     if recipe.storage in here.read:
         return []
-    return here.ask_for(*(here.read if recipe.storage is None else here.read[:1]))
+    return here.read if recipe.storage is None else here.read[:1]
 
 
-def _targets(recipe: Recipe, have: Sequence[str]) -> list[list[str]]:
-    """Return where snapshots go: to those of the recipe's targets that are here, or else to what the site has."""
+def _targets(recipe: Recipe, have: Sequence[str]) -> list[str]:
+    """Return where snapshots go, where not all of the recipe's targets are here: to those, or to what the site has."""
     buffered = all(side in have for side in _SIDES)
-    kept = [each for each in recipe.targets if each in ("none", *have) or (each == _BUFFER and buffered)]
-    if kept == list(recipe.targets):
-        return [[]]
-    if not set(kept) - {"none"} and not have:
-        kept.append(_LOCAL)
-    grids = [[f"checkpoint={','.join(kept)}"]] if kept else []
-    if not set(kept) - {"none"}:
-        grids.append(["checkpoint=site", f"checkpoint.name={','.join(have)}"])
-    return grids
+    targets = [each for each in recipe.targets if each in ("none", *have) or (each == _BUFFER and buffered)]
+    if targets == list(recipe.targets):
+        return []
+    return targets if set(targets) - {"none"} else [*targets, *(have or [_LOCAL])]
