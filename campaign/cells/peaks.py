@@ -126,11 +126,11 @@ def _modelled(recorded: Record) -> Peak | None:
     facts, data, threads = _emulated(recorded), recorded["dataset"], recorded["cell"]["settings"]["threads"]
     if not facts.get("model") or not data.get("files") or not data.get("bytes"):
         return None
-    known, ceiling = (
+    mb_per_s, ceiling = (
         _model_mb_per_s(json.dumps(facts, sort_keys=True), data["bytes"], data["files"], depth)
         for depth in (threads, _AT_ONCE * threads)
     )
-    return {"by": f"{facts['name']}, emulated", "mb_per_s": known, "ceiling_mb_per_s": ceiling, "reads": None}
+    return {"by": f"{facts['name']}, emulated", "mb_per_s": mb_per_s, "ceiling_mb_per_s": ceiling, "reads": None}
 
 
 @cache

@@ -44,14 +44,14 @@ def own(root: Path, campaign: Manifest, recorded: Record) -> Asked | None:
     with suppress(*ODD_FIGURES):
         point: Any = recorded["cell"]["settings"]
         if make_cell(point).id == cell:
-            asked = (each for each in reversed(campaign["requests"]) if cell in each.get("cells", ()))
-            return next((each for each in asked if is_own(root, each)), None)
+            of_cell = (each for each in reversed(campaign["requests"]) if cell in each.get("cells", ()))
+            return next((each for each in of_cell if is_own(root, each)), None)
     return None
 
 
 def _mark(root: Path, request: Asked) -> str:
-    said = [str(root), {key: value for key, value in request.items() if key != "mark"}]
-    return hmac.new(_key(), json.dumps(said, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    signed = [str(root), {key: value for key, value in request.items() if key != "mark"}]
+    return hmac.new(_key(), json.dumps(signed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def _key() -> bytes:
