@@ -95,7 +95,7 @@ def _conduct(request: Asked | None) -> list[str]:
 
 def _choices(wanted: Flat) -> list[str]:
     """Return the words that choose the groups of a cell, where they are not the usual ones, and what these require."""
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for group, usual in USUAL.items():
         name = wanted.get(f"{group}.name", usual)
         choice = name if name in choices(group) else _alike(group, wanted)

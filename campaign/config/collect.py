@@ -8,7 +8,6 @@ where an exception in a callback is a warning and one in a job wears Hydra's tra
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +38,6 @@ from campaign.errors import UsageError
 _RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.")
 _STORAGE_GROUPS = ("storage", "checkpoint")
-_NAME = re.compile(r"[\w-]+")
 _SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 # What a size stands for.
@@ -110,7 +108,7 @@ def choices(group: str) -> frozenset[str]:
 def _named_storages(word: str) -> Iterator[tuple[str, str]]:
     group, _, names = word.partition("=")
     if group in _STORAGE_GROUPS:
-        yield from ((group, name) for name in names.split(",") if _NAME.fullmatch(name))
+        yield from ((group, name) for name in names.split(",") if name.isidentifier())
 
 
 def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> None:
