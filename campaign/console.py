@@ -31,7 +31,7 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.
 
 
 def say(text: str) -> None:
-    """Print a message for the user on stderr."""
+    """Print a message for the user on stderr, in one line."""
     stderr.print(visible(text), markup=False, soft_wrap=True)
 
 
