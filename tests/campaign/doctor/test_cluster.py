@@ -159,7 +159,7 @@ def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypat
     (submission,) = _of(examined(), "submission")
 
     assert submission.passed is None
-    assert "sbatch does not answer" in submission.message
+    assert "sbatch timed out after" in submission.message
 
 
 def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
