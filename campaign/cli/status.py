@@ -69,7 +69,8 @@ def main(argv: list[str], verb: str = "status") -> int:
 def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
     """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote.
 
-    Buckets are asked where that is wanted alone: a record may come from somebody else, and a request is signed.
+    Buckets are asked where that is wanted, and of cells that this user has asked for here: a record may come from
+    somebody else, and a request is signed.
     """
     if not cells:
         return
@@ -85,12 +86,15 @@ def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *,
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
-    if buckets:
-        first = campaign["requests"][0].get("token", "") if campaign["requests"] else ""
-        own = checkpoint_targets.campaign_id(folder, first)
-        console.say_first([*checkpoint_targets.left_in_buckets(recorded, own)])
-    elif any("://" in root for each in recorded for root in checkpoint_targets.roots(each["cell"]["settings"])):
+    saved = [each for each in recorded if any("://" in at for at in checkpoint_targets.roots(each["cell"]["settings"]))]
+    own = [each for each in saved if requests.own(folder.root, campaign, each)]
+    if buckets and own:
+        campaign_id = checkpoint_targets.campaign_id(folder, campaign["requests"][0].get("token", ""))
+        console.say_first([*checkpoint_targets.left_in_buckets(own, campaign_id)])
+    elif own:
         console.say("what cut runs left in buckets: python -m campaign status --buckets")
+    if buckets and len(own) < len(saved):
+        console.say("buckets of cells that you did not ask for in this folder are not asked")
 
 
 def _print_commands(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
 from jobs.objects import credentials, faults, room
+from jobs.system import untrusted
 
 if TYPE_CHECKING:
     import obstore
@@ -39,6 +40,8 @@ PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so
 _FIRST_PAUSE_S = 0.05
 _LATE_WRITES = 3  # writes in a row that time out, after which a store is asked whether it answers reads
 _NOBODY_S = 3.0  # how long is asked where nobody has ever answered: a gateway that restarts has, and is waited for
+_OF_A_PAGE, _PAGES = 1000, 4  # objects that come at once, and the pages, each within its timeout, that they may take
+_NO_END = "see that it is a store of objects, or name a larger storage.timeout_s"
 _DATA_TRIES = 2  # what arrives whole and is not what the manifest says is asked for once more, no oftener
 
 
@@ -177,13 +180,28 @@ class Client:
         return self._obstore.head(self._store, self.prefix + key)
 
     def listed(self, below: str = "") -> Iterator[Stored]:
-        """Yield the objects whose keys begin with `below` and a slash, as the store lists them."""
+        """Yield the objects whose keys begin with `below` and a slash, as the store lists them.
+
+        Raises ObjectStoreError, also where the list has no end.
+        """
         prefix = self.prefix + below
-        pages = self._sent(below, lambda: list(self._obstore.list(self._store, prefix or None)))
-        for page in pages:
-            for each in page:
-                key, at = each["path"].removeprefix(self.prefix), each["last_modified"].timestamp()
-                yield Stored(key, each["size"], each["e_tag"], modified=at)
+        for each in self._sent(below, lambda: asyncio.run(self._whole_list(prefix))):
+            key, at = each["path"].removeprefix(self.prefix), each["last_modified"].timestamp()
+            yield Stored(key, each["size"], each["e_tag"], modified=at)
+
+    async def _whole_list(self, prefix: str) -> list[Any]:
+        """Return what a store lists; obstore alone would ask for the next page for ever, deaf to Ctrl-C."""
+        found: list[Any] = []
+        pages = self._obstore.list(self._store, prefix or None, chunk_size=_OF_A_PAGE)
+        try:
+            while len(found) <= untrusted.MOST_NAMES:
+                found += await asyncio.wait_for(anext(pages), _PAGES * self.storage["timeout_s"])
+        except StopAsyncIteration:
+            return found
+        except TimeoutError:
+            pass
+        why = f"it lists {len(found)} objects, and says that there are more"
+        raise ObjectStoreError(f"{self.storage['endpoint']}, bucket {self.storage['bucket']}: {why}", _NO_END)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; those that are not there are no matter."""

@@ -59,8 +59,8 @@ def cut_in_bucket(folder, tmp_path, store):  # noqa: F811
     sides = f"checkpoint.fast.root={tmp_path / 'fast'}", f"checkpoint.slow.root={root}"
     cell = make_cell(compose("benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.every=2", *sides))
     leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
-    asked = {"schema": 1, "tool": "t", "requests": [{"token": "first", "utc": UTC, "words": [], "cells": [cell.id]}]}
-    folder.marker.write_text(json.dumps(asked))
+    asked = requests.marked(folder.root, {"token": "first", "utc": UTC, "words": [], "cells": [cell.id]})
+    folder.marker.write_text(json.dumps({"schema": 1, "tool": "t", "requests": [asked]}))
     below = f"checkpoints/{checkpoint_targets.campaign_id(folder, 'first')}/{cell.id}"
     marker = json.dumps({"schema": 1, "id": "b", "role": "slow"}).encode()
     names = {claim.MARKER_NAME: marker, "00000001-step2-0000abcd/000000": b"12", "00000001-step2-0000abcd/000001": b"3"}
@@ -113,6 +113,20 @@ def test_status_asks_no_bucket_unless_it_is_told_to(cut_in_bucket, folder, store
     told = capsys.readouterr().err
     assert "what cut runs left in buckets: python -m campaign status --buckets" in told
     assert "warning" not in told
+
+
+def test_status_asks_no_bucket_that_a_record_of_others_names(cut_in_bucket, folder, store, capsys, monkeypatch):  # noqa: F811
+    marker = json.loads(folder.marker.read_text())
+    del marker["requests"][0]["mark"]
+    folder.marker.write_text(json.dumps(marker))
+    connections = []
+    monkeypatch.setattr(store, "process_request", lambda *_: connections.append(1))
+
+    for words in (["--buckets"], []):
+        assert status.main([*words, str(folder.root)]) == 1
+
+    assert connections == []
+    assert "buckets of cells that you did not ask for in this folder are not asked" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("root", [5, "\0", None])

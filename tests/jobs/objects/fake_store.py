@@ -26,6 +26,7 @@ class FakeStore(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.objects, self.script, self.gets = dict(objects), [], []
         self.room, self.hangs = {}, ()  # headers of the bucket; methods that are not answered
+        self.rows_of_endless = None  # of each page of a list that never ends
         self.delay_s, self.under_way, self.most = 0.0, 0, 0
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -115,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _object(self, key, fault):
         if isinstance(fault, tuple):
             self._refuse(*fault)
+        elif str(fault).startswith("http"):
+            self._answer(307, b"", more={"Location": fault})
         elif fault == "hang":
             time.sleep(1.0)
         elif fault == "close":
@@ -154,10 +157,14 @@ class _Handler(BaseHTTPRequestHandler):
         if bucket != "bucket":
             self._refuse(404, "NoSuchBucket")
             return
-        rows = "".join(
+        rows = [
             f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{self.server.etag(key)}</ETag>"
             "<LastModified>2026-11-22T10:00:00.000Z</LastModified></Contents>"
             for key, data in sorted(self.server.objects.items())
             if key.startswith(prefix)
-        )
-        self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode())
+        ]
+        more = "<IsTruncated>false</IsTruncated>"
+        if self.server.rows_of_endless is not None:
+            more = "<IsTruncated>true</IsTruncated><NextContinuationToken>next</NextContinuationToken>"
+            rows = rows[: self.server.rows_of_endless]
+        self._answer(200, f"<ListBucketResult>{more}{''.join(rows)}</ListBucketResult>".encode())

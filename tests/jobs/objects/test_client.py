@@ -1,6 +1,7 @@
 """The client: it delivers what is stored, and counts whatever goes wrong on the way."""
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 import time
@@ -15,7 +16,7 @@ from jobs.objects import credentials, source
 from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, _Asked
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
-from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED
+from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED, FakeStore
 
 KEY = "photos/07.jpg"
 
@@ -350,3 +351,29 @@ def test_a_store_is_called_full_when_writes_in_a_row_time_out_and_not_before(cli
 
     with pytest.raises(ObjectStoreError, match="takes no writes"):
         asked.pause_s(late)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 20])
+def test_a_list_that_has_no_end_is_an_error_and_not_asked_for_again(store, monkeypatch, rows):
+    monkeypatch.setattr(client_module.untrusted, "MOST_NAMES", 1500)
+    store.rows_of_endless = rows
+    began = time.monotonic()
+
+    with pytest.raises(ObjectStoreError, match=r"it lists \d+ objects, and says that there are more") as error:
+        list(Client({**store.storage, "timeout_s": 0.2 if rows < 20 else 30.0}).listed())
+
+    assert "a store of objects" in error.value.hint
+    assert time.monotonic() - began < 60  # each of its 5 retries would have taken as long again
+
+
+def test_who_is_named_by_a_redirection_gets_no_signature(store, client):
+    other = FakeStore({KEY: b"theirs"})
+    store.script = [f"{other.storage['endpoint']}/bucket/{KEY}"]
+
+    with contextlib.suppress(DataError):
+        client.get(KEY)
+    other.close()
+
+    assert "Authorization" in store.headers
+    assert other.gets == [KEY]
+    assert "Authorization" not in other.headers

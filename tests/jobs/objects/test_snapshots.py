@@ -169,6 +169,7 @@ def test_a_source_that_rots_before_it_is_put_anew_never_becomes_visible(store, p
         [],
         [["a", 1.5, EMPTY]],
         [["x" * 256, 0, EMPTY]],
+        [["a/" * 1500 + "a", 0, EMPTY]],
         [["\ud800", 0, EMPTY]],
         [["a", 0, EMPTY], ["a/b", 0, EMPTY]],
         [["a", 5, EMPTY]],
