@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -102,6 +103,26 @@ def stranger():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the other user could not do it"
 
     return act
+
+
+@pytest.fixture
+def nested():
+    """Return what makes 3,000 folders in each other; pytest itself could not remove them."""
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        folder.mkdir()
+        here = os.open(folder, os.O_PATH)
+        for _ in range(3000):
+            os.mkdir("d", dir_fd=here)
+            here, above = os.open("d", os.O_PATH, dir_fd=here), here
+            os.close(above)
+        os.close(here)
+
+    yield make
+    for folder in made:
+        subprocess.run(["rm", "-rf", folder], check=True)
 
 
 @pytest.fixture(scope="session")

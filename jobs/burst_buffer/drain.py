@@ -136,7 +136,7 @@ def _insist(sides: Sides, options: Options, journal: Journal, trainer: Trainer) 
                 return False
             journal.tell("failed", reason=_reason(error), failures=failures)
         if failures < options.attempts:
-            _pause(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s), sides)
+            _pause(min(options.backoff_s * 2.0 ** min(failures - 1, 64), options.backoff_max_s), sides)
     journal.tell("gave_up", reason=f"{options.attempts} times in a row")
     return None
 

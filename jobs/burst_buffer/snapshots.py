@@ -123,8 +123,9 @@ def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
 
 def _stored(name: str, size: int, sha256: str) -> StoredFile:
     """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
-    odd = {"", ".", ".."}.intersection(str.split(name, "/")) or b"\0" in os.fsencode(name)
-    if odd or type(size) is not int or size < 0:
+    parts = str.split(name, "/")
+    odd = {"", ".", ".."}.intersection(parts) or b"\0" in os.fsencode(name)
+    if odd or len(parts) > files.DEEPEST or type(size) is not int or size < 0:
         raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
     return StoredFile(name, size, str(sha256))
 

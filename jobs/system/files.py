@@ -249,11 +249,15 @@ def remove_empty(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it; a link in its place, or in it, is removed itself."""
+    """Remove a folder with all that is in it; a link in its place, or in it, is removed itself.
+
+    Raises OddFileError, and removes nothing, where folders lie in each other more than `DEEPEST` deep.
+    """
     with _held(folder.parent) as above:
         if stat.S_ISLNK(os.stat(folder.name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(folder.name, dir_fd=above)
         else:
+            tree(folder)  # too deep a one is an error here; rmtree would end in one of Python's own
             shutil.rmtree(folder.name, dir_fd=above)
 
 

@@ -98,8 +98,8 @@ def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
             return {name.removesuffix(".npy"): _array(members.read(name)) for name in members.namelist()}
     except UntrustedError:
         raise
-    except (OSError, ValueError, EOFError, LookupError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
-            zlib.error) as error:  # fmt: skip
+    except (OSError, ValueError, EOFError, LookupError, MemoryError, NotImplementedError, RuntimeError, TypeError,
+            zipfile.BadZipFile, zlib.error) as error:  # MemoryError: of Python's parser, for a nested head  # fmt: skip
         raise UntrustedError(f"it is no archive of arrays ({error})") from error
 
 
@@ -110,7 +110,7 @@ def _array(data: bytes) -> NDArray[Any]:
     version = np.lib.format.read_magic(member)
     head = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, _, kind = head[version](member)
-    if kind.hasobject or math.prod(shape) * kind.itemsize != len(data) - member.tell():
+    if kind.hasobject or not kind.itemsize or math.prod(shape) * kind.itemsize != len(data) - member.tell():
         raise UntrustedError("it has an array whose bytes are not those of its shape")
     return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 

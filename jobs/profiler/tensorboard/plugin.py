@@ -74,7 +74,8 @@ class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publ
 def _traces(logdir: Path) -> Iterator[tuple[Path, int, int]]:
     found = 0
     for number, (folder, folders, names) in enumerate(os.walk(logdir)):
-        folders.sort()
+        deep = len(Path(folder).parts) - len(logdir.parts) > files.DEEPEST
+        folders[:] = [] if deep else sorted(folders)
         if number >= _MOST_FOLDERS:
             return
         if Path(folder).parts[-3:-1] != _WHERE:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,3 +158,14 @@ def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older
 
     with pytest.warns(DrainWarning, match=f"{gone}: it is listed and is not there"):
         assert latest(folders[0]) == folders[0] / name / "files"
+
+
+def test_a_drain_may_be_tried_any_number_of_times(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(drain, "_attempt", fails)
+    monkeypatch.setattr(drain, "_pause", lambda seconds, _: pauses.append(seconds))
+    sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
+
+    assert drain._insist(sides, drain.Options(attempts=1100), journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
+
+    assert (pauses[:2], pauses[-1]) == ([0.5, 1.0], 30.0)

@@ -138,3 +138,18 @@ def test_a_drain_that_gives_up_says_why(folders, idle, staged):
     assert done.returncode == 3
     assert "ENOSPC" in done.stderr
     assert "hint: " in done.stderr
+
+
+def test_thousands_of_folders_in_each_other_end_no_drain_with_a_traceback(slow, nested):
+    fast = slow.with_name("fast")
+    marker = json.loads((fast / claim.MARKER_NAME).read_text())
+    marker["options"]["attempts"] = 1
+    (fast / claim.MARKER_NAME).write_text(json.dumps(marker))
+    nested(slow / "removing-00000001-step1-0000abcd")
+
+    done = by_hand("drain", fast, slow)
+    told = by_hand("verify", fast, slow)
+
+    assert (done.returncode, told.returncode) == (3, 0)
+    assert "more than 64 folders in each other" in done.stderr
+    assert "Traceback" not in done.stderr + told.stderr

@@ -110,3 +110,11 @@ def test_the_script_of_the_tab_is_served(logdir):
 
     assert answer.mimetype == "application/javascript"
     assert "innerHTML" not in answer.text  # text of others is set as text
+
+
+def test_folders_too_deep_in_each_other_hide_no_window(logdir, nested):
+    nested(logdir / "deep")
+    plugin, apps = _client(logdir)
+
+    assert plugin.is_active()
+    assert len(apps["/windows"].get("/").json) == 2

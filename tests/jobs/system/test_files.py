@@ -176,3 +176,12 @@ def test_a_folder_that_is_there_is_taken_and_a_link_to_one_is_not(tmp_path):
 
     with pytest.raises(OSError, match="link"):
         files.make_folder(tmp_path / "link", exist_ok=True)
+
+
+def test_folders_too_deep_in_each_other_are_an_error_and_stay(tmp_path, nested):
+    nested(tmp_path / "deep")
+
+    with pytest.raises(files.OddFileError, match="64 folders in each other"):
+        files.remove_tree(tmp_path / "deep")
+
+    assert (tmp_path / "deep" / "d").is_dir()

@@ -266,3 +266,16 @@ def test_a_file_that_a_program_answers_is_read_whole_though_it_says_that_it_is_e
     assert untrusted.content(version, MOST) == version.read_bytes()
     with pytest.raises(UntrustedError, match="more than 9 bytes"):
         untrusted.content(version, 9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("|V0", f"(1{'0' * 18},)"), ("<U0", "(7, 7)"), ("<i8", f"({'-' * 9000}1,)"), ("<i8", "(True,)")],
+    ids=["no bytes each", "empty words", "a head that no parser takes", "a truth for a length"],
+)
+def test_a_head_that_claims_numbers_without_bytes_or_is_none_is_refused(kind, shape):
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(8) * (kind == "<i8")
+
+    with pytest.raises(UntrustedError):
+        untrusted.arrays(packed(a=data), MOST)
