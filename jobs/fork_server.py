@@ -19,6 +19,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -48,6 +49,8 @@ def main() -> None:
     Of ``module:function`` the function is called, too: it prepares what each child then finds.
     """
     die_with_parent()
+    # A run's memory has the job's secret and the user's environment: it is not written beside the results.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not break the protocol
     for word in sys.argv[1:]:

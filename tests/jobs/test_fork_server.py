@@ -4,10 +4,12 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -291,3 +293,22 @@ def test_a_link_in_the_place_of_the_template_s_log_is_replaced(tmp_path, log):
 
     assert private.read_text() == "of the user alone"
     assert not own.is_symlink()
+
+
+def test_a_run_that_dies_leaves_no_core_with_its_secrets_where_it_ran(tmp_path, monkeypatch):
+    if not Path("/proc/sys/kernel/core_pattern").read_text(encoding="ascii").startswith("core"):
+        pytest.skip("this machine writes cores elsewhere, or hands them to a program")
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    template = Template(tmp_path / "template.log", ("tests.jobs.template_jobs",))
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        run = template.run({"signal": signal.SIGSEGV}, tmp_path / "run.log", 30.0, "tests.jobs.template_jobs:die")
+    finally:
+        template.close()
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+
+    assert run["reason"] == "killed by signal 11 (SIGSEGV)"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("core")] == []
