@@ -28,7 +28,6 @@ OF_OUR_OWN = {
     "analysis/verdicts/checklist.py": "what was made a text a moment before",
     "campaign/__main__.py": "/dev/null",
     "campaign/cells/peaks.py": "what was made a text a moment before",
-    "campaign/cells/requests.py": "the user's own key, when it is made",
     "campaign/cli/help.py": "our own configuration, and the user's",
     "campaign/config/recipes.py": "our own configuration",
     "campaign/console.py": "/dev/tty",

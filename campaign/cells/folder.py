@@ -210,14 +210,9 @@ def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
 
 
 def _own(folder: CampaignFolder) -> None:
-    """Refuse a folder that another user could have prepared: submitit's pickles in it are loaded."""
-    stat = folder.root.stat()
-    if stat.st_uid != os.geteuid():
-        raise EnvironmentFaultError(f"{folder.root} is another user's", "choose a folder of yours: campaign_dir=…")
-    if stat.st_mode & 0o022:
-        raise EnvironmentFaultError(
-            f"{folder.root} may be written by other users", f"chmod go-w {folder.root}, or campaign_dir=…"
-        )
+    """Refuse a folder that another user could have prepared, or could put another one in the place of."""
+    if fault := files.distrust(folder.root):
+        raise EnvironmentFaultError(fault, "choose a folder of yours: campaign_dir=…")
 
 
 @contextmanager

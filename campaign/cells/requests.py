@@ -59,10 +59,15 @@ def _key() -> bytes:
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().resolve()
     path = state / "tfio-campaign" / "key"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+    if not path.exists():
+        new = path.with_name(f".key.{secrets.token_hex(8)}")
+        with files.whole(new, mode=0o600) as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
+        try:
+            with suppress(FileExistsError):  # another process was faster; no process ever sees half a key
+                path.hardlink_to(new)
+        finally:
+            files.remove(new)
     key = files.read(path, owner=os.geteuid())
     if len(key) != _KEY_BYTES:
         raise OSError(f"{path} is no key")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 
 import pytest
 
@@ -172,3 +173,19 @@ def test_a_campaign_is_its_users_own(command):
     folder, marker = opened(command.cwd / "results")
 
     assert requests.is_own(folder.root, marker["requests"][0])
+
+
+def test_two_that_make_the_key_at_once_have_the_same(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asked, marked, random = {"words": []}, [], secrets.token_bytes
+
+    def another_is_faster(count):
+        monkeypatch.setattr(secrets, "token_bytes", random)
+        marked.append(requests.marked(tmp_path, asked))
+        return random(count)
+
+    monkeypatch.setattr(secrets, "token_bytes", another_is_faster)
+    marked.append(requests.marked(tmp_path, asked))
+
+    assert [requests.is_own(tmp_path, each) for each in marked] == [True, True]
+    assert [path.name for path in (tmp_path / "tfio-campaign").iterdir()] == ["key"]

@@ -63,7 +63,7 @@ def test_a_damaged_marker_is_told_with_its_cure(folder, text):
         (lambda made: made.root.chmod(0o777), "other users"),
         pytest.param(
             lambda made: os.chown(made.root, 65534, 65534),
-            "another user",
+            "is nobody's",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away"),
         ),
     ],
@@ -114,3 +114,11 @@ def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypat
     assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
     monkeypatch.undo()
     assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
+
+
+def test_a_folder_in_whose_place_any_user_could_put_another_one_is_refused(scratch):
+    folders.opened(scratch / "results")
+    scratch.chmod(0o777)  # no sticky bit
+
+    with pytest.raises(EnvironmentFaultError, match="lets any user rename what is in it"):
+        folders.opened(scratch / "results")
