@@ -95,10 +95,18 @@ class Scheduler:
         self._answered = now
         self._absent = {key: self._absent.get(key, now) for key in expected if key not in self._listed}
         if self._absent and self.facts.completion_log:
-            self._take_ended(from_completion_log(_tail(self.facts.completion_log)), self._absent)
+            self._take_ended(from_completion_log(_tail(self.facts.completion_log), os.getuid()), self._absent)
 
     def _ask_accounting(self, expected: Collection[Key]) -> None:
-        words = ("sacct", "-n", "-P", "-X", f"--starttime={self.since}", f"--name={','.join(self.names)}")
+        words = (
+            "sacct",
+            "-n",
+            "-P",
+            "-X",
+            f"--user={os.getuid()}",
+            f"--starttime={self.since}",
+            f"--name={','.join(self.names)}",
+        )
         text = self.ask(*words, "-o", SACCT_FORMAT)
         if text is None:
             return

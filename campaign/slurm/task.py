@@ -43,6 +43,7 @@ _OVER_A_LIMIT = re.compile(r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit")
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
 _RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
+_COMPLETION_OWNER = re.compile(r"JobId=\d+ UserId=[^ ]*\((\d+)\) ")  # before any word that its user has chosen
 _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 
 
@@ -128,9 +129,11 @@ def from_sacct(text: str) -> Iterator[Task]:
             yield Task(folder, index, state.partition(" ")[0], _plain(reason), _plain(node), code, number)
 
 
-def from_completion_log(text: str) -> Iterator[Task]:
-    """Read the log of ``jobcomp/filetxt``."""
+def from_completion_log(text: str, user: int) -> Iterator[Task]:
+    """Read the log of ``jobcomp/filetxt``, which has everybody's jobs: those of the user with this number."""
     for line in text.splitlines():
+        if (owner := _COMPLETION_OWNER.match(line)) and int(owner[1]) != user:
+            continue
         pairs = (part.partition("=") for part in _COMPLETION_KEY.split(line.strip()))
         said = {key: value for key, _, value in pairs}
         if said.get("ArrayTaskId", "").isdigit():

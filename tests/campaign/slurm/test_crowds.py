@@ -1,5 +1,7 @@
 """Whoever reads what Slurm prints of jobs finds his own among two arrays of a thousand tasks."""
 
+from functools import partial
+
 import pytest
 
 from campaign.cli.cancel import cancel
@@ -46,7 +48,7 @@ def _scontrol(array, folder, index):
     )
 
 
-READERS = {from_squeue: _squeue, from_sacct: _sacct, from_completion_log: _logged}
+READERS = {from_squeue: _squeue, from_sacct: _sacct, partial(from_completion_log, user=0): _logged}
 
 
 @pytest.mark.parametrize(("read", "line"), READERS.items())

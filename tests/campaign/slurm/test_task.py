@@ -1,4 +1,5 @@
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,14 +99,14 @@ def test_the_controller_and_the_accounting_tell_the_state_of_each_task(at, momen
 
 @pytest.mark.parametrize("situation", COMPLETION_LOG)
 def test_the_completion_log_tells_the_state_of_each_task_that_ended(situation):
-    assert _states(from_completion_log(_completion_log()), situation) == COMPLETION_LOG[situation]
+    assert _states(from_completion_log(_completion_log(), 0), situation) == COMPLETION_LOG[situation]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_job_that_is_no_array_is_nobody_s_task(moment):
     arrays = {f"/tmp/tfio/{situation}" for situation, is_array in _situations().items() if is_array}  # noqa: S108
 
-    found = [*from_squeue(_squeue(moment)), *from_sacct(_sacct(moment)), *from_completion_log(_completion_log())]
+    found = [*from_squeue(_squeue(moment)), *from_sacct(_sacct(moment)), *from_completion_log(_completion_log(), 0)]
 
     assert found
     assert {task.folder for task in found} <= arrays
@@ -123,7 +124,7 @@ def test_a_job_that_is_no_array_is_nobody_s_task(moment):
             Task("", 5, PENDING, "Licenses", "", "0:0", "55264494_5"),
         ),
         (
-            from_completion_log(_completion_log()),
+            from_completion_log(_completion_log(), 0),
             "array-failed-some",
             Task("", 3, FAILED, "", "n2", "3:0", "55264491_3"),
         ),
@@ -170,7 +171,9 @@ GARBAGE = [
 
 LINES = {
     from_sacct: "7_1|RUNNING|0:0|n1|None|/batch",
-    from_completion_log: "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
+    partial(
+        from_completion_log, user=0
+    ): "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
 }
 
 
@@ -215,7 +218,7 @@ def test_a_work_folder_may_have_any_name():
     folder = "/home/me/my results|x"
     (controller,) = _of_controller(f"7|1|RUNNING|None|n1|{folder}")
     (accounting,) = from_sacct(f"7_1|RUNNING|0:0|n1|None|{folder}")
-    (logged,) = from_completion_log(f"JobId=8 JobState=FAILED WorkDir={folder} ReservationName= ArrayTaskId=1 ")
+    (logged,) = from_completion_log(f"JobId=8 JobState=FAILED WorkDir={folder} ReservationName= ArrayTaskId=1 ", 0)
 
     assert [task.folder for task in (controller, accounting, logged)] == [folder] * 3
 
@@ -253,3 +256,13 @@ def test_a_state_means_that_a_task_waits_runs_or_is_over(states, live, queued):
     for state in states:
         task = Task("/batch", 0, state, "", "", "", "7_0")
         assert (task.live, task.queued) == (live, queued), state
+
+
+def test_a_job_of_another_user_in_a_folder_of_ours_is_none_of_ours():
+    line = (  # as Slurm 22.05 wrote it of a job that user 65534 had submitted with this name and --chdir
+        "JobId=55452620 UserId=nobody(65534) GroupId=nogroup(65534) Name=x UserId=root(0) ArrayTaskId=5 "
+        "JobState=COMPLETED NodeList=n1 WorkDir=/results/workers/token-0 ArrayJobId=55452620 ArrayTaskId=1 ExitCode=0:0"
+    )
+
+    assert list(from_completion_log(line, 0)) == []
+    assert [task.key for task in from_completion_log(line, 65534)] == [("/results/workers/token-0", 1)]
