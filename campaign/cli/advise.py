@@ -38,11 +38,12 @@ def main(argv: list[str]) -> int:
     try:
         known = evidence.gathered(folder, recorded)
         found, lacking = rules.advise(known)
+        findings = [_finding(folder, recorded, each, request) for each in found]
+        not_decided = [_needed(folder, recorded, each, request) for each in lacking]
     except ODD_FIGURES as error:
         raise EnvironmentFaultError(
             f"{folder.record(recorded['cell']['id'])} is damaged inside: {error!r}", "restore it, or redo=true"
         ) from error
-    findings = [_finding(folder, recorded, each, request) for each in found]
     tested = [each["test"] for each in findings if each["test"] and not each["by_hand"]] if options.test else []
     if tested and request is None:
         _agree(folder, [each["command"] for each in tested])
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> int:
         "valid": known.valid,
         "emulated": known.emulated,
         "findings": findings,
-        "not_decided": [_needed(folder, recorded, each, request) for each in lacking],
+        "not_decided": not_decided,
         "tests": history,
     }
     if options.json:

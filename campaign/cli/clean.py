@@ -13,6 +13,7 @@ from campaign import console
 from campaign.cells import record
 from campaign.cells.contract import Data, ListedItem, Point, WorkList
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.config import command_line
 from campaign.console import counted
@@ -85,8 +86,9 @@ def _of_campaign(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
         if recorded:
-            roots.update(_roots(recorded["cell"]["settings"]))
             used.update(_folders(recorded["dataset"]))
+            with suppress(*ODD_FIGURES, RuntimeError):  # settings of another shape, or without a home, name no place
+                roots.update(_roots(recorded["cell"]["settings"]))
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json is no map
             copies = staging.load(path)

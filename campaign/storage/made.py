@@ -54,7 +54,7 @@ def made_below(roots: Collection[Path], used: Collection[Path]) -> list[Made]:
     """
     things = [
         made
-        for root in dict.fromkeys(root.resolve() for root in roots if root.is_dir())
+        for root in dict.fromkeys(root.resolve() for root in roots if os.path.isdir(root))  # noqa: PTH112 - no error
         for kind in _KINDS
         for folder in _folders(kind, root)
         if (made := _made(kind, root, folder, used))

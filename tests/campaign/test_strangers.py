@@ -222,3 +222,18 @@ def test_a_folder_of_a_testbed_makes_no_other_folder(tmp_path, capsys):
 
     assert f"mkdir -p -m 755 {tmp_path}/bed\n" in said
     assert "/new/" not in said
+
+
+@pytest.mark.parametrize(
+    "storage", [None, "x", {"name": []}, {"name": "x", "root": -1}, {"name": "x", "root": "~nobody-at-all/x"}]
+)
+def test_settings_of_another_shape_end_no_verb_with_a_traceback(results, folder, capsys, storage, monkeypatch):
+    monkeypatch.chdir(folder.root.parent)
+    written = json.loads(results.read_text())
+    written["cell"]["settings"]["storage"] = storage
+    results.write_text(json.dumps(written))
+
+    for words in (["clean", f"campaign_dir={folder.root}"], ["advise", results.parent.name, folder.root]):
+        code, _ = _said(capsys, *words)
+
+        assert code in (0, 1, 2, 3)
