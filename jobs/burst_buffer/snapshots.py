@@ -123,9 +123,7 @@ def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
 
 def _stored(name: str, size: int, sha256: str) -> StoredFile:
     """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
-    parts = str.split(name, "/")
-    odd = {"", ".", ".."}.intersection(parts) or b"\0" in os.fsencode(name)
-    if odd or len(parts) > files.DEEPEST or type(size) is not int or size < 0:
+    if not files.is_below(name) or type(size) is not int or size < 0:
         raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
     return StoredFile(name, size, str(sha256))
 

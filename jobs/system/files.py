@@ -98,8 +98,15 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
 
 
 def is_below(name: str) -> bool:
-    """Tell whether a relative name, as it stands, leads to what is below its folder: no ``..``, empty part or NUL."""
-    return not {"", ".", ".."}.intersection(str.split(name, "/")) and "\0" not in name
+    """Tell whether a relative name, as it stands, may be that of a file below its folder.
+
+    It has no ``..``, empty part, NUL, character without a code in the file system, or more than `DEEPEST` folders.
+    """
+    parts = str.split(name, "/")
+    with contextlib.suppress(UnicodeEncodeError):
+        odd = {"", ".", ".."}.intersection(parts) or b"\0" in os.fsencode(name)
+        return not odd and len(parts) <= DEEPEST + 1
+    return False
 
 
 def named(path: str | os.PathLike[str]) -> Path:

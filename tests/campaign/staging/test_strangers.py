@@ -59,7 +59,21 @@ def theirs(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["../x", "a/../../x", "/etc/passwd", "", ".", "a//b", "x\0y", ".tfio-staged", ".tfio-lock", ".incoming/x", 7],
+    [
+        "../x",
+        "a/../../x",
+        "/etc/passwd",
+        "",
+        ".",
+        "a//b",
+        "x\0y",
+        "\ud800",
+        "d/" * 65 + "x",
+        ".tfio-staged",
+        ".tfio-lock",
+        ".incoming/x",
+        7,
+    ],
 )
 @pytest.mark.parametrize("verb", ["apply", "undo"])
 def test_a_name_that_leads_elsewhere_is_refused_when_the_plan_is_read(name, verb, theirs, tmp_path, capsys):
