@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import objects
+from jobs.data.decoding import complaint_of, decoded
 from jobs.errors import JobError
 from jobs.settings import key
 
@@ -165,8 +166,7 @@ def _loader(benchmark: Node) -> Any:
 
     def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         index, length, contents = read(index, path)
-        pixels = tf.io.decode_jpeg(contents, channels=3)  # knows PNG too
-        image = tf.image.convert_image_dtype(pixels, tf.float32)
+        image = tf.image.convert_image_dtype(decoded(contents), tf.float32)
         return index, length, tf.image.resize(image, size)
 
     def read_as_grey(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -200,7 +200,7 @@ def why_unreadable(path: str, benchmark: Node) -> str | None:
     try:
         _loader(benchmark)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
-        return str(error.message).partition("} ")[2] or str(error.message)
+        return complaint_of(error)
     except JobError as error:  # of an object
         return error.message
     return None

@@ -262,6 +262,18 @@ def residency_as_nobody(argument):
     return {"value": [asdict(found), found.fraction]}
 
 
+def execute_in_memory(argument):
+    """Run a benchmark; return its figures and the bytes by which the process grew at most."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _peak_bytes()
+    figures = run.execute(argument)
+    return {"value": (figures, _peak_bytes() - before)}
+
+
+def _peak_bytes():
+    return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+
+
 def execute_as_nobody(argument):
     """Run on files of somebody else; `readable_io` as for a process that was this user's from its start."""
     run.execute(argument["request"])  # imports all it needs: nobody may not even look into this checkout
