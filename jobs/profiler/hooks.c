@@ -205,7 +205,10 @@ static LARGE_FRAME uint32_t below(const struct file *above, const char *path, si
 /* Return the number of a path; a relative one is taken from its folder. An empty one means the descriptor itself. */
 static uint32_t path_of(int folder, const char *path, uint32_t in) {
     if (!path || !*path) return file_of(folder, in);
-    size_t length = strnlen(path, PATH_MAX);
+    size_t length = strnlen(path, PATH_MAX), own = sizeof "/proc/self/fd/" - 1;
+    if (length > own && length < own + 8 && !memcmp(path, "/proc/self/fd/", own) &&
+        strspn(path + own, "0123456789") == length - own)
+        return file_of(atoi(path + own), in); /* what is opened anew by its descriptor */
     if (*path == '/') return number_of(path, length);
     return below(folder == AT_FDCWD ? NULL : file_at(file_of(folder, in)), path, length);
 }

@@ -226,6 +226,16 @@ def test_a_folder_that_was_listed_leaves_its_descriptor_to_others(data):
     assert watched.files[folder]["POSIX_WRITES"] == 0
 
 
+def test_a_file_that_is_opened_anew_by_its_descriptor_has_its_name(data):
+    with Profile(only=[data.parent]) as watched, data.open("rb") as file:
+        again = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY)
+        os.read(again, 100)
+        os.close(again)
+
+    counters = watched.files[str(data)]
+    assert (counters["POSIX_OPENS"], counters["POSIX_BYTES_READ"]) == (2, 100)
+
+
 def test_errors_are_kept_with_their_number(data):
     with Profile(only=[data.parent]) as watched:
         for path in (data.with_name("missing"), data / "below"):
