@@ -144,7 +144,7 @@ def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(mo
 
 @pytest.mark.parametrize(
     ("says", "code", "left"),
-    [("", 1, "Slurm did not take the job back into its queue"), ("Restarts=1", 0, None)],
+    [("", 1, "Slurm did not take the job back into its queue"), ("JobId=77 Restarts=1", 0, None)],
     ids=["Slurm refuses", "Slurm took it for lost and has begun it again elsewhere"],
 )
 def test_a_job_that_does_not_go_back_into_the_queue(says, code, left, scontrol, listed):

@@ -112,7 +112,7 @@ def test_a_name_that_would_act_on_the_terminal_is_shown(tmp_path, capsys):
 def test_a_hint_that_would_act_on_the_terminal_is_shown(capsys):
     complain("two\nlines", "see \x9b31m")
 
-    assert capsys.readouterr().err == "error: two\nlines\n\nhint: see \\x9b31m\n"
+    assert capsys.readouterr().err == "error: two\\nlines\n\nhint: see \\x9b31m\n"
 
 
 def test_a_profile_larger_than_the_limit_is_not_unpacked(saved, monkeypatch):
