@@ -42,6 +42,11 @@ def in_turn(device):
         read(device, MIB, place * MIB)
 
 
+def small_in_turn(device):
+    for place in range(8):
+        read(device, MIB // 8, place * MIB // 8)
+
+
 def scattered(device):
     for place in PLACES:
         read(device, BLOCK, place)
@@ -96,7 +101,7 @@ EFFECTS = [  # a value of less time, one of more
     ("server", "disks", 64, 1, at_once, {"osts": 1}),
     ("server", "osts", 64, 1, at_once, {"disks": 1}),
     ("server", "stripe_mib", 0.0625, 64, at_once, {"disks": 1}),
-    ("server", "read_ahead_mb", 64, 0, in_turn, {"round_trip_us": 20000, "read_mb_per_s": 50}),
+    ("server", "read_ahead_mb", 64, 0, small_in_turn, {"round_trip_us": 20000, "read_mb_per_s": 10}),
 ]
 
 
