@@ -168,7 +168,7 @@ def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log_and_
     assert re.search(r"Slurm: FAILED.* on n\d; .*module: command not found \(/.*_0_0_log.err\)", reason)
     assert reason in done.stderr
     assert "1 cell not tried again: the job failed before its first run" in done.stderr
-    assert lab.calls("sbatch") == before + 1
+    assert lab.calls("sbatch") == before + 2  # the first one asks whether Slurm would take it (--test-only)
 
 
 @pytest.mark.parametrize(
