@@ -448,7 +448,7 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
         told = front.communicate(timeout=100)[0]
 
     assert front.returncode == 0, told
-    assert "they are submitted when the others are over" in told
+    assert "what is missing is submitted when the others are over" in told
     assert len(campaign.measured()) == 4
 
 
