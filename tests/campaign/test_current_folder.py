@@ -76,6 +76,7 @@ def measured(home, *start):
     return cell
 
 
+@pytest.mark.long
 def test_the_console_script_takes_nothing_of_the_current_folder(plant, tmp_path):
     start = (sys.executable, script(tmp_path))
     home = plant()
@@ -124,6 +125,7 @@ def test_a_program_of_somebody_keeps_its_folder_though_it_imports_us(tmp_path):
     assert done.stdout == "mine\n", done.stderr
 
 
+@pytest.mark.long
 def test_a_checkout_that_is_not_installed_works_in_its_root(tmp_path):
     """Its own modules are then files of the current folder."""
     for package in OURS:

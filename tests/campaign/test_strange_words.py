@@ -168,6 +168,7 @@ def test_the_key_of_another_user_is_none(monkeypatch, tmp_path):
         assert not requests.is_own(tmp_path, asked)
 
 
+@pytest.mark.long
 def test_a_campaign_is_its_users_own(command):
     command("threads=1", *TINY, "cluster=local")
     folder, marker = opened(command.cwd / "results")
