@@ -137,7 +137,7 @@ def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
     home = folder.cell(recorded["cell"]["id"])
     try:
         windows = [
-            (table.read(home / str(run["profile"]["file"])), _waited_s(run))
+            (table.read(home / Path(str(run["profile"]["file"])).name), _waited_s(run))  # of the cell's own folder
             for run in stopping.measured(recorded, "valid")
             if run["profile"]["file"]
         ]
@@ -177,6 +177,8 @@ def _observed(
 
 
 def _require_whole(window: Window, origin: str) -> None:
+    if window.wall_s <= 0:
+        raise UsageError(f"{origin} has a window of {window.wall_s:g} s", "plan from a complete profile")
     if (blind := window.blind_spot()) and (window.dropped or not window.ended):
         raise UsageError(f"{origin}: {blind}", "plan from a complete profile")
 

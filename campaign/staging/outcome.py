@@ -46,7 +46,7 @@ def outcomes(folder: CampaignFolder, plan: Plan) -> dict[str, Outcome]:
     origin = cells.get(plan["origin"])
     if origin is None:
         raise UsageError(f"{folder.root} has no cell {plan['origin']}, of which the plan is", "plan from a cell")
-    done = [each for each in cells.values() if each["status"] == "done"]
+    done = [each for each in cells.values() if each["status"] == "done" and _rates(each)]
     staged = {each["cell"]["settings"].get("staging"): each for each in done if _beside(each, origin)}
     rules = [rule for rule in RULES if rule in staged and plan["rules"][rule]["files"]]
     if not rules or not _rates(origin):
@@ -102,6 +102,6 @@ def _beside(one: Record, other: Record) -> bool:
 
 
 def _rates(recorded: Record) -> list[float]:
-    """Return the bandwidth of each valid run, MB/s: over the profiled window where there is one."""
+    """Return the bandwidth of each valid run that read, MB/s: over the profiled window where there is one."""
     runs: list[Any] = stopping.measured(recorded, "valid")
-    return [run.get("profile", run)["read_mb_per_s"] for run in runs]
+    return [rate for run in runs if (rate := run.get("profile", run).get("read_mb_per_s"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypedDict
@@ -26,6 +26,7 @@ NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
 _BLOCK = 4096  # bytes; a file's room on ext4 and XFS
 _GAIN = {"gain", "low", "high"}
+_ABOVE_0 = ("files", "bytes", "read_bytes", "mb_per_s")  # what shares are made of
 _LEAST_GAIN = 0.01  # what no measurement here would show
 
 
@@ -191,4 +192,7 @@ def _fault(plan: Plan) -> str:
         return f"the rule {missing[0]} is missing, or its gain"
     if any(not 0 <= place < len(listed) for rule in RULES for place in rules[rule]["files"]):
         return "a rule has a file that is not listed"
-    return staging.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed))
+    if stray := staging.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed)):
+        return stray
+    amounts: Mapping[str, Any] = plan
+    return next((f"{name} is {amounts[name]!r}, not above 0" for name in _ABOVE_0 if not amounts[name] > 0), "")

@@ -1,5 +1,7 @@
 """What is read of a profile: the files of the data set, in each valid run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from campaign.cells.cell import make_cell
 from campaign.cli import stage
 from campaign.errors import UsageError
 from campaign.staging import observed
-from jobs.profiler import Profile
+from jobs.profiler import Profile, table
 from tests.campaign.on_disk import leave_record
 
 SIZES = {"a.bin": 5_000, "sub/b.bin": 70_000, "c.bin": 200}
@@ -77,3 +79,25 @@ def test_of_several_profiled_cells_one_is_to_be_named(profiled, folder, capsys):
     assert stage.main([*words, "--cell", cell]) == 0
     assert cell in capsys.readouterr().out
     assert (folder.staging / "plan.json").exists()
+
+
+def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
+    cell = profiled("counters")
+    recorded = observed.profiled(folder)[cell]
+    inside = observed.of_cell(folder, recorded)
+    for run in recorded["runs"]:
+        elsewhere = folder.root.parent / run["profile"]["file"]
+        elsewhere.write_bytes(b"somebody else's")
+        run["profile"]["file"] = str(elsewhere)
+
+    assert np.array_equal(observed.of_cell(folder, recorded).runs[0].spent_s, inside.runs[0].spent_s)
+
+
+def test_a_window_that_ends_before_it_begins_gives_no_plan(profiled, folder):
+    cell = profiled("counters")
+    path = folder.cell(cell) / "profile-0.npz"
+    window = table.read(path)
+    table.write(path, replace(window, ended_ns=window.started_ns - 1))
+
+    with pytest.raises(UsageError, match="a window of -1e-09 s"):
+        observed.of_cell(folder, observed.profiled(folder)[cell])

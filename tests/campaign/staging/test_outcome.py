@@ -50,3 +50,16 @@ def test_without_cells_there_is_nothing_to_hold_it_against(measured, folder):
         outcomes(folder, _plan(cell, advised=0.25))
     with pytest.raises(UsageError, match="has no cell x"):
         outcomes(folder, {**_plan(cell), "origin": "x"})
+
+
+def test_cells_that_read_nothing_are_held_against_nothing(measured, folder):
+    cell = measured("none", 40, 0)
+    measured("advised", 50, 0)
+    measured("all", 0)
+
+    found = outcomes(folder, _plan(cell, advised=0.25, all=0.25))
+
+    assert list(found) == ["advised"]
+    assert found["advised"].low == pytest.approx(50 / 40 - 1)
+    with pytest.raises(UsageError, match="no cell is done"):
+        outcomes(folder, _plan(cell, all=0.25))

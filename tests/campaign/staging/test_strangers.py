@@ -97,7 +97,8 @@ def test_a_file_of_the_home_is_not_replaced(victim, theirs, tmp_path):
 @pytest.mark.parametrize(
     "changed",
     [{"root": "fast"}, {"root": "/x/../y"}, {"source": ""}, {"source": "/x\0"}, {"rules": {}},
-     {"listed": [["x", 1]]}, {"listed": []}, {"listed": [["x", 1, "x"]]}],
+     {"listed": [["x", 1]]}, {"listed": []}, {"listed": [["x", 1, "x"]]},
+     {"mb_per_s": 0}, {"mb_per_s": -9.0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": -1}],
 )  # fmt: skip
 def test_a_plan_that_cannot_be_followed_is_damaged(changed, theirs, tmp_path, capsys):
     (tmp_path / "fast").mkdir()
