@@ -1,8 +1,8 @@
-"""What control groups leave of the processors: the quota of this process, and for how long it was held back.
+"""What control groups leave of processors and memory: quota and limit of this process, how long it was held back.
 
 A container or a job with a quota of 0.2 sees all cores and gets a fifth of one; `os.sched_getaffinity` does not tell.
 Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst), version 1 ``cpu.cfs_quota_us``,
-``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). A quota of any group above counts too.
+``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). What holds for any group above counts too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from jobs.system.device import unescape
 
 _PROC = Path("/proc/self")
+_MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_NO_LIMIT_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,14 @@ class Throttled:
 
 def quota(proc: Path = _PROC) -> float | None:
     """Return how many cores the quotas of this process leave, the least of all groups above it; None for no quota."""
-    return min((cores for group in _groups(proc) if (cores := _cores(group)) is not None), default=None)
+    return min((cores for group in groups("cpu", proc) if (cores := _cores(group)) is not None), default=None)
+
+
+def memory_limit_bytes(proc: Path = _PROC) -> int | None:
+    """Return the least memory that this process' groups may use; None for no limit (version 1 tells one of 8 EiB)."""
+    words = [_lines(group / name) for group in groups("memory", proc) for name in _MEMORY_LIMITS]
+    limits = [int(first) for first, *_ in filter(None, words) if first.isdigit()]
+    return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
 def throttled(proc: Path = _PROC) -> Throttled | None:
@@ -36,12 +45,15 @@ def throttled(proc: Path = _PROC) -> Throttled | None:
     Of nested groups with quotas of their own the one that was held back longest counts: a group waits while the group
     above it does.
     """
-    found = [each for group in _groups(proc) if _cores(group) is not None and (each := _statistics(group))]
+    found = [each for group in groups("cpu", proc) if _cores(group) is not None and (each := _statistics(group))]
     return max(found, key=lambda each: each.seconds, default=None)
 
 
-def _groups(proc: Path) -> Iterator[Path]:
-    """Yield the folders of the groups that this process is in, from its own up to the top of the mount."""
+def groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
+    """Yield the folders of the groups that this process is in, from its own up to the top of the mount.
+
+    `controller` is the name by which version 1 mounts it; the groups of version 2, which has all in one, come too.
+    """
     paths: dict[str, str] = {}
     for line in _lines(proc / "cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -49,11 +61,11 @@ def _groups(proc: Path) -> Iterator[Path]:
     for line in _lines(proc / "mountinfo"):
         left, _, right = line.partition(" - ")
         fstype, _, options = right.split(" ")
-        controller = "" if fstype == "cgroup2" else "cpu" if "cpu" in options.split(",") else None
-        if fstype not in ("cgroup", "cgroup2") or controller not in paths:
+        name = "" if fstype == "cgroup2" else controller if controller in options.split(",") else None
+        if fstype not in ("cgroup", "cgroup2") or name not in paths:
             continue
         root, point = (Path(unescape(word)) for word in left.split(" ")[3:5])
-        own = Path(paths[controller])
+        own = Path(paths[name])
         # A container's mount begins below the host's root; the path is told from there or from the host.
         inside = own.relative_to(root) if own.is_relative_to(root) else own.relative_to("/")
         yield from (point / above for above in (inside, *inside.parents))

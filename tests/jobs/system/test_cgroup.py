@@ -19,7 +19,7 @@ def machine(tmp_path):
 
     def make(version, groups, path="/a/b", root="/"):
         mount = tmp_path / "cgroup"
-        kind, options = ("cgroup2", "rw") if version == 2 else ("cgroup", "rw,cpu,cpuacct")
+        kind, options = ("cgroup2", "rw") if version == 2 else ("cgroup", "rw,cpu,memory")
         for name, files in groups.items():
             folder = mount / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -27,11 +27,25 @@ def machine(tmp_path):
                 (folder / file).write_text(text)
         proc = tmp_path / "self"
         proc.mkdir()
-        (proc / "cgroup").write_text(f"0::{path}\n" if version == 2 else f"4:cpuacct,cpu:{path}\n0::/\n")
+        (proc / "cgroup").write_text(f"0::{path}\n" if version == 2 else f"4:memory,cpu:{path}\n0::/\n")
         (proc / "mountinfo").write_text(f"30 20 0:25 {root} {mount} rw - {kind} {kind} {options}\n")
         return proc
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "limit"),
+    [
+        (2, {"memory.max": "max", "memory.high": "4096"}, 4096),
+        (2, {"memory.max": "8192", "memory.high": "max"}, 8192),
+        (1, {"memory.limit_in_bytes": "8192"}, 8192),
+        (1, {"memory.limit_in_bytes": "9223372036854771712"}, None),
+        (2, {}, None),
+    ],
+)
+def test_the_least_limit_of_memory_counts_of_all_groups(version, files, limit, machine):
+    assert cgroup.memory_limit_bytes(machine(version, {"a/b": {}, "a": files})) == limit
 
 
 STAT = "nr_periods 50\nnr_throttled 48\n"
