@@ -10,6 +10,7 @@ MODULES = (
     "neighbours.readers", "neighbours.quota", "neighbours.windows",
     "programs.preloaded", "programs.clocks",
     "records.contradictions", "records.claims",
+    "disturbances.rows",
 )  # fmt: skip
 
 for _module in MODULES:

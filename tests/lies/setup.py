@@ -10,12 +10,15 @@ import struct
 import subprocess
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from campaign.testbed import spec
+from tests.campaign.testbed.models import KINDS
 from tests.lies.lie import MissingError
 
 SOURCES = Path(__file__).parent / "c"
 _MOUNTED_WITHIN_S = 20
+_AT_ONCE = ("-E", "lazy_itable_init=0,lazy_journal_init=0")  # else the kernel writes on after the first mount
 
 
 class Disk(NamedTuple):
@@ -61,9 +64,9 @@ def call(*words: str | Path) -> str:
 def attach(stack: contextlib.ExitStack, file: Path, *options: str) -> str:
     """Attach a file to a loop device and return the device's name."""
     need("losetup")
-    device = call("losetup", *options, "--find", "--show", file)
-    stack.callback(_try, "losetup", "--detach", device)
-    return Path(device).name
+    node = call("losetup", *options, "--find", "--show", file)
+    stack.callback(_try, "losetup", "--detach", node)
+    return Path(node).name
 
 
 def mount(stack: contextlib.ExitStack, what: str | Path, point: Path, *options: str) -> Path:
@@ -80,15 +83,29 @@ def memory(stack: contextlib.ExitStack, point: Path, mib: int) -> Path:
     return mount(stack, "none", point, "-t", "tmpfs", "-o", f"size={mib}m,mode=755")
 
 
-def disk(stack: contextlib.ExitStack, file: Path, point: Path, *options: str, mib: int = 32, fs: str = "ext4") -> Disk:
-    """Make a file system in `file`, attach it to a loop device, and mount it."""
+def disk(
+    stack: contextlib.ExitStack, file: Path, point: Path, *options: str, mib: int = 32, fs: str = "ext4", **below: Any
+) -> Disk:
+    """Make a file system in `file`, attach it to a loop device, and mount it; `below` is as of `device`."""
     need(f"mkfs.{fs}")
     with file.open("wb") as made:
         made.truncate(mib << 20)
-    call(f"mkfs.{fs}", "-q", file)
-    device = attach(stack, file)
-    mount(stack, f"/dev/{device}", point, *options)
-    return Disk(device, point)
+    call(f"mkfs.{fs}", "-q", *(_AT_ONCE if fs == "ext4" else ()), file)
+    name = device(stack, file, **below)
+    mount(stack, f"/dev/{name}", point, *options)
+    return Disk(name, point)
+
+
+def device(stack: contextlib.ExitStack, file: Path, *, model: str = "", direct: bool = False) -> str:
+    """Return the loop device of a file; by direct I/O past the page cache, or through a testbed's model of a device."""
+    if not model:
+        return attach(stack, file, *(["--direct-io=on"] if direct else []))
+    program, point = file.with_name("model"), file.with_name(f"{file.name}-model")
+    _compile("-o", program, spec.source(), "-lm")
+    point.mkdir()
+    call(program, point, file, f"kind={model}", *(f"{key}={value}" for key, value in KINDS[model].items()))
+    stack.callback(_try, "umount", "--lazy", point)
+    return attach(stack, point / "device", "--direct-io=on")
 
 
 def overlay(stack: contextlib.ExitStack, lower: Path, folder: Path) -> Path:

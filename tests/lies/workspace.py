@@ -27,9 +27,10 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
 _PATIENCE_S, _ATTEMPTS = 5.0, 3
 _REFUSALS = (2, 3)  # exit codes: wrong usage, or an environment that cannot run it
+CAMPAIGN = (sys.executable, "-m", "campaign")
+TINY = ("cluster=local", "runs=4", "threads=2", "batch_size=8", "storage.exclusive=none")
 # The machine is shared: the load of others and the scatter of runs are not what is tested here.
-TINY = (
-    "cluster=local", "runs=4", "threads=2", "batch_size=8", "storage.exclusive=none",
+LOOSE = (
     "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=10",
     "checks.time_error_max=0.1",
 )  # fmt: skip
@@ -85,14 +86,15 @@ class Workspace:
         *words: str,
         on_line: Callable[[str], object] | None = None,
         inside: tuple[str, ...] = (),
+        limits: tuple[str, ...] = LOOSE,
         **environment: str,
     ) -> Answer:
-        """Run a tiny campaign with these words besides `TINY`.
+        """Run a tiny campaign with these words besides `TINY`, and with these limits of its checks.
 
         `on_line` is called with each line of its progress as soon as it is there; `inside` is a command that takes the
         campaign's as its arguments and runs it.
         """
-        command = [*inside, sys.executable, "-m", "campaign", *TINY, *words]
+        command = [*inside, *CAMPAIGN, *TINY, *limits, *words]
         lines = []
         with (
             (self.folder / "stdout").open("w+", encoding="utf-8") as out,
@@ -106,12 +108,18 @@ class Workspace:
             out.seek(0)
             return self._answer(code, [*lines, *out.read().splitlines()])
 
-    def analysis(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the analysis alone."""
+    def program(
+        self, *command: str, inside: tuple[str, ...] = (), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any program; `inside` as of `run`."""
         return subprocess.run(
-            [sys.executable, "-m", "analysis", *words], cwd=self.folder, env=self._environment({}),
+            [*inside, *command], cwd=self.folder, env=self._environment(environment), stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
+
+    def analysis(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the analysis alone."""
+        return self.program(sys.executable, "-m", "analysis", *words)
 
     def records(self) -> list[dict[str, Any]]:
         """Read the records, without those that were set aside."""

@@ -1,0 +1,77 @@
+"""The tool under each disturbance: in one campaign, in the second half of a cell, or in one of two cells."""
+
+from tests.lies.disturbances import clocks, held, neighbours, settings
+from tests.lies.disturbances.disturbance import ALL, FLASH, Place
+from tests.lies.lie import INVALID, LIES, REFUSED, SET_ASIDE, VALID, Answer, Expected, Lie, confirmed
+
+MODULES = (neighbours, held, settings, clocks)
+_IMAGES, _PIXELS, _MIB = 200, 160, 512
+QUIET = ("wait_quiet_s=null", "runs=3")
+_APART = Expected((REFUSED, SET_ASIDE), r"is another now|other conditions|conditions")
+_NO_RATIO = Expected((REFUSED,))
+
+
+def place_of(workspace, device):
+    """Return the images on a device as a disturbance is to have it: `PLAIN`, `DISK` or `FLASH`."""
+    disk = workspace.disk(mib=_MIB, model=device, direct=True)
+    paths = workspace.images(disk.point / "set" / "images", _IMAGES, pixels=_PIXELS * (2 if device == FLASH else 1))
+    return Place(workspace.stack, workspace.folder, paths, disk.device)
+
+
+def _disturbed(workspace, disturbance, place, *words):
+    """Return what happened, and what the tool answers under a disturbance."""
+    with disturbance.around(place) as start:
+        folder = place.paths[0].parent
+        answer = workspace.campaign(folder, *QUIET, *words, inside=start.inside, **start.environment)
+        return confirmed(*start.happened()), answer
+
+
+def alone(workspace, disturbance):
+    """Disturb a whole campaign."""
+    return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device))
+
+
+def continued(workspace, disturbance):
+    """Disturb the second half of a cell's runs: the same command is to add them to its record."""
+    place = place_of(workspace, disturbance.device)
+    workspace.campaign(place.paths[0].parent, *QUIET)
+    truth, answer = _disturbed(workspace, disturbance, place, "runs=6")
+    runs = max(len(record["runs"]) for record in workspace.records())
+    return f"{truth}; {runs} runs are in one record", answer
+
+
+def compared(workspace, disturbance):
+    """Disturb one of two cells: how many times as fast two threads are must not be told."""
+    place = place_of(workspace, disturbance.device)
+    workspace.campaign(place.paths[0].parent, *QUIET, "threads=1")
+    truth, _ = _disturbed(workspace, disturbance, place, "threads=2")
+    done = workspace.analysis(str(workspace.folder / "results"), "--out", "out")
+    lines = done.stdout.splitlines()
+    table = "\n".join(lines[next(at for at, line in enumerate(lines) if line.startswith("vs 1 thread")) :][:6])
+    remarks = tuple(line for line in (done.stdout + done.stderr).splitlines() if line)
+    return truth, Answer(VALID if "\N{MULTIPLICATION SIGN}" in table else REFUSED, (), remarks)
+
+
+def _row(name, how, expected, awaited=""):
+    disturbance = ALL[name]
+    LIES[name] = Lie(
+        name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance), awaited=awaited
+    )
+
+
+_row("seeks", alone, Expected((INVALID,), "^quiet"), "others")
+_row("flushes", alone, Expected((INVALID,), "^quiet"), "others")
+_row("loader", alone, Expected((INVALID,), "^device_bytes"), "others")
+_row("io_limit", alone, Expected((INVALID,), "^unthrottled"), "time")
+_row("scanner", alone, Expected((INVALID,)), "time")
+_row("stops", alone, Expected((INVALID,)), "time")
+_row("freezer", alone, Expected((INVALID,)), "time")
+_row("memory_limit", alone, Expected((INVALID,)), "time")
+_row("stolen", alone, Expected((INVALID,), "stolen"), "time")
+_row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "time")
+_row("slow_reads", compared, _NO_RATIO, "conditions")
+_row("one_core", compared, _NO_RATIO, "conditions")
+_row("other_queue", continued, _APART, "conditions")
+_row("allocator", continued, _APART, "conditions")
+_row("huge_pages", continued, _APART, "conditions")
+_row("sync_folder", continued, _APART, "conditions")
