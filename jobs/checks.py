@@ -39,6 +39,7 @@ class Limits:
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
     other_mb_per_s_max: float = 5.0  # what everybody else may move on the device during the run
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy
+    stolen_max: float = 0.1  # processors that the hypervisor may take, on average
     throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
     spread_max: float = 0.04  # (max - min) / median of a cell's measured runs
     peak_max: float = 1.05  # throughput as a share of the storage's own
@@ -77,6 +78,7 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
     listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
     held = (unthrottled,) if "throttled_s" in run else ()
+    held += (unstolen,) if "steal_s" in run else ()
     profiled = (profile_complete,) if "profile" in run else ()
     modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
     others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled, *modelled)
@@ -273,6 +275,14 @@ def unthrottled(run: Run, limits: Limits) -> Check:
     return _at_most("unthrottled", share, limits.throttled_max, message)
 
 
+def unstolen(run: Run, limits: Limits) -> Check:
+    """Hold when the hypervisor of a virtual machine gave next to all of the processors' time that was asked for."""
+    stolen_s = run["steal_s"]
+    message = f"the hypervisor took {stolen_s:.2f} s of the processors in {run['elapsed_s']:.2f} s"
+    share = stolen_s / run["elapsed_s"] if stolen_s > _NEGLIGIBLE_CPU_S else 0.0
+    return _at_most("unstolen", share, limits.stolen_max, message)
+
+
 def complete(run: Run, _limits: Limits) -> Check:
     """Hold when every image asked for was delivered and none was dropped; of a baseline, when every byte was moved."""
     if "images" not in run:
@@ -305,17 +315,22 @@ def reached_device(run: Run, limits: Limits) -> Check:
 
 
 def time_adds_up(run: Run, limits: Limits) -> Check:
-    """Hold when the separately measured parts make up the wall time, by a clock that goes as the kernel's does."""
+    """Hold when the separately measured parts make up the wall time, by a clock that goes as the others do.
+
+    The kernel's own clock shows a library that replaces the clock of the run; that of the hardware a clock that
+    adjtimex(2) makes faster or slower for all programs.
+    """
     figures: Mapping[str, Any] = run
     parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
     wall = run["wall_s"]
     error = abs(wall - parts) / wall if wall else 0.0
     message = f"parts {parts:.4f} s, wall {wall:.4f} s"
-    kernel = run.get("kernel_s") or run["elapsed_s"]
-    gained = abs(run["elapsed_s"] - kernel)
-    if gained > _NEGLIGIBLE_CLOCK_S and gained / kernel > limits.time_error_max:
-        error = max(error, gained / kernel)
-        message += f"; the clock of the run counted {run['elapsed_s']:.4f} s where the kernel's counted {kernel:.4f} s"
+    for clock, whose in (("kernel_s", "the kernel's"), ("raw_s", "the hardware's")):
+        other = figures.get(clock) or run["elapsed_s"]
+        gained = abs(run["elapsed_s"] - other)
+        if gained > _NEGLIGIBLE_CLOCK_S and gained / other > limits.time_error_max:
+            error = max(error, gained / other)
+            message += f"; the clock of the run counted {run['elapsed_s']:.4f} s where {whose} counted {other:.4f} s"
     return _at_most("time_adds_up", error, limits.time_error_max, message)
 
 

@@ -112,6 +112,8 @@ class Run(TypedDict, total=False):
     other_cpu: float
     elapsed_s: float
     kernel_s: float | None
+    raw_s: float | None
+    steal_s: float
     objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
     emulated: bool
     served: dict[str, dict[str, float]]

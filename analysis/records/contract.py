@@ -161,7 +161,17 @@ RATES = {"images_per_s": ("images", 1), BYTES_READ: ("bytes_read", 10**6), BYTES
 ROUNDED = 1e-3
 # Rules whose value is at most, and at least, their limit where they passed (`jobs/checks.py`).
 AT_MOST = frozenset(
-    {"cold", "from_memory", "unthrottled", "time_adds_up", "unspoiled", "spread", "until_spread", "below_peak"}
+    {
+        "cold",
+        "from_memory",
+        "unthrottled",
+        "unstolen",
+        "time_adds_up",
+        "unspoiled",
+        "spread",
+        "until_spread",
+        "below_peak",
+    }
 )
 AT_LEAST = frozenset({"warm", "device_bytes", "reached_device"})
 PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")

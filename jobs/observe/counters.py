@@ -37,6 +37,7 @@ class Reading:
     # those have done.
     own_cpu_s: float
     kernel_s: float | None = None  # the same moment by the kernel's own clock; None where it cannot be asked
+    raw_s: float | None = None  # and by the clock of the hardware, which nobody sets
     lowest: tuple[int, int] | None = None  # as `device`, of the lowest device below it; None where there is none
     # As `device`, of the other devices that this run saves to; None for a run that saves nothing.
     further: tuple[tuple[int, int] | None, ...] | None = None
@@ -132,10 +133,11 @@ def reading(
     """Read all counters now; `readers` and `helpers` are numbers of processes, `further` the devices saved to."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    at_s, kernel_s = moment()
+    at_s, kernel_s, raw_s = moment()
     return Reading(
         at_s=at_s,
         kernel_s=kernel_s,
+        raw_s=raw_s,
         process=process_io(),
         device=_traffic(device),
         # guest time (fields 8, 9) is contained in user and nice
@@ -160,8 +162,8 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     ``/proc/self/io``), ``written_bytes``,
     ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
     ``other_bytes`` (traffic of the devices that was neither ours nor that of processes that work for us), ``cpu_s``,
-    ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` (the same by the
-    kernel's own clock), and where processes read for this one ``readers_cpu_s``.
+    ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` and ``raw_s`` (the
+    same by the kernel's own clock and by that of the hardware), and where processes read for it ``readers_cpu_s``.
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
@@ -178,6 +180,7 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     return {
         "elapsed_s": elapsed_s,
         "kernel_s": after.kernel_s - before.kernel_s if after.kernel_s and before.kernel_s else None,
+        "raw_s": after.raw_s - before.raw_s if after.raw_s and before.raw_s else None,
         "device_bytes": read,
         "written_bytes": written,
         "device_read_bytes": _read_from(before.device, after.device),

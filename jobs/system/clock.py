@@ -1,4 +1,4 @@
-"""The time of day, and the kernel's own clock; durations are measured with `time.perf_counter`."""
+"""The time of day, and the kernel's own clocks; durations are measured with `time.perf_counter`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 _libc = ctypes.CDLL(None)
 
-_CLOCK_BOOTTIME = 7  # include/uapi/linux/time.h
+_CLOCK_MONOTONIC_RAW, _CLOCK_BOOTTIME = 4, 7  # include/uapi/linux/time.h
 _TRIES = 3
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}.get(platform.machine())  # asm/unistd.h
 
@@ -18,22 +18,28 @@ class _Time(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def kernel_s() -> float | None:
+def kernel_s(clock: int = _CLOCK_BOOTTIME) -> float | None:
     """Return seconds since boot as the kernel itself counts them; None where its number is not known here.
 
     `time.perf_counter` is what the C library says, and a preloaded library can replace that.
     """
     now = _Time()
-    if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, _CLOCK_BOOTTIME, ctypes.byref(now)) != 0:
+    if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, clock, ctypes.byref(now)) != 0:
         return None
     return float(now.seconds + now.nanoseconds / 1e9)
 
 
-def moment() -> tuple[float, float | None]:
-    """Return one moment by `time.perf_counter` and by the kernel's clock: of a few tries the least interrupted one."""
-    tries = [(time.perf_counter(), kernel_s(), time.perf_counter()) for _ in range(_TRIES)]
-    at_s, kernel, _ = min(tries, key=lambda each: each[2] - each[0])
-    return at_s, kernel
+def moment() -> tuple[float, float | None, float | None]:
+    """Return one moment by `time.perf_counter`, by the kernel's clock, and by that of the hardware.
+
+    Of a few tries it is the least interrupted one. The first two clocks go as fast as adjtimex(2) says, the third one
+    (``CLOCK_MONOTONIC_RAW``, which stands still while the machine is suspended) as the hardware does.
+    """
+    tries = [
+        (time.perf_counter(), kernel_s(), kernel_s(_CLOCK_MONOTONIC_RAW), time.perf_counter()) for _ in range(_TRIES)
+    ]
+    at_s, kernel, raw, _ = min(tries, key=lambda each: each[3] - each[0])
+    return at_s, kernel, raw
 
 
 def utc_now() -> str:

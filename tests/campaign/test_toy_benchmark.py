@@ -74,7 +74,9 @@ class Toy(Observer):
 
 OBSERVER = Toy
 """
-LOUD = ("checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=100")  # others work here
+LOUD = (  # others work here
+    "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=100", "checks.stolen_max=1000",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

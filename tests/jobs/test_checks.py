@@ -364,8 +364,26 @@ def test_a_run_that_a_quota_held_back_does_not_count_unless_that_is_allowed(seco
     assert verdicts(run, limits=replace(LIMITS, throttled_max=limit))["unthrottled"] is passed
 
 
+@pytest.mark.parametrize("clock", ["kernel_s", "raw_s"])
 @pytest.mark.parametrize(
-    ("kernel_s", "passed"), [(None, True), (10.0, True), (10.09, True), (20.0, False), (5.0, False)]
+    ("seconds", "passed"), [(None, True), (10.0, True), (10.09, True), (20.0, False), (5.0, False)]
 )
-def test_a_clock_that_goes_otherwise_than_the_kernels_does_not_count(kernel_s, passed):
-    assert verdicts({"kernel_s": kernel_s})["time_adds_up"] is passed
+def test_a_clock_that_goes_otherwise_than_the_kernels_or_the_hardwares_does_not_count(clock, seconds, passed):
+    assert verdicts({clock: seconds})["time_adds_up"] is passed
+
+
+@pytest.mark.parametrize(
+    ("stolen_s", "elapsed_s", "limit", "passed"),
+    [
+        (1.0, 10.0, 0.1, True),
+        (1.01, 10.0, 0.1, False),
+        (1.01, 10.0, 0.11, True),
+        (0.05, 0.1, 0.1, True),  # ticks of 10 ms: a few of them show nothing
+        (0.06, 0.1, 0.1, False),
+    ],
+)
+@pytest.mark.shows("checks.stolen_max")
+def test_a_run_whose_processors_the_hypervisor_took_does_not_count(stolen_s, elapsed_s, limit, passed):
+    run = {"steal_s": stolen_s, "elapsed_s": elapsed_s}
+
+    assert verdicts(run, limits=replace(LIMITS, stolen_max=limit))["unstolen"] is passed

@@ -21,6 +21,7 @@ CLAIMS = {
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
     "quiet": "others used the device (MB/s) and the processors (cores) no more than the limit",
     "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit",
+    "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",

@@ -49,6 +49,7 @@ class Checks:
     time_error_max: float = key(MISSING, 0, 1)
     other_mb_per_s_max: float = key(MISSING, 0, 1e6)
     other_cpu_max: float = key(MISSING, 0, 1e4)
+    stolen_max: float = key(MISSING, 0, 1e4)
     throttled_max: float = key(MISSING, 0, 1e4)
     spread_max: float = key(MISSING, 0, 100)
     peak_max: float = key(MISSING, 0, 1000)

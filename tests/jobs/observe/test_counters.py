@@ -42,6 +42,7 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
         "device_read_bytes": 11_000,
         "lowest_read_bytes": None,
         "kernel_s": None,
+        "raw_s": None,
         "other_bytes": 3_000 + 500,
         "cpu_s": 5.0,
         "other_cpu": 0.5,
