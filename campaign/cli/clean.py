@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     chosen = [_named(things, name) for name in names] + [each for each in things if options.unused and not each.used]
     chosen = list(dict.fromkeys(chosen))
     if not options.json:
-        _print(chosen if names or options.unused else things)
+        _print(chosen if names or options.unused else things, "is unused" if things else "was made")
     left = _removed(chosen, folder, sure=options.yes) if chosen else {}
     if options.json:
         print(json.dumps([_as_json(each, chosen, left) for each in things], indent=1))
@@ -141,7 +141,7 @@ def _removed(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> d
     return left
 
 
-def _print(things: Sequence[Made]) -> None:
+def _print(things: Sequence[Made], what: str) -> None:
     rows = [("made", "MB", "files", "age", "", "place")]
     for each in things:
         used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
@@ -150,7 +150,7 @@ def _print(things: Sequence[Made]) -> None:
     for line in console.table(rows, range(1, 5)):
         console.show(line)
     if not things:
-        console.say(f"nothing was made on these storages; {_OTHERS}")
+        console.say(f"nothing {what} on these storages; {_OTHERS}")
 
 
 def _as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:

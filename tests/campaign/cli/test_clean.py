@@ -106,6 +106,8 @@ def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys
     assert not baseline.exists()
     capsys.readouterr()
     assert [each["used"] for each in _listed(capsys).values()] == [True]
+    assert clean.main(["--yes", "--unused"]) == 0
+    assert "nothing is unused on these storages" in capsys.readouterr().err
 
 
 def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
