@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from jobs import neighbours
 from jobs.figures import Check, Expectation, Peak, Run
 from jobs.objects import STORES
 
 _SHOWN_NAMES = 3
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
 _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
-_NEGLIGIBLE_BYTES = 1 << 20  # one journal commit during a run of 0.1 s is not a second user of the device
 # Of the kernel for a loop device and what lies beneath it: at most 0.8 cores of reading 2 GB/s and of writing 0.3 GB/s.
 _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
 # Of the kernel's threads where a model serves, for each request and each GB; the model's server says its own.
@@ -37,7 +37,7 @@ class Limits:
     resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
     device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the blocks of the files, cold
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
-    other_mb_per_s_max: float = 5.0  # what everybody else may move on the device during the run
+    other_device_max: float = 0.05  # share of the run in which the device may serve everybody else
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy
     stolen_max: float = 0.1  # processors that the hypervisor may take, on average
     throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
@@ -340,21 +340,20 @@ def quiet(run: Run, limits: Limits) -> Check:
     Judged over the run itself, not by the load average before it, which after the first run is mostly our own. What it
     takes to serve an emulated storage is no other's either, and is allowed for.
     """
-    other_bytes, other_cpu = run["other_bytes"], run["other_cpu"]
-    rate = None if other_bytes is None else other_bytes / 1e6 / run["elapsed_s"]
-    loud = rate is not None and (other_bytes or 0) > _NEGLIGIBLE_BYTES and rate > limits.other_mb_per_s_max
+    other_cpu, others = run["other_cpu"], neighbours.others(run)
     most_cpu = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
+    loud = others is not None and others.share > limits.other_device_max
     busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
-    passed = False if loud or busy else None if rate is None else True
-    moved = (
-        f"moved {rate:.1f} MB/s (at most {limits.other_mb_per_s_max:g})"
-        if rate is not None
-        else "moved an unknown amount"
+    passed = False if loud or busy else None if others is None else True
+    took = (
+        f"{others.message} (at most {limits.other_device_max:.0%})"
+        if others
+        else "used the device to an unknown extent"
     )
     kept = f"kept {other_cpu:.2f} cores busy (at most {round(most_cpu, 2):g})"
-    first, then = (kept, moved) if busy and not loud else (moved, kept)
-    observed = {"other_mb_per_s": rate, "other_cpu": other_cpu}
-    limit = {"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": most_cpu}
+    first, then = (kept, took) if busy and not loud else (took, kept)
+    observed = {"other_device": others.share if others else None, "other_cpu": other_cpu}
+    limit = {"other_device": limits.other_device_max, "other_cpu": most_cpu}
     return _check("quiet", passed, observed, limit, f"others {first} and {then}")
 
 

@@ -33,6 +33,26 @@ class Peak(TypedDict):
     reads: int | None  # at random places, which the ceiling was measured by; None where it is calculated
 
 
+class DeviceUse(TypedDict):
+    """What everybody asked of a device during a run, and what of it was the run's own, at least.
+
+    Several devices that hold the data, or that snapshots go to, are counted as one.
+    """
+
+    device: str
+    block_bytes: int  # the least that one request moves
+    reads: int  # requests, as the device got them
+    read_bytes: int
+    writes: int
+    written_bytes: int
+    flushes: int
+    busy_s: float  # with a request in flight
+    flush_s: float  # with a flush in flight
+    own_reads: int
+    own_read_bytes: int
+    own_written_bytes: int | None  # None for a run that writes nothing: all writes and flushes are others'
+
+
 class RankFigures(TypedDict, total=False):
     """What one rank of a run gave, and what the hub saw of it (`jobs.ranks.hub.Seen`)."""
 
@@ -108,7 +128,7 @@ class Run(TypedDict, total=False):
     device_bytes: int | None
     written_bytes: int | None
     reached_bytes: int | None
-    other_bytes: int | None
+    device_use: list[DeviceUse] | None  # the data's, and the lowest below it; None where one of them does not tell
     other_cpu: float
     elapsed_s: float
     kernel_s: float | None

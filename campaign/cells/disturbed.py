@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from jobs.figures import Check, Run
 
-_TENTHS = 10  # limits are proposed in tenths of a core, or of a MB/s
+_PARTS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, or in percent
 
 
 def failed_checks(runs: Iterable[Run]) -> list[Check]:
@@ -21,14 +21,14 @@ def allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
     """Return the words by which runs that failed `quiet` would have passed it; `limits` are those that they had."""
     lacking = [each for check in failed for each in _lacking(check)]
     most = {name: max(more for key, more in lacking if key == name) for name, _ in lacking}
-    tenths = {name: math.ceil((limits[name] + more) * _TENTHS) / _TENTHS for name, more in most.items()}
-    return " ".join(f"checks.{name}={value:g}" for name, value in tenths.items())
+    enough = {name: math.ceil((limits[name] + more) * _PARTS[name]) / _PARTS[name] for name, more in most.items()}
+    return " ".join(f"checks.{name}={value:g}" for name, value in enough.items())
 
 
 def _lacking(check: Check) -> Iterator[tuple[str, float]]:
     """Yield by how much each limit was too low; what serves an emulated storage is in the check's own limit alone."""
     observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
-    for name in ("other_cpu", "other_mb_per_s"):
+    for name in ("other_cpu", "other_device"):
         more = (observed[name] or 0.0) - limit[name]
         if more > 0:
             yield f"{name}_max", more

@@ -19,6 +19,7 @@ from jobs.checks import Limits
 from jobs.figures import Check, Run
 from jobs.observe import counters
 from jobs.system.device import device_of
+from jobs.system.layers import layers
 
 QUIET = "the machine to become quiet"
 NOW = "; now "  # what follows changes while it waits
@@ -78,8 +79,10 @@ class Disturbance:
 
 def look(folder: Path, limits: dict[str, float]) -> Check:
     """Return the check `quiet` of a second in which nothing of ours runs."""
-    device = device_of(folder) if folder.is_dir() else None
-    before = counters.reading(device)
+    there = folder.is_dir()
+    device, lowest = (device_of(folder), layers(folder).lowest) if there else (None, None)
+    before = counters.reading(device, lowest)
     time.sleep(_LOOK_S)
-    idle = cast("Run", counters.between(before, counters.reading(device)))
-    return checks.quiet(idle, Limits(**limits))
+    after = counters.reading(device, lowest)
+    idle = {**counters.between(before, after), "device_use": counters.device_use(before, after)}
+    return checks.quiet(cast("Run", idle), Limits(**limits))

@@ -53,7 +53,7 @@ class Objects(Observer):
         source.ranges.compare()
         served = servers.between(self._before, self._after)
         stores = served.get(STORES)
-        hidden = {"other_bytes": None} if self.work.folders and (not stores or stores["read_bytes"] is None) else {}
+        hidden = {"device_use": None} if self.work.folders and (not stores or stores["read_bytes"] is None) else {}
         return {
             "objects": {**source.client.path, **source.engine, **_counted(self._counts), "servers": served},
             "resident_fraction": None,

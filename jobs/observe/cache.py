@@ -8,6 +8,7 @@ from typing import Any
 from jobs.observe.observer import Observer
 from jobs.ranks import here
 from jobs.system import page_cache
+from jobs.system.extents import Fetch
 from jobs.system.layers import Layers
 
 
@@ -19,8 +20,8 @@ class Cache(Observer):
     def start(self) -> None:
         """Bring the pages into the state that ``cache`` names, and count those that are in memory."""
         work, policy = self.work, self.request["settings"].get("cache")
-        if work.writes and not work.source:
-            page_cache.sync(work.folder)  # no flush and no removal of earlier files within the clock
+        for folder in () if work.source else work.folders:
+            page_cache.sync(folder)  # nothing that was written before the run is flushed within its clock
         self._below = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.cooled(work.files, work.proof, work.folder)
@@ -30,6 +31,11 @@ class Cache(Observer):
             self._residency = page_cache.residency(work.proof)
         self._below_left = [page_cache.cooled([file], [file], file.parent) for file in self._below.files]
         here().barrier()  # nobody counts, or reads, while another rank still evicts
+
+    @property
+    def fetch(self) -> Fetch:
+        """What the devices have to give of the files that are sure to be read."""
+        return self._residency.fetch
 
     def figures(self) -> Mapping[str, Any]:
         """Return the proof of the cache.

@@ -11,16 +11,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.benchmarks.benchmark import Work
+from jobs.figures import DeviceUse
+from jobs.observe.cache import Cache
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
 from jobs.request import Request
 from jobs.system import cgroup
 from jobs.system.clock import moment
-from jobs.system.device import Device, device_of, together
+from jobs.system.device import Device, Use, device_of, together
+from jobs.system.extents import Fetch
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)
 _USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted from behind the name
+
+
+class Count(NamedTuple):
+    """What everybody has asked of a device since boot."""
+
+    device: Device
+    use: Use
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,7 @@ class Reading:
 
     at_s: float  # ``time.perf_counter`` of the reading
     process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it
-    # Bytes read from and written to the whole device by everybody; None where there is no such device.
-    device: tuple[int, int] | None
+    device: Count | None  # what everybody asked of the whole device; None where there is no such device
     busy_s: float  # CPU seconds of the whole machine spent working
     steal_s: float  # and those that the hypervisor took
     # CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds what
@@ -38,9 +47,9 @@ class Reading:
     own_cpu_s: float
     kernel_s: float | None = None  # the same moment by the kernel's own clock; None where it cannot be asked
     raw_s: float | None = None  # and by the clock of the hardware, which nobody sets
-    lowest: tuple[int, int] | None = None  # as `device`, of the lowest device below it; None where there is none
-    # As `device`, of the other devices that this run saves to; None for a run that saves nothing.
-    further: tuple[tuple[int, int] | None, ...] | None = None
+    lowest: Count | None = None  # as `device`, of the lowest device below it; None where there is none
+    # As `device`, of the other devices that this run writes to; None for a run that writes nothing.
+    further: tuple[Count | None, ...] | None = None
     # Of each process that works for this run, by its number: bytes read and written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
     readers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)  # of those that read what it asks for
@@ -84,27 +93,32 @@ class Counters(Observer):
 
     def _edge(self, found: Reading) -> Edge:
         process = found.process and (found.process["read_bytes"], found.process["write_bytes"])
-        devices = zip((self._device, self._lowest), (found.device, found.lowest), strict=True)
-        counts = {"process": process} | {f"dsk/{device.name}": count for device, count in devices if device}
+        counts = {"process": process} | {
+            f"dsk/{each.device.name}": (each.use.read_bytes, each.use.written_bytes)
+            for each in (found.device, found.lowest)
+            if each
+        }
         return Edge(found.at_s, {name: count for name, count in counts.items() if count})
 
     def _reading(self) -> Reading:
         work, saved = self.work, self.work.checkpoints
         # What a run writes is flushed in its time: its own bytes are nobody else's traffic. An engine is a child of
         # ours, and the kernel adds it to our own counts.
-        further: Sequence[Device | None] | None = saved.devices if saved else () if work.writes else None
+        further: Sequence[Device | None] | None = saved.devices if saved else () if work.writes or work.source else None
         served = work.source.pids() if work.source and work.writes else ()
         return reading(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
 
     def figures(self) -> Mapping[str, Any]:
         """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
 
-        And ``quota_cores``, None for no quota of a control group; where there is one ``throttled_periods`` and
-        ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody wrote to what holds it,
-        None where no counter tells.
+        And ``device_use``, what `device_use` says; ``quota_cores``, None for no quota of a control group; where there
+        is one ``throttled_periods`` and ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody
+        wrote to what holds it, None where no counter tells.
         """
+        fetch = next((each.fetch for each in self.beside if isinstance(each, Cache)), None)
         return {
             **between(self._before, self._after),
+            "device_use": device_use(self._before, self._after, fetch),
             "load_average": self._load_average,
             "device": self._device.name if self._device else None,
             "lowest_device": self._lowest.name if self._lowest else None,
@@ -139,20 +153,20 @@ def reading(
         kernel_s=kernel_s,
         raw_s=raw_s,
         process=process_io(),
-        device=_traffic(device),
+        device=_count(device),
         # guest time (fields 8, 9) is contained in user and nice
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
-        lowest=_traffic(lowest),
-        further=None if further is None else tuple(_traffic(each) for each in further if each != device),
+        lowest=_count(lowest),
+        further=None if further is None else tuple(_count(each) for each in further if each != device),
         helpers=_helpers({*helpers} - {*readers}),
         readers=_helpers(readers),
     )
 
 
-def _traffic(device: Device | None) -> tuple[int, int] | None:
-    return device.traffic() if device else None
+def _count(device: Device | None) -> Count | None:
+    return Count(device, device.use()) if device else None
 
 
 def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
@@ -161,20 +175,15 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     Returns ``device_bytes`` (fetched for this process and those that read for it, ``read_bytes`` of
     ``/proc/self/io``), ``written_bytes``,
     ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
-    ``other_bytes`` (traffic of the devices that was neither ours nor that of processes that work for us), ``cpu_s``,
-    ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` and ``raw_s`` (the
-    same by the kernel's own clock and by that of the hardware), and where processes read for it ``readers_cpu_s``.
+    ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` and
+    ``raw_s`` (the same by the kernel's own clock and by that of the hardware), and where processes read for it
+    ``readers_cpu_s``.
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
     helped = _done(before.helpers, after.helpers)
     readers = _done(before.readers, after.readers)
-    read = written = other = None
-    if before.process is not None and after.process is not None:
-        read = after.process["read_bytes"] - before.process["read_bytes"] + sum(each[0] for each in readers)
-        written = after.process["write_bytes"] - before.process["write_bytes"]
-        ours = read + sum(each[0] for each in helped), written + sum(each[1] for each in helped)
-        other = _other_bytes(before, after, *ours)
+    read, written = _own_bytes(before, after)
     readers_cpu_s = sum(each[2] for each in readers)
     all_cpu_s = own_cpu_s + readers_cpu_s + sum(each[2] for each in helped)
     return {
@@ -185,7 +194,6 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
         "written_bytes": written,
         "device_read_bytes": _read_from(before.device, after.device),
         "lowest_read_bytes": _read_from(before.lowest, after.lowest),
-        "other_bytes": other,
         "cpu_s": own_cpu_s,
         "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
         "steal_s": after.steal_s - before.steal_s,
@@ -193,21 +201,61 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     }
 
 
-def _read_from(before: tuple[int, int] | None, after: tuple[int, int] | None) -> int | None:
-    return after[0] - before[0] if before and after else None
+def _own_bytes(before: Reading, after: Reading) -> tuple[int | None, int | None]:
+    """Return the bytes read for this process, and those that it wrote; None where the kernel does not tell."""
+    if before.process is None or after.process is None:
+        return None, None
+    read, written = (after.process[key] - before.process[key] for key in ("read_bytes", "write_bytes"))
+    return read + sum(each[0] for each in _done(before.readers, after.readers)), written
 
 
-def _other_bytes(before: Reading, after: Reading, read: int, written: int) -> int | None:
-    """Return the traffic of all devices of the run without what was ours; None where one of them does not tell."""
-    traffic = [0, 0]
-    pairs = zip((before.device, *(before.further or ())), (after.device, *(after.further or ())), strict=True)
-    for early, late in pairs:
-        if early is None or late is None:
-            return None
-        traffic = [sum(each) for each in zip(traffic, _less(late, early), strict=True)]
+def _read_from(before: Count | None, after: Count | None) -> int | None:
+    return after.use.read_bytes - before.use.read_bytes if before and after else None
+
+
+def device_use(before: Reading, after: Reading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
+    """Return what everybody asked of the data's devices and of the lowest below, and what of it was ours at least.
+
+    None where one of them, or the kernel for this process, does not tell. `fetch` is what the files have there: a read
+    of each extent is a request of its own. Of the lowest device, what the one above it was asked for counts as ours.
+    """
+    read, written = _own_bytes(before, after)
+    befores, afters = ((each.device, *(each.further or ())) for each in (before, after))
+    if read is None or written is None or None in befores or None in afters:
+        return None
+    pairs = list(zip(filter(None, befores), filter(None, afters), strict=True))
+    did = Use(*map(sum, zip(*(_less(late.use, early.use) for early, late in pairs), strict=True)))
+    device = together([early.device for early, _ in pairs])
+    helped = [*_done(before.helpers, after.helpers), *_done(before.readers, after.readers)]
+    own_read = read + sum(each[0] for each in _done(before.helpers, after.helpers))
     # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing. But
     # those of a run that saves are synced in its time.
-    return max(0, traffic[0] - read) + max(0, traffic[1] - (0 if after.further is None else written))
+    own_written = None if after.further is None else written + sum(each[1] for each in helped)
+    whole = min(1.0, read / fetch.bytes) if fetch and fetch.bytes else 0.0
+    own_reads = max(-(-own_read // device.request_bytes), int(whole * fetch.extents) if fetch else 0)
+    found = [_use_of(device, did, own_reads, own_read, own_written)]
+    if before.lowest and after.lowest:
+        below = Use(*_less(after.lowest.use, before.lowest.use))
+        above = None if own_written is None else did.written_bytes
+        found.append(_use_of(after.lowest.device, below, did.reads, did.read_bytes, above))
+    return found
+
+
+def _use_of(device: Device, did: Use, own_reads: int, own_read: int, own_written: int | None) -> DeviceUse:
+    return {
+        "device": device.name,
+        "block_bytes": device.logical_block_bytes,
+        "reads": did.reads,
+        "read_bytes": did.read_bytes,
+        "writes": did.writes,
+        "written_bytes": did.written_bytes,
+        "flushes": did.flushes,
+        "busy_s": min(did.busy_s, did.waited_s),
+        "flush_s": did.flush_s,
+        "own_reads": own_reads,
+        "own_read_bytes": own_read,
+        "own_written_bytes": own_written,
+    }
 
 
 def _less(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:

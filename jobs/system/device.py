@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _PAGE_BYTES = 4096
 _SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
 _BEGINNING = 1 << 14  # bytes; of what is read so only /proc/stat may be longer, and its first line is what counts
-_READ_SECTORS, _WRITE_SECTORS = 2, 6  # fields, Documentation/block/stat.rst
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,39 @@ class Mount:
     options: str
 
 
+class Use(NamedTuple):
+    """What everybody has asked of a device since boot, and how long that took."""
+
+    reads: int  # requests, after the kernel has merged neighbouring ones
+    read_bytes: int
+    writes: int  # discards included
+    written_bytes: int
+    flushes: int
+    busy_s: float  # with a request in flight, in ticks of the kernel: short ones of a seldom used device count too long
+    waited_s: float  # the time of each request, added up
+    flush_s: float  # in which a flush was in flight, which `busy_s` has not
+
+
 @dataclass(frozen=True)
 class Device:
     """A whole block device (never a partition), found under ``/sys/block``."""
 
     name: str
 
+    def use(self) -> Use:
+        """Return what everybody has asked of the device since boot (Documentation/block/stat.rst)."""
+        fields = [int(field) for field in read_kernel(self._statistics).split()]
+        reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = fields[:11]
+        discards, _, _, discard_ms, flushes, flush_ms = [*fields[11:17], *[0] * 6][:6]  # since Linux 4.18 and 5.5
+        return Use(
+            reads, read_sectors * _SECTOR_BYTES, writes + discards, write_sectors * _SECTOR_BYTES, flushes,
+            busy_ms / 1e3, (read_ms + write_ms + discard_ms) / 1e3, flush_ms / 1e3,
+        )  # fmt: skip
+
     def traffic(self) -> tuple[int, int]:
         """Bytes read from and written to the device since boot, by everybody."""
-        fields = read_kernel(self._statistics).split()
-        return int(fields[_READ_SECTORS]) * _SECTOR_BYTES, int(fields[_WRITE_SECTORS]) * _SECTOR_BYTES
+        use = self.use()
+        return use.read_bytes, use.written_bytes
 
     @cached_property
     def _statistics(self) -> str:
@@ -48,6 +71,11 @@ class Device:
     def logical_block_bytes(self) -> int:
         """The least that can be read or written at once; a page where sysfs does not tell."""
         return int(_first_line(Path("/sys/block", self.name, "queue/logical_block_size")) or _PAGE_BYTES)
+
+    @property
+    def request_bytes(self) -> int:
+        """The most that one request reads or writes; without end where sysfs does not tell."""
+        return int(_first_line(Path("/sys/block", self.name, "queue/max_sectors_kb")) or 1 << 50) << 10
 
     def facts(self) -> dict[str, str | int | bool]:
         """Model, kind, scheduler and read-ahead of the device, as sysfs has them; else ``unknown``."""
@@ -69,10 +97,19 @@ class _Several(Device):
 
     devices: tuple[Device, ...] = ()
 
-    def traffic(self) -> tuple[int, int]:
-        """Bytes read from and written to all of them."""
-        counts = [each.traffic() for each in self.devices]
-        return sum(read for read, _ in counts), sum(written for _, written in counts)
+    def use(self) -> Use:
+        """Return what everybody has asked of all of them."""
+        return Use(*map(sum, zip(*(each.use() for each in self.devices), strict=True)))
+
+    @property
+    def logical_block_bytes(self) -> int:
+        """Return the least of all."""
+        return min(each.logical_block_bytes for each in self.devices)
+
+    @property
+    def request_bytes(self) -> int:
+        """Return the most of all."""
+        return max(each.request_bytes for each in self.devices)
 
 
 def together(devices: Sequence[Device | None]) -> Device | None:

@@ -29,6 +29,7 @@ class Fetch:
     """What a cold read of some files fetches from their devices."""
 
     bytes: int = 0  # of all files that were added, each inode once
+    extents: int = 0  # pieces of the devices that hold them: so many requests at least
     linked: int = 0  # names beyond the first of an inode: hard links, or a path given twice. They are read from memory
     # Files of which it cannot be told, because they are compressed or the file system does not list their extents.
     unknown: int = 0
@@ -44,16 +45,17 @@ class Fetch:
             self.linked += 1
             return False
         self._seen.add(inode)
-        on_disk = to_fetch(fd, status)
-        if on_disk is None:
+        found = pieces(fd, status)
+        if found is None:
             self.unknown += 1
         else:
-            self.bytes += on_disk
+            self.bytes += sum(found)
+            self.extents += len(found)
         return True
 
 
-def to_fetch(fd: int, status: os.stat_result) -> int | None:
-    """Return the bytes that a cold read of the whole file fetches; None where nobody can tell.
+def pieces(fd: int, status: os.stat_result) -> list[int] | None:
+    """Return the bytes of each piece that a cold read of the whole file fetches; None where nobody can tell.
 
     Where extents cannot be listed (NFS, Lustre's servers, FUSE, memory) it is all pages, unless the file has fewer
     blocks than bytes: holes, or compression behind the wire.
@@ -62,14 +64,14 @@ def to_fetch(fd: int, status: os.stat_result) -> int | None:
     try:
         extents = _extents(fd)
     except OSError:
-        return pages if status.st_blocks * _BLOCK >= min(pages, status.st_size) else None
+        return [pages] if status.st_blocks * _BLOCK >= min(pages, status.st_size) else None
     if any(flags & _ENCODED for _, _, flags in extents):
         return None
-    return sum(
+    return [
         min(start + length, pages) - start
         for start, length, flags in extents
         if not flags & (_INLINE | _UNWRITTEN) and start < pages
-    )
+    ]
 
 
 def _extents(fd: int) -> list[tuple[int, int, int]]:

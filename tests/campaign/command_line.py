@@ -18,7 +18,7 @@ TINY = (
     "runs=3",
     # The tests share the machine with whatever else runs on it; the rule itself has tests of its own.
     "checks.other_cpu_max=1000",
-    "checks.other_mb_per_s_max=100000",
+    "checks.other_device_max=1",
     "checks.stolen_max=1000",
     "checks.time_error_max=0.1",
 )

@@ -75,7 +75,7 @@ class Toy(Observer):
 OBSERVER = Toy
 """
 LOUD = (  # others work here
-    "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=100", "checks.stolen_max=1000",
+    "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000",
 )  # fmt: skip
 
 

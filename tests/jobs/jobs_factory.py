@@ -23,7 +23,7 @@ PAGE = 4096
 # Of milliseconds, the scheduler may take some between two parts.
 DEAF = {
     **asdict(checks.Limits()),
-    "other_mb_per_s_max": 1e9,
+    "other_device_max": 1,
     "other_cpu_max": 1e9,
     "stolen_max": 1e4,
     "time_error_max": 0.2,
@@ -47,6 +47,15 @@ def write_jpegs(folder, count, side=64):
 def write_slow_jpeg(path):
     """Write a file that is small on the device and takes long to decode."""
     Image.fromarray(np.zeros((4000, 4000), dtype=np.uint8)).save(path)
+
+
+def device_use(other_reads=0, **changed):
+    """A device that was busy for a second with 1,000 reads of a run, 100 MB, and with 4 KiB reads of others."""
+    reads, read_bytes = 1000 + other_reads, 100_000_000 + 4096 * other_reads
+    nothing = dict.fromkeys(("writes", "written_bytes", "flushes", "flush_s"), 0)
+    own = {"own_reads": 1000, "own_read_bytes": 100_000_000, "own_written_bytes": None}
+    device = {"device": "vda", "block_bytes": 512, "reads": reads, "read_bytes": read_bytes, "busy_s": 1.0}
+    return {**device, **nothing, **own, **changed}
 
 
 def truncate(path):

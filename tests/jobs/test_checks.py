@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from jobs import checks
 from jobs.checks import Limits
+from tests.jobs.jobs_factory import device_use
 
 LIMITS = Limits()
 PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")
@@ -24,7 +25,7 @@ GOOD = {
     "checkpoint_s": 0.5,
     "other_s": 0.5,
     "elapsed_s": 10.0,
-    "other_bytes": 0,
+    "device_use": [device_use()],
     "other_cpu": 0.0,
 }
 seconds = st.floats(1e-6, 1e6)
@@ -66,7 +67,6 @@ MB = 10**6
         ),
         ("from_memory", "warm", "device_bytes", {0: True, MB: True, MB + 1: False, None: None}),
         ("quiet", "cold", "other_cpu", {0.5: True, 0.51: False}),
-        ("quiet", "cold", "other_bytes", {50 * MB: True, 50 * MB + 10: False, None: None}),  # 5 MB/s over 10 s
         ("complete", "cold", "images", {64: True, 63: False, 65: False, 0: False}),
     ],
 )
@@ -78,10 +78,11 @@ def test_each_rule_has_its_limit(rule, cache, key, values):
     ("run", "rule", "passed"),
     [
         ({"bytes_read": 0, "device_bytes": 0}, "device_bytes", False),  # what read nothing proves nothing
-        ({"other_bytes": None, "other_cpu": 0.51}, "quiet", False),
-        # A mebibyte is no second user, however short the run.
-        ({"other_bytes": 1 << 20, "elapsed_s": 0.1}, "quiet", True),
-        ({"other_bytes": (1 << 20) + 1, "elapsed_s": 0.1}, "quiet", False),
+        ({"device_use": None}, "quiet", None),
+        ({"device_use": None, "other_cpu": 0.51}, "quiet", False),
+        ({"device_use": [device_use(flushes=50, flush_s=0.5)]}, "quiet", True),  # of 10 s
+        ({"device_use": [device_use(flushes=50, flush_s=0.501)]}, "quiet", False),
+        ({"device_use": [device_use(), device_use(device="sda", flushes=50, flush_s=0.501)]}, "quiet", False),
         ({"image_errors": 1, "unreadable": [{"file": "/data/bad.jpg"}]}, "complete", False),
     ],
 )
@@ -96,10 +97,14 @@ CHANGED = {"listed_bytes": 100 * MB, "changed_files": 9, "changed": ["a", "b", "
 @pytest.mark.parametrize(
     ("rule", "run", "message"),
     [
-        ("quiet", {}, "others moved 0.0 MB/s (at most 5) and kept 0.00 cores busy (at most 0.5)"),
-        ("quiet", {"other_cpu": 2.0}, "others kept 2.00 cores busy (at most 0.5) and moved 0.0 MB/s (at most 5)"),
-        ("quiet", {"other_bytes": 60 * MB, "other_cpu": 2.0}, "others moved 6.0 MB/s (at most 5) and kept 2.00 cores"),
-        ("quiet", {"other_bytes": None}, "others moved an unknown amount and kept 0.00 cores busy (at most 0.5)"),
+        ("quiet", {}, "others took 0.0% of the time of vda (at most 5%) and kept 0.00 cores busy (at most 0.5)"),
+        ("quiet", {"other_cpu": 2.0}, "others kept 2.00 cores busy (at most 0.5) and took 0.0% of the time of vda"),
+        (
+            "quiet",
+            {"device_use": [device_use(500, busy_s=9.0, flushes=20, flush_s=1.0)], "other_cpu": 2.0},
+            "others took 40.0% of the time of vda with 500 reads, 0 writes and 20 flushes (at most 5%) and kept 2.00",
+        ),
+        ("quiet", {"device_use": None}, "others used the device to an unknown extent and kept 0.00 cores busy"),
         ("from_memory", {"device_bytes": 2 * MB}, "2.0 MB came from the device for 100.0 MB read (at most 1.00%)"),
         ("complete", BAD, "59 of 64 images delivered, 5 unreadable: /0.jpg, /1.jpg, /2.jpg and 2 more"),
         ("same_data", CHANGED, "9 files changed since the manifest listed them: a, b, c and 6 more"),
@@ -127,7 +132,7 @@ def test_time_adds_up_within_the_tolerance_and_in_both_directions(other_s, passe
 )
 def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulated, read_gb, written_gb, most):
     counts = {"device_bytes": read_gb * 10**9, "written_bytes": written_gb and written_gb * 10**9}  # in 10 s
-    run = {**counts, "bytes_read": counts["device_bytes"], "emulated": emulated, "other_bytes": 0}
+    run = {**counts, "bytes_read": counts["device_bytes"], "emulated": emulated}
 
     assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
 
@@ -135,7 +140,7 @@ def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulate
 def test_what_models_of_storages_took_by_their_own_account_is_no_others():
     did = {"reads": 10_000, "writes": 0, "read_bytes": 10**9, "written_bytes": 0, "cpu_s": 0.6}  # in 10 s
     other = {**did, "reads": 0, "writes": 5_000, "read_bytes": 0, "written_bytes": 10**9}
-    run = {"emulated": True, "other_bytes": 0, "served": {"hdd": did, "ssd": other}}
+    run = {"emulated": True, "served": {"hdd": did, "ssd": other}}
 
     most = LIMITS.other_cpu_max + (1.2 + 15_000 * 15e-6 + 2 * 0.045) / 10  # and of the kernel, by request and GB
 
@@ -163,7 +168,7 @@ def test_a_run_whose_model_was_given_faults_for_a_request_does_not_count(spoiled
         *(({part: GOOD[part] + 1}, "cold", ["time_adds_up"]) for part in PARTS),
         ({"other_cpu": 2.0}, "cold", ["quiet"]),
         ({"images": 1, "other_cpu": 2.0}, "cold", ["complete", "quiet"]),
-        ({"other_bytes": None}, "cold", []),
+        ({"device_use": None}, "cold", []),
         # Where one of the two proofs is unknown the other decides; without any, the claim does not count.
         ({"resident_fraction": None}, "cold", []),
         ({"resident_fraction": None, "device_bytes": 0}, "cold", ["device_bytes"]),

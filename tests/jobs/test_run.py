@@ -191,7 +191,7 @@ def test_more_batches_than_there_are_images_make_a_run_incomplete(execute, data)
 
 
 @pytest.mark.parametrize(
-    ("others", "what"), [([OTHER_READER], "other_mb_per_s"), ([OTHER_HOG] * 2, "other_cpu")], ids=["traffic", "work"]
+    ("others", "what"), [([OTHER_READER], "other_device"), ([OTHER_HOG] * 2, "other_cpu")], ids=["traffic", "work"]
 )
 def test_traffic_of_others_on_the_device_or_their_work_makes_a_run_invalid(execute, long_data, disk, others, what):
     other, most = disk / "other", DEFAULTS[f"{what}_max"]
@@ -207,7 +207,7 @@ def test_traffic_of_others_on_the_device_or_their_work_makes_a_run_invalid(execu
     assert (figures["status"], quiet["passed"]) == ("invalid", False)
     assert quiet["observed"][what] > most
     assert quiet["limit"][what] == most
-    assert figures["reason"].startswith(f"quiet: others {'moved' if what == 'other_mb_per_s' else 'kept'} ")
+    assert figures["reason"].startswith(f"quiet: others {'took' if what == 'other_device' else 'kept'} ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")

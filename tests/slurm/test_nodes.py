@@ -156,7 +156,7 @@ def test_gradients_are_added_up_at_the_hub_while_silent_strangers_hold_the_leade
         "cluster=slurm", "cluster.timeout_min=5", "benchmark=hepcnn", "dataset=hep", "dataset.train_files=4",
         "dataset.validation_files=4", "dataset.samples=4", "dataset.image_size=64", "batch_size=2", "iterations=3",
         "benchmark.width=0.05", "benchmark.epochs=1", "nodes=2", "sync=allreduce", "runs=1", "warmup_runs=0",
-        "min_valid_runs=1", "wait_quiet_s=null", "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", LOOSE,
+        "min_valid_runs=1", "wait_quiet_s=null", "checks.other_cpu_max=1000", "checks.other_device_max=1", LOOSE,
         "checks.stolen_max=1000",
         f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']",
     )  # fmt: skip

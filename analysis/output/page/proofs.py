@@ -19,7 +19,7 @@ CLAIMS = {
     "complete": "every image asked for was delivered",
     "same_data": "the files were what their list says, and as many bytes were read",
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
-    "quiet": "others used the device (MB/s) and the processors (cores) no more than the limit",
+    "quiet": "others used the device (share of the run) and the processors (cores) no more than the limit",
     "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit",
     "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",

@@ -47,7 +47,7 @@ class Checks:
     resident_max: float = key(MISSING, 0, 1)
     device_bytes_min: float = key(MISSING, 0, 1)
     time_error_max: float = key(MISSING, 0, 1)
-    other_mb_per_s_max: float = key(MISSING, 0, 1e6)
+    other_device_max: float = key(MISSING, 0, 1)
     other_cpu_max: float = key(MISSING, 0, 1e4)
     stolen_max: float = key(MISSING, 0, 1e4)
     throttled_max: float = key(MISSING, 0, 1e4)

@@ -302,7 +302,7 @@ def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_
 
 
 def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
-    checks = [check("quiet", passed=True, limit={"other_mb_per_s": 5.0, "other_cpu": cpu}) for cpu in (0.5, 0.75)]
+    checks = [check("quiet", passed=True, limit={"other_device": 0.05, "other_cpu": cpu}) for cpu in (0.5, 0.75)]
     more = [check(rule, passed=True, limit=62_300_000) for rule in ("complete", "same_data")]
     runs = [run(1, 100.0, checks=[checks[0], *more]), run(2, 100.0, checks=[checks[1]])]
     made = record(runs) | {"checks": [check("spread", passed=False, limit=0.04)]}
@@ -311,7 +311,7 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
 
     cells = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in page.split("<tr>"))
     rows = {row[0]: row[1:] for row in cells if row}
-    assert rows["quiet"][:4] == ["2", "0", "0", "5, 0.5 to 0.75"]
+    assert rows["quiet"][:4] == ["2", "0", "0", "0.05, 0.5 to 0.75"]
     assert rows["complete"][:4] == rows["same_data"][:4] == ["1", "0", "0", "\N{EN DASH}"]
     assert rows["spread"][:4] == ["0", "1", "0", "0.04"]
     assert rows["complete"][4] == proofs.CLAIMS["complete"]

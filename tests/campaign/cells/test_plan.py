@@ -3,6 +3,7 @@ import pytest
 from campaign.cells import judge, plan, record
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
+from tests.jobs.jobs_factory import device_use
 
 
 def _recorded(folder, cell, status, runs):
@@ -115,7 +116,10 @@ def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, fo
     ("changed", "disturbed"),
     [
         ({"other_cpu": 8.93}, "checks.other_cpu_max=9"),
-        ({"other_bytes": 30_000_000, "elapsed_s": 1.0, "other_cpu": 0.1}, "checks.other_mb_per_s_max=30"),
+        (
+            {"device_use": [device_use(other_reads=125)], "elapsed_s": 1.0, "other_cpu": 0.1},
+            "checks.other_device_max=0.12",
+        ),
         ({"resident_fraction": 1.0}, ""),
     ],
 )

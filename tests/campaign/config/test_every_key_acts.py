@@ -17,6 +17,7 @@ from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from tests.campaign.fake_template import figures
 from tests.campaign.work_lists import BUFFERED, compose
+from tests.jobs.jobs_factory import device_use
 
 TESTS = Path(__file__).parents[2]
 
@@ -58,7 +59,7 @@ def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark):
 
 RUN = {
     "resident_fraction": 0.005, "device_bytes": 950, "bytes_read": 1000, "wall_s": 1.0, "load_s": 0.995,
-    "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "other_bytes": 4_000_000, "other_cpu": 0.4,
+    "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "device_use": [device_use(other_reads=40)], "other_cpu": 0.4,
     "elapsed_s": 1.0, "images_per_s": 100.0, "read_mb_per_s": 95.0,
 }  # fmt: skip
 PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
@@ -68,7 +69,7 @@ PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
     "checks.resident_max",
     "checks.device_bytes_min",
     "checks.time_error_max",
-    "checks.other_mb_per_s_max",
+    "checks.other_device_max",
     "checks.other_cpu_max",
     "checks.spread_max",
     "checks.peak_max",
@@ -79,7 +80,7 @@ PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
         ("resident_max", 0.004, checks.cold),
         ("device_bytes_min", 0.96, checks.device_bytes),
         ("time_error_max", 0.004, checks.time_adds_up),
-        ("other_mb_per_s_max", 3.0, checks.quiet),
+        ("other_device_max", 0.03, checks.quiet),
         ("other_cpu_max", 0.3, checks.quiet),
         (
             "peak_max",

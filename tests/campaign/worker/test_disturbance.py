@@ -15,7 +15,7 @@ from tests.campaign.fake_template import FakeTemplate, figures
 from tests.campaign.work_lists import walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
-BUSY = {"other_cpu": 1.83, "other_bytes": 0, "elapsed_s": 1.0}
+BUSY = {"other_cpu": 1.83, "device_use": [], "elapsed_s": 1.0}
 
 
 def disturbed():
@@ -139,5 +139,5 @@ def test_the_front_process_is_told_that_another_try_may_do_better(folder, one, s
 
 
 def test_a_second_of_rest_is_judged_by_the_limits_of_the_runs(tmp_path):
-    assert disturbance.look(tmp_path, {"other_cpu_max": 1e4, "other_mb_per_s_max": 1e6})["passed"] is not False
-    assert disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_mb_per_s_max": 1e6})["observed"]["other_cpu"] >= 0
+    assert disturbance.look(tmp_path, {"other_cpu_max": 1e4, "other_device_max": 1})["passed"] is not False
+    assert disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_device_max": 1})["observed"]["other_cpu"] >= 0

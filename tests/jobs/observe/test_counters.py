@@ -10,15 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.observe import counters
-from jobs.observe.counters import Reading, between
+from jobs.observe.counters import Count, Reading, between, device_use
 from jobs.system import page_cache
-from jobs.system.device import device_of
+from jobs.system.device import Device, Use, device_of
+from jobs.system.extents import Fetch
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
+
+
+def count(device="vda", **fields):
+    return Count(Disk(device), Use(**dict.fromkeys(Use._fields, 0) | fields))
+
+
+class Disk(Device):
+    """A device of which sysfs need not know."""
+
+    logical_block_bytes = 512
+    request_bytes = 4096
+
 
 BEFORE = Reading(
     at_s=100.0,
     process={"read_bytes": 1_000, "write_bytes": 50},
-    device=(10_000, 70_000),
+    device=count(reads=1_000, read_bytes=10_000, writes=500, written_bytes=70_000, flushes=9, busy_s=8.0),
     busy_s=40.0,
     steal_s=1.0,
     own_cpu_s=3.0,
@@ -26,12 +39,20 @@ BEFORE = Reading(
 AFTER = Reading(
     at_s=104.0,
     process={"read_bytes": 9_000, "write_bytes": 80},
-    device=(21_000, 70_500),
+    device=count(
+        reads=1_020,
+        read_bytes=21_000,
+        writes=503,
+        written_bytes=70_500,
+        flushes=11,
+        busy_s=9.0,
+        waited_s=0.5,
+        flush_s=0.25,
+    ),
     busy_s=47.0,
     steal_s=1.5,
     own_cpu_s=8.0,
 )
-amounts = st.integers(0, 2**50)
 
 
 def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
@@ -43,11 +64,43 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
         "lowest_read_bytes": None,
         "kernel_s": None,
         "raw_s": None,
-        "other_bytes": 3_000 + 500,
         "cpu_s": 5.0,
         "other_cpu": 0.5,
         "steal_s": 0.5,
     }
+    assert device_use(BEFORE, AFTER) == [
+        {
+            "device": "vda",
+            "block_bytes": 512,
+            "reads": 20,
+            "read_bytes": 11_000,
+            "writes": 3,
+            "written_bytes": 500,
+            "flushes": 2,
+            "busy_s": 0.5,  # a second in ticks, in which no request was in flight for longer
+            "flush_s": 0.25,
+            "own_reads": 2,  # 8,000 bytes, of 4,096 at most each
+            "own_read_bytes": 8_000,
+            "own_written_bytes": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize(("on_disk", "extents", "reads"), [(8_000, 10, 10), (16_000, 10, 5), (8_000, 1, 2), (0, 0, 2)])
+def test_each_piece_of_a_file_that_was_fetched_is_a_request_of_ours(on_disk, extents, reads):
+    assert device_use(BEFORE, AFTER, Fetch(bytes=on_disk, extents=extents))[0]["own_reads"] == reads
+
+
+def test_what_the_lowest_device_gave_to_the_one_above_is_not_others():
+    before = replace(BEFORE, lowest=count("sda", read_bytes=5))
+    after = replace(AFTER, lowest=count("sda", reads=30, read_bytes=12_005, writes=1, flushes=1))
+
+    _, below = device_use(before, after)
+
+    assert [below[key] for key in ("device", "reads", "own_reads", "read_bytes", "own_read_bytes")] == [
+        "sda", 30, 20, 12_000, 11_000
+    ]  # fmt: skip
+    assert below["own_written_bytes"] is None
 
 
 def test_what_others_read_for_a_run_is_its_own():
@@ -57,36 +110,38 @@ def test_what_others_read_for_a_run_is_its_own():
 
     found = between(before, after)
 
-    assert (found["device_bytes"], found["other_bytes"], found["readers_cpu_s"]) == (10_500, 500 + 500, 0.75)
+    assert (found["device_bytes"], found["readers_cpu_s"]) == (10_500, 0.75)
+    assert device_use(before, after)[0]["own_read_bytes"] == 10_500
     assert found["other_cpu"] == (7.0 - 5.0 - 0.75) / 4
 
 
 def test_what_a_run_saves_and_what_works_for_it_are_not_others():
     """The run writes 2,000 to its dataset's device and 3,000 to another; a helper moves 3,000 more to and fro."""
-    before = replace(BEFORE, further=((0, 0),), helpers={7: (100, 100, 1.0)})
+    before = replace(BEFORE, further=(count("vdb"),), helpers={7: (100, 100, 1.0)})
     after = replace(
         AFTER,
         process={"read_bytes": 9_000, "write_bytes": 5_050},
-        device=(21_000, 72_500),
-        further=((3_000, 6_400),),
+        device=count(read_bytes=21_000, written_bytes=72_500),
+        further=(count("vdb", read_bytes=3_000, written_bytes=6_400),),
         helpers={7: (3_100, 3_100, 1.5)},
     )
 
     found = between(before, after)
 
-    # Read by all: 11,000 + 3,000, of which 8,000 + 3,000 ours; written: 2,500 + 6,400, of which 5,000 + 3,000.
-    assert found["other_bytes"] == 3_000 + 900
+    (use,) = device_use(before, after)
+    assert (use["device"], use["read_bytes"], use["written_bytes"]) == ("vda+vdb", 11_000 + 3_000, 2_500 + 6_400)
+    assert (use["own_read_bytes"], use["own_written_bytes"]) == (8_000 + 3_000, 5_000 + 3_000)
     assert found["other_cpu"] == pytest.approx((7.0 - 5.0 - 0.5) / 4)
     assert found["device_read_bytes"] == 11_000
 
 
 def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_not_counted():
     saving = {"further": ()}
-    came = between(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 0, 0.25)}))
-    went = between(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
+    (came,) = device_use(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 7, 0.25)}))
+    (went,) = device_use(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
 
-    assert came["other_bytes"] == 3_000 - 1_000 + 500 - 30
-    assert went["other_bytes"] == 3_000 + 500 - 30
+    assert (came["own_read_bytes"], came["own_written_bytes"]) == (8_000 + 1_000, 30 + 7)
+    assert (went["own_read_bytes"], went["own_written_bytes"]) == (8_000, 30)
 
 
 def test_what_a_helper_does_is_read_while_it_lives(disk):
@@ -105,26 +160,17 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
 @pytest.mark.parametrize(
     ("before", "after", "known"),
     [
-        ({}, {"process": None}, (None, None, 11_000)),
-        ({"device": None}, {}, (8_000, None, None)),
-        ({"further": (None,)}, {"further": (None,)}, (8_000, None, 11_000)),
+        ({}, {"process": None}, (None, 11_000)),
+        ({"device": None}, {}, (8_000, None)),
+        ({"further": (None,)}, {"further": (None,)}, (8_000, 11_000)),
     ],
     ids=["no accounting", "no device", "a device of the target does not tell"],
 )
 def test_what_is_not_told_makes_unknown_what_rests_on_it(before, after, known):
-    found = between(replace(BEFORE, **before), replace(AFTER, **after))
+    readings = replace(BEFORE, **before), replace(AFTER, **after)
 
-    assert (found["device_bytes"], found["other_bytes"], found["device_read_bytes"]) == known
-
-
-@given(amounts, amounts, amounts, amounts)
-def test_bytes_of_others_are_never_negative_and_never_hide_a_write(ours, theirs, written, start):
-    before = replace(BEFORE, process={"read_bytes": start, "write_bytes": 0}, device=(start, start))
-    after = replace(
-        AFTER, process={"read_bytes": start + ours, "write_bytes": 0}, device=(start + theirs, start + written)
-    )
-
-    assert between(before, after)["other_bytes"] == max(theirs - ours, 0) + written
+    assert tuple(between(*readings)[key] for key in ("device_bytes", "device_read_bytes")) == known
+    assert device_use(*readings) is None
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e6))
@@ -161,7 +207,8 @@ def test_what_another_process_reads_is_not_ours(disk):
 
     # Once it is waited for, the kernel adds a child's bytes to its parent's: look before.
     assert between(before, after)["device_bytes"] == 0
-    assert between(before, after)["other_bytes"] >= pages(paths) * PAGE
+    (use,) = device_use(before, after)
+    assert use["read_bytes"] - use["own_read_bytes"] >= pages(paths) * PAGE
 
 
 def test_work_of_this_process_is_its_own():

@@ -10,7 +10,7 @@ from jobs.ranks.hub import Seen
 from jobs.ranks.one_machine import left_out
 from jobs.ranks.whole import whole
 from tests.campaign.fake_template import figures
-from tests.jobs.jobs_factory import passed
+from tests.jobs.jobs_factory import device_use, passed
 
 
 def rank_run(**changed):
@@ -128,15 +128,18 @@ class Told:
 
 
 def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
-    run = {"device": "vda", "device_bytes": 100, "other_bytes": 500, "other_cpu": 2.0, "cpu_s": 1.0, "elapsed_s": 2.0}
-    neighbour = {"device_bytes": 300, "cpu_s": 3.0}
+    below = device_use(device="sda")
+    run = {"device": "vda", "device_bytes": 100, "other_cpu": 2.0, "cpu_s": 1.0, "elapsed_s": 2.0}
+    run["device_use"] = [device_use(own_reads=10, own_read_bytes=100), below]
+    neighbour = {"device_use": [device_use(own_reads=30, own_read_bytes=300)], "cpu_s": 3.0}
+    ours = [device_use(own_reads=40, own_read_bytes=400), below]
 
-    assert left_out(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "other_bytes": 200}
+    assert left_out(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "device_use": ours}
     assert left_out(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
     assert left_out(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
-    assert left_out(run, Told(0, {}, {**neighbour, "device_bytes": None}))["other_bytes"] is None
+    assert left_out(run, Told(0, {}, {**neighbour, "device_use": None}))["device_use"] is None
     assert left_out(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
     saved = {"saved": [("dsk/vda", 150), ("dsk/loop7", 20)]}
-    assert left_out(run, Told(0, {}, {**neighbour, **saved}))["other_bytes"] == 50
+    assert left_out(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
     own = {**run, "targets": [{"source": "dsk/vda", "bytes": 9}]}
-    assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["other_bytes"] == 200
+    assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours

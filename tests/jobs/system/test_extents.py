@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.system import page_cache
-from jobs.system.extents import Fetch, to_fetch
+from jobs.system.extents import Fetch, pieces
 from tests.jobs.jobs_factory import fetched
 from tests.lies import setup
 
@@ -46,7 +46,7 @@ SHAPES = {
 
 def _told(path):
     with path.open("rb") as file:
-        return to_fetch(file.fileno(), os.fstat(file.fileno()))
+        return sum(pieces(file.fileno(), os.fstat(file.fileno())))
 
 
 def _hold(path):
@@ -95,11 +95,11 @@ def test_where_extents_are_not_listed_blocks_decide():
         Path(file.name).unlink()
         file.write(b"x" * 10_000)
         file.flush()
-        full = to_fetch(file.fileno(), os.fstat(file.fileno()))
+        full = sum(pieces(file.fileno(), os.fstat(file.fileno())))
         file.truncate(MIB)
 
         assert full == 3 * 4096
-        assert to_fetch(file.fileno(), os.fstat(file.fileno())) is None
+        assert pieces(file.fileno(), os.fstat(file.fileno())) is None
 
 
 def test_each_inode_counts_once_and_its_other_names_are_counted(disk):
