@@ -24,6 +24,8 @@ _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
 _MODEL_CPU_S_PER_REQUEST, _MODEL_CPU_S_PER_GB = 15e-6, 0.045
 _SERVED = ("reads", "writes", "read_bytes", "written_bytes", "cpu_s")
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
+# Of objects: what their servers fetched last is in caches that nobody here can empty.
+_OF_OBJECTS_MIN = 0.9
 _PROFILED_MIN = 0.99  # as of the kernel's count: jobs/profiler/window.py
 # Standard deviations, each as large as the mean time of a read: half a turn of a disk has 0.58 of its mean.
 _CERTAIN = 3
@@ -35,7 +37,7 @@ class Limits:
     """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node."""
 
     resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
-    device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the blocks of the files, cold
+    device_bytes_min: float = 0.99  # bytes fetched from the device as a share of the blocks of the files, cold
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
     other_device_max: float = 0.05  # share of the run in which the device may serve everybody else
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy
@@ -178,13 +180,12 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     """Hold when the bytes of objects came from the disk below their servers; a client keeps none of them.
 
     By the counters of the disk and of the one below it, which count everybody, and by the account of the servers: the
-    share of the bytes that none of them explains is at most what ``device_bytes_min`` leaves. Bytes that came and were
-    not taken count as well. Without the account of servers here, the disk may have been read by others; and
+    share of the bytes that none of them explains is at most a tenth. Bytes that came and were not taken count as well. Without the account of servers here, the disk may have been read by others; and
     from either, what a drainer reads back of snapshots, from servers of this machine, cannot be told.
     """
     objects = run["objects"]
     wanted, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
-    most = 1 - limits.device_bytes_min
+    most = 1 - _least_of_objects(limits)
     disk, lowest = run.get("device"), run.get("lowest_device")
     stores = objects["servers"].get(STORES)
     counts = {disk: run.get("device_read_bytes"), lowest: run.get("lowest_read_bytes")}
@@ -203,6 +204,10 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
         hidden = "snapshots that were read back from servers here may be part of it" if drained else hidden
         return _at_most("cold", None, most, f"{message}; {hidden}")
     return _at_most("cold", unexplained, most, message)
+
+
+def _least_of_objects(limits: Limits) -> float:
+    return min(_OF_OBJECTS_MIN, limits.device_bytes_min)
 
 
 def warm(run: Run, limits: Limits) -> Check:
@@ -308,10 +313,11 @@ def reached_device(run: Run, limits: Limits) -> Check:
     reached, asked = run["reached_bytes"], run["bytes_written"]
     if reached is None and "objects" not in run:  # what a client of an object store has written is on a network
         reached = run["written_bytes"]
+    least = _least_of_objects(limits) if "objects" in run else limits.device_bytes_min
     if reached is None:
-        return _at_least("reached_device", None, limits.device_bytes_min, "no counter tells what was written")
+        return _at_least("reached_device", None, least, "no counter tells what was written")
     message = f"{reached / 1e6:.1f} MB came to the device for {asked / 1e6:.1f} MB written"
-    return _at_least("reached_device", reached / asked, limits.device_bytes_min, message)
+    return _at_least("reached_device", reached / asked, least, message)
 
 
 def time_adds_up(run: Run, limits: Limits) -> Check:

@@ -63,7 +63,7 @@ MB = 10**6
             "device_bytes",
             "cold",
             "device_bytes",
-            {90 * MB: True, 90 * MB - 1: False, 0: False, 140 * MB: True, None: None},
+            {99 * MB: True, 99 * MB - 1: False, 0: False, 140 * MB: True, None: None},
         ),
         ("from_memory", "warm", "device_bytes", {0: True, MB: True, MB + 1: False, None: None}),
         ("quiet", "cold", "other_cpu", {0.5: True, 0.51: False}),
@@ -223,8 +223,8 @@ WRITTEN = {
 @pytest.mark.parametrize(
     ("reached", "own", "passed"),
     [
-        (90_000_000, 0, True),
-        (89_999_999, 100_000_000, False),
+        (99_000_000, 0, True),
+        (98_999_999, 100_000_000, False),
         (None, 100_000_000, True),
         (None, 0, False),
         (None, None, None),
@@ -316,8 +316,8 @@ def test_a_run_from_memory_or_without_a_baseline_is_judged_by_no_peak(cache, pea
 @pytest.mark.parametrize(
     ("run", "passed", "told"),
     [
-        ({"to_fetch_bytes": 110_000_000}, True, "100.0 MB for 110.0 MB"),
-        ({"to_fetch_bytes": 112_000_000}, False, "100.0 MB for 112.0 MB"),  # 0.893 of the blocks, all of the bytes
+        ({"to_fetch_bytes": 101_000_000}, True, "100.0 MB for 101.0 MB"),
+        ({"to_fetch_bytes": 101_100_000}, False, "100.0 MB for 101.1 MB"),  # 0.989 of the blocks, all of the bytes
         ({"to_fetch_bytes": 20_000_000}, True, "100.0 MB for 20.0 MB"),  # holes need not be fetched
         ({"to_fetch_bytes": None}, None, "compressed"),
         ({"device": "sda", "device_read_bytes": 99_000_000}, True, "sda gave 99.0 MB"),
