@@ -180,8 +180,9 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     """Hold when the bytes of objects came from the disk below their servers; a client keeps none of them.
 
     By the counters of the disk and of the one below it, which count everybody, and by the account of the servers: the
-    share of the bytes that none of them explains is at most a tenth. Bytes that came and were not taken count as well. Without the account of servers here, the disk may have been read by others; and
-    from either, what a drainer reads back of snapshots, from servers of this machine, cannot be told.
+    share of the bytes that none of them explains is at most a tenth. Bytes that came and were not taken count as well.
+    Without the account of servers here, the disk may have been read by others; and from either, what a drainer reads
+    back of snapshots, from servers of this machine, cannot be told.
     """
     objects = run["objects"]
     wanted, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]

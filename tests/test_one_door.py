@@ -34,7 +34,7 @@ OF_OUR_OWN = {
     "campaign/doctor/node.py": "/sys",
     "campaign/slurm/scheduler.py": "Slurm's log of finished jobs",
     "campaign/staging/probe.py": "files whose reading is timed, as a run reads them",
-    "campaign/storage/locks.py": "/proc",
+    "campaign/storage/locks.py": "/proc and /sys",
     "campaign/testbed/ceph.py": "/proc, and the answers of a gateway of our own",
     "campaign/testbed/spec.py": "its own source",
     "campaign/testbed/state/look.py": "/proc and /sys",

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Required, TypedDict
+from typing import IO, Required, TypedDict
 
 from filelock import FileLock, Timeout
 
 from campaign.cells.contract import Access
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files
+from jobs.system.device import devices_behind
 
-_SILENT_S = 0.5  # how long a lock is waited for before anything is said of it
+_SILENT_S, _TURN_S = 0.5, 0.05  # how long a lock is waited for before anything is said of it, and between two tries
+_DEVICES = Path("/sys/block")
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
@@ -41,17 +44,32 @@ def lock_path(root: Path, fallback: Path) -> Path:
     return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
 
 
+def device_locks(places: Iterable[str]) -> list[Path]:
+    """Return which files lock the devices behind some places of this node, whatever their roots and file systems.
+
+    They are files of the kernel (sysfs): everybody can lock them, and nobody has to be able to write there. A network
+    file system has no such device.
+    """
+    names = set()
+    for place in places:
+        with suppress(OSError):  # it is gone, as the run will say
+            names |= {device.name for device in devices_behind(Path(place))}
+    return [_DEVICES / name / "stat" for name in sorted(names)]
+
+
 def how(access: Access, *, slurm: bool) -> str:
     """Return how the storage is kept for one user; outside Slurm there is nothing but the lock."""
     asked = str(access["exclusive"])
     return asked if slurm or asked == "none" else "lock"
 
 
-def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> AbstractContextManager[FileLock]:
+def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> AbstractContextManager[object]:
     """Wait for the lock of this file; a context manager that lets it go. `report` is told who holds it meanwhile."""
     if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
+        if path.is_relative_to(_DEVICES):
+            return _locked_device(path, report)
         # Other users must be able to take it too; a mere marker (soft) would outlive a process that dies.
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
@@ -63,6 +81,29 @@ def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> Abstra
             f"cannot lock {path}: {error.strerror}",
             "mount it with locks (Lustre: -o flock), or let Slurm keep it free: storage.exclusive=license or singleton",
         ) from error
+
+
+def _locked_device(path: Path, report: Callable[[str], None]) -> IO[bytes]:
+    """Wait for a file of the kernel, which is only read; closed, it is let go."""
+    file, silent_until = path.open("rb"), time.monotonic() + _SILENT_S
+    try:
+        while not _take(file):
+            if time.monotonic() >= silent_until:
+                report(f"waiting for the device {path.parent.name}, held by {_holder(path)}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+                break
+            time.sleep(_TURN_S)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _take(file: IO[bytes]) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _holder(path: Path) -> str:
@@ -100,7 +141,7 @@ def held(
     also: Sequence[Path] = (),
     report: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Proof]:
-    """Hold a storage alone for a run, and those that its snapshots go to (`also`); yields what proves it.
+    """Hold a storage alone for a run, and what else the run uses: `also`, storages and devices; yields what proves it.
 
     `how` is ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has held the `job` back until it
     was alone), or ``none`` (nobody is kept away). `report` is told who holds one meanwhile.

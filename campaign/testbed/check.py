@@ -181,7 +181,7 @@ def _see_that_it_behaves(name: str, storage: Storage, wanted: Wanted) -> None:
 def _place(name: str, storage: Storage, wanted: Wanted, report: Callable[[str], None]) -> Iterator[Place]:
     """Have a storage alone, and take away the file that is made on it, and those of checks that were killed."""
     root = storage.root.resolve()
-    with locks.locked(locks.lock_path(root, root), report):
+    with locks.held("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):
         for left in files.names(root):
             if left.startswith(_PREFIX):
                 files.remove(root / left)

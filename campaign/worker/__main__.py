@@ -134,7 +134,9 @@ class Worker:
             self.job = self.job or job.described()
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
         report = partial(self._save_waiting, recorded)
-        with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder), report) as proof:
+        devices = locks.device_locks(checkpoint_targets.places(item)) if how == "lock" else []
+        also = [*checkpoint_targets.locks(item, self.folder), *devices]
+        with locks.held(how, lock, self.job, also, report) as proof:
             run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, turn.pair)
             run["exclusive"] = proof
             run |= place()

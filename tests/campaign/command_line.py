@@ -16,6 +16,7 @@ TINY = (
     "dataset.classes=3",
     "batch_size=8",
     "runs=3",
+    "storage.exclusive=none",  # else they would wait for the runs of whoever else tests on this disk
     # The tests share the machine with whatever else runs on it; the rule itself has tests of its own.
     "checks.other_cpu_max=1000",
     "checks.other_device_max=1",

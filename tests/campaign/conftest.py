@@ -13,6 +13,12 @@ from tests.campaign.fake_slurm import Clock, Programs
 from tests.campaign.work_lists import DIRECT, compose, slurm_conduct, work_list
 
 
+@pytest.fixture(autouse=True)
+def device_locks(monkeypatch):
+    """Let a test hold no device: it would wait for the runs of whoever else tests on this machine."""
+    monkeypatch.setattr("campaign.storage.locks.device_locks", lambda _: [])
+
+
 @pytest.fixture
 def point():
     """The default configuration."""

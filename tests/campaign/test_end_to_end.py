@@ -112,7 +112,7 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
 def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(command):
     (command.cwd / "data").mkdir()
     with FileLock(command.cwd / "data" / ".tfio-campaign.lock"):
-        front = command.start("threads=1", *TINY)
+        front = command.start("threads=1", *TINY, "storage.exclusive=lock")
         waits = "held by"  # said when it has waited for a while
         _wait_for(lambda: any(waits in (each["reason"] or "") for each in _records(command.cwd).values()), waits)
         (waiting,) = _records(command.cwd).values()

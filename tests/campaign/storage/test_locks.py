@@ -2,18 +2,22 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.locks import doubt, held, lock_path, locked
+from campaign.storage.locks import device_locks, doubt, held, lock_path, locked
+from jobs.system.device import device_of
+from tests.lies import setup
 
 _HOLDER = """
 import sys
 from pathlib import Path
 from campaign.storage.locks import held
-with held("lock", Path(sys.argv[1]), {}, report=lambda why: print(why, flush=True)):
+lock, *also = map(Path, sys.argv[1:])
+with held("lock", lock, {}, also, lambda why: print(why, flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -24,8 +28,8 @@ def holder(tmp_path):
     """A function that starts another process that wants the storage, and holds it until its stdin ends."""
     started = []
 
-    def start():
-        command = [sys.executable, "-c", _HOLDER, str(tmp_path / "lock")]
+    def start(*also, name="lock"):
+        command = [sys.executable, "-c", _HOLDER, str(tmp_path / name), *map(str, also)]
         started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1))
         return started[-1]
 
@@ -85,6 +89,45 @@ def test_another_process_waits_says_for_whom_and_has_the_storage_when_it_is_let_
     first.stdin.write("\n")
 
     assert second.stdout.readline() == "held\n"
+
+
+def test_two_campaigns_on_one_device_wait_for_each_other_whatever_their_roots(holder, tmp_path, staged):
+    disk = staged(setup.disk, tmp_path / "image", tmp_path / "mounted")
+    places = [disk.point / name for name in ("a", "b")]
+    for place in places:
+        place.mkdir()
+    (lock, *_), (same, *_) = (device_locks([str(place)]) for place in places)
+    assert lock == same == Path("/sys/block", disk.device, "stat")
+    first = holder(lock, name="mounted/a/lock")
+    assert first.stdout.readline() == "held\n"
+    second = holder(lock, name="mounted/b/lock")
+
+    assert second.stdout.readline().startswith(f"waiting for the device {disk.device}, held by process {first.pid} of ")
+    first.kill()
+
+    assert second.stdout.readline() == "held\n"
+
+
+def test_all_devices_behind_a_storage_are_locked_and_of_one_that_is_gone_none(tmp_path, staged):
+    disk = staged(setup.disk, tmp_path / "image", tmp_path / "mounted")
+    below = device_of(tmp_path)
+
+    found = [lock.parent.name for lock in device_locks([str(disk.point), str(tmp_path), str(tmp_path / "gone")])]
+
+    assert found == sorted({disk.device, below.name})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_device_can_be_locked_by_a_user_who_owns_nothing(tmp_path, staged):
+    lock = Path("/sys/block", staged(setup.disk, tmp_path / "image", tmp_path / "mounted").device, "stat")
+    pid = os.fork()
+    if not pid:
+        os.setgroups([])
+        os.setuid(65534)
+        with locked(lock):
+            os._exit(0)
+
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_process_that_is_killed_does_not_keep_the_storage(holder, tmp_path):
