@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.lies.lie import MissingError
 
 _NOBODY = 65534
 
@@ -44,6 +47,20 @@ def pytest_runtest_makereport(item):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped where everything is required: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def staged():
+    """Mount or make what a function of `tests.lies.setup` does; it goes when the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def made(make, *words, **kind):
+            try:
+                return make(stack, *words, **kind)
+            except MissingError as error:
+                pytest.skip(str(error))
+
+        yield made
 
 
 @pytest.fixture

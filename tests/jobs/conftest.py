@@ -1,6 +1,5 @@
 """One process that has TensorFlow imported serves all tests of this room."""
 
-import contextlib
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from campaign.worker.runner import Template
 from jobs.burst_buffer import drainer
 from jobs.system.device import device_of
 from tests.jobs.jobs_factory import ROOT, HandClock, make_request, make_settings, write_jpegs
-from tests.lies.lie import MissingError
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,20 +92,6 @@ def clock(monkeypatch):
     monkeypatch.setattr("time.perf_counter", clock.now)
     monkeypatch.setattr("time.sleep", clock.sleep)
     return clock
-
-
-@pytest.fixture
-def staged():
-    """Mount or make what a function of `tests.lies.setup` does; it goes when the test ends."""
-    with contextlib.ExitStack() as stack:
-
-        def made(make, *words, **kind):
-            try:
-                return make(stack, *words, **kind)
-            except MissingError as error:
-                pytest.skip(str(error))
-
-        yield made
 
 
 @pytest.fixture
