@@ -55,7 +55,7 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
 def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-    return f"{_drawn(counters, shown)} {saved_how(key.facts)}"
+    return f"{_drawn(counters, shown)} {saved_how(key.facts, shown)}"
 
 
 def _drawn(counters: str, cells: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.records.frame import Row, rows_of
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.checkpoints import NO_TARGET
+from analysis.statistics.checkpoints import NO_TARGET, beside_data
 from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
 from analysis.text.plain import DAGGER, DASH, DOUBLE_DAGGER, NONE, number, share, span, times
@@ -92,7 +92,11 @@ BATCH, PREFETCH, CONTROLS = (
     Column(name.rpartition(".")[2].removesuffix("_size"), lambda row, name=name: str(row[name]))  # type: ignore[misc]
     for name in OF_TRAINING
 )
-CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["target"], row["mode"]))), left=True)
+CHECKPOINT = Column(
+    "checkpoint",
+    lambda row: ", ".join(filter(None, (row["target"], row["mode"], "on the data's device" * bool(beside_data(row))))),
+    left=True,
+)
 ONE_CHECKPOINT = Column("one checkpoint, s", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
 RATE_BESIDE = _median("images/s", "images_per_s")
 

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.paper import BURST_BUFFER
 from analysis.records.contract import OF_SNAPSHOT
-from analysis.records.frame import rows_of
+from analysis.records.devices import BETWEEN, NAMED
+from analysis.records.frame import Row, rows_of
 from analysis.records.settings import Facts, with_emulated
 from analysis.statistics.medians import counted, ends
 from analysis.statistics.training import is_training
@@ -60,6 +61,13 @@ def _emulated(table: pd.DataFrame, role: str) -> pd.Series[bool]:
     """Tell of each cell whether a side of its target, or its only storage, is emulated: not as what it lies on."""
     keys = (f"checkpoint.{role}.emulated", "checkpoint.emulated")
     return table["set_key"].map(lambda key: any(key.facts.get(each) for each in keys)).astype("bool")
+
+
+def beside_data(row: Row) -> str:
+    """Return the device that a cell both reads its data from and saves its snapshots to; `""` where they are two."""
+    (_, data), *saved = NAMED
+    devices = {each for _, name in saved if isinstance(row.get(name), str) for each in row[name].split(BETWEEN)}
+    return str(row[data]) if row.get(data) in devices - {""} else ""
 
 
 def of_checkpoint(facts: Facts) -> frozenset[str]:

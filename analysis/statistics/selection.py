@@ -10,8 +10,9 @@ import pandas as pd
 from analysis import paper
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Facts, Settings, family_key
-from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
+from analysis.statistics.checkpoints import NO_TARGET, beside_data, of_checkpoint
 from analysis.statistics.training import CONTROL
+from analysis.text.plain import listed
 
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
@@ -125,11 +126,13 @@ def in_papers_order(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(order=place).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
 
 
-def saved_how(facts: Facts) -> str:
-    """Return how the cells of a set are saved in words."""
+def saved_how(facts: Facts, cells: pd.DataFrame) -> str:
+    """Return how the cells of a set are saved in words, and which of them on the device that they read from."""
     words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
     words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []
-    return f"{', '.join(words)}; images on {facts['storage']}."
+    shared = sorted({f"{row['target']} on {device}" for row in rows_of(cells) if (device := beside_data(row))})
+    beside = f" Data and snapshots of {listed(shared)} share the device." if shared else ""
+    return f"{', '.join(words)}; images on {facts['storage']}.{beside}"
 
 
 def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:

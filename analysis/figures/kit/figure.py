@@ -154,7 +154,9 @@ def runs_told(mark: str = "bar") -> Callable[[Settings, pd.DataFrame, pd.DataFra
 
 def checkpoints_told(key: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
     """Return the statistic of a figure of checkpoints, and how these are made."""
-    return f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts)}"
+    return (
+        f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts, shown)}"
+    )
 
 
 def how_many(shown: pd.DataFrame) -> str:

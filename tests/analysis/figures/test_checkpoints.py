@@ -1,9 +1,12 @@
 """Figures 9 and 10 and ours of checkpoints, and the paper's gain, against the records that they are made from."""
 
+import math
+
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
 
 from analysis.__main__ import main
+from analysis.output.columns import CHECKPOINT
 from tests.analysis.record_factory import store
 from tests.analysis.saving_factory import paper_like, saved
 from tests.analysis.training_factory import figures_of, grid, trace_of, with_traces, words
@@ -153,6 +156,23 @@ def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(b
     assert list(slow.get_data().values) == [800, 200]
     assert axes.get_ylim()[1] > 800
     assert "storages stacked" in spec.caption
+
+
+@pytest.mark.parametrize(
+    ("device", "below", "named"),
+    [("sda", [], ["ssd on dsk/sda"]), ("sdc", ["dsk/sda"], ["ssd on dsk/sda"]), ("sdc", [], [])],
+)
+def test_a_target_on_the_datas_own_device_is_named_in_the_caption_and_in_the_table(device, below, named):
+    made = saved("ssd", [150.0], sources={"only": f"dsk/{device}"}, below={"only": below}, device="sda")
+    other = saved("hdd", [150.0], sources={"only": "dsk/sdb"}, device="sda")
+
+    spec = figures_of(made, other)["fig9"]
+
+    shared = [line for line in spec.caption.split(". ") if "share the device" in line]
+    assert shared == [f"Data and snapshots of {each} share the device" for each in named]
+    row = {"target": "ssd", "mode": "sync", "device": "dsk/sda", "target_device": f"dsk/{device}"}
+    row["target_below"] = " ".join(below) or math.nan
+    assert CHECKPOINT.text(row) == ", ".join(["ssd", "sync", *["on the data's device"] * len(named)])
 
 
 @pytest.mark.parametrize(
