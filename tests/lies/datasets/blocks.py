@@ -1,6 +1,6 @@
-"""Files that take less room on their disk than they are long: nothing cheats, and the tool must not say so."""
+"""Files that take less room on their disk than they are long, or share it: nothing cheats, which must not be denied."""
 
-from tests.lies import instruments
+from tests.lies import instruments, setup
 from tests.lies.lie import VALID, Expected, confirmed, lie
 
 _KNOWN = r"on the disk|unverifiable|cannot be known"
@@ -32,3 +32,23 @@ def holes(workspace):
     answer = workspace.campaign(paths[0].parent)
     size, taken = instruments.total(paths), instruments.on_disk(paths)
     return confirmed(taken < 0.6 * size, f"files of {size / 1e6:.1f} MB take {taken / 1e6:.1f} MB on the disk"), answer
+
+
+@lie(
+    "Each image shares its blocks with another file, which is in memory (reflinks).",
+    Expected((VALID,)),
+)
+def reflinks(workspace):
+    disk = workspace.disk(fs="btrfs", mib=128)
+    originals = workspace.images(disk.point / "originals")
+    copies = disk.point / "set" / "images"
+    copies.parent.mkdir()
+    setup.call("cp", "-r", "--reflink=always", originals[0].parent, copies)
+    setup.call("sync", "-f", copies)
+    instruments.load(originals)
+    before = disk.read_bytes()
+    answer = workspace.campaign(copies)
+    fetched, size = (disk.read_bytes() - before) / len(workspace.records()[0]["runs"]), instruments.total(originals)
+    kept = instruments.resident(originals)
+    gave = f"the disk gave {fetched / 1e6:.1f} MB a run for {size / 1e6:.1f} MB"
+    return confirmed(kept > 0.9 and fetched >= size, f"{kept:.0%} of the other files stayed in memory; {gave}"), answer

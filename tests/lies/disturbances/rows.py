@@ -31,6 +31,11 @@ def alone(workspace, disturbance):
     return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device))
 
 
+def on_the_device(workspace, disturbance):
+    """Disturb a whole campaign, and let it judge what others do to the device."""
+    return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device), "checks.other_device_max=0.05")
+
+
 def continued(workspace, disturbance):
     """Disturb the second half of a cell's runs: the same command is to add them to its record."""
     place = place_of(workspace, disturbance.device)
@@ -59,9 +64,9 @@ def _row(name, how, expected, awaited=""):
     )
 
 
-_row("seeks", alone, Expected((INVALID,), "^quiet"), "others")
-_row("flushes", alone, Expected((INVALID,), "^quiet"), "others")
-_row("loader", alone, Expected((INVALID,), "^device_bytes"), "others")
+_row("seeks", on_the_device, Expected((INVALID,), "^quiet: others took"))
+_row("flushes", on_the_device, Expected((INVALID,), "^quiet: others took"))
+_row("loader", alone, Expected((INVALID,), "^device_bytes"))
 _row("io_limit", alone, Expected((INVALID,), "^unthrottled"), "time")
 _row("scanner", alone, Expected((INVALID,)), "time")
 _row("stops", alone, Expected((INVALID,)), "time")
