@@ -221,11 +221,11 @@ def device_use(before: Reading, after: Reading, fetch: Fetch | None = None) -> l
     """
     read, written = _own_bytes(before, after)
     befores, afters = ((each.device, *(each.further or ())) for each in (before, after))
-    if read is None or written is None or None in befores or None in afters:
+    device = together([each.device if each else None for each in befores])
+    if read is None or written is None or device is None or None in afters:
         return None
     pairs = list(zip(filter(None, befores), filter(None, afters), strict=True))
     did = Use(*map(sum, zip(*(_less(late.use, early.use) for early, late in pairs), strict=True)))
-    device = together([early.device for early, _ in pairs])
     helped = [*_done(before.helpers, after.helpers), *_done(before.readers, after.readers)]
     own_read = read + sum(each[0] for each in _done(before.helpers, after.helpers))
     # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing. But

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.system import device
-from jobs.system.device import Device, Mount, carriers, device_of, devices_behind, mount_of
+from jobs.system.device import Device, Mount, Use, carriers, device_of, devices_behind, mount_of
 from tests.lies import setup
 
 RECORDED = r"""
@@ -245,10 +245,27 @@ def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
     assert f"{int(found['fsid'], 16):016x}" == f"{fsid:0>16}"[8:] + f"{fsid:0>16}"[:8]  # stat(1) has the words swapped
 
 
-def test_several_devices_are_counted_as_one(monkeypatch):
-    counts = {"a": (1, 2), "b": (30, 40)}
-    monkeypatch.setattr(Device, "traffic", lambda self: counts[self.name])
+@pytest.mark.parametrize(
+    ("fields", "use"),
+    [
+        # Of Linux 5.5 and later, 4.18 and before: discards and flushes came later.
+        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20 4 100", Use(8, 80 * 512, 8, 16 * 512, 4, 0.06, 0.09, 0.1)),
+        ("8 1 80 40 5 2 16 30 0 60 70 3 0 9 20", Use(8, 80 * 512, 8, 16 * 512, 0, 0.06, 0.09, 0.0)),
+        ("8 1 80 40 5 2 16 30 0 60 70", Use(8, 80 * 512, 5, 16 * 512, 0, 0.06, 0.07, 0.0)),
+    ],
+)
+def test_what_was_asked_of_a_device_is_read_from_the_kernels_list_however_long_that_is(fields, use, monkeypatch):
+    monkeypatch.setattr(device, "read_kernel", lambda _: f"{fields}\n")
 
-    assert device.together([Device("a"), Device("b"), Device("a")]).traffic() == (31, 42)
+    assert Device("sda").use() == use
+
+
+def test_several_devices_are_counted_as_one(monkeypatch):
+    counts = {"a": Use(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": Use(*[10] * 8)}
+    monkeypatch.setattr(Device, "use", lambda self: counts[self.name])
+
+    several = device.together([Device("a"), Device("b"), Device("a")])
+    assert several.use() == Use(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
+    assert several.traffic() == (12, 14)
     assert device.together([Device("a"), Device("a")]) == Device("a")
     assert device.together([Device("a"), None]) is None
