@@ -1,8 +1,11 @@
 """Records that the paper's claims are held against, and the verdict on one claim."""
 
+import copy
+import itertools
+
 from analysis.verdicts.checklist import verdicts
 from tests.analysis import baseline_records
-from tests.analysis.record_factory import record
+from tests.analysis.record_factory import record, scattered
 from tests.analysis.training_factory import frames
 
 
@@ -22,8 +25,8 @@ def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
 
 
 def curve(storage, by_threads, **settings):
-    """Return micro records of a storage: images/s of each number of threads, three runs without scatter."""
-    made = [record([rate] * 3, threads=n, storage=storage, **settings) for n, rate in by_threads.items()]
+    """Return micro records of a storage: images/s of each number of threads, the median of three runs."""
+    made = [record(scattered(rate), threads=n, storage=storage, **settings) for n, rate in by_threads.items()]
     for each in made:
         each["checks"][0] |= {"limit": 0.04}
     return made
@@ -32,6 +35,18 @@ def curve(storage, by_threads, **settings):
 def checklist(*made):
     """Return all verdicts on these records."""
     return verdicts(*frames(*made)[:2])
+
+
+def of_single_runs(claim, *made):
+    """Return between what a claim's figure is where each record has its second, or its third run alone, three times."""
+
+    def alone(each, number):
+        runs = [copy.deepcopy(each["runs"][number]) | {"run": n} for n in (1, 2, 3)]
+        return each | {"runs": [each["runs"][0], *runs]}
+
+    chosen = itertools.product(*([alone(each, n) for n in (2, 3)] for each in made))
+    ours = [told(claim, *one)["ours"] for one in chosen]
+    return [min(ours), max(ours)]
 
 
 def told(claim, *made):

@@ -21,6 +21,11 @@ def check(rule, *, passed, limit=None):
 PASSED = [check("cold", passed=True), check("complete", passed=True), check("quiet", passed=True)]
 
 
+def scattered(value):
+    """Return three values around this median, which no mean, range or other place of theirs equals."""
+    return [value, 0.99 * value, 1.02 * value]
+
+
 def run(number, images_per_s, *, size=BYTES_PER_IMAGE, **keys):
     """Return a valid measured run of this rate; any key of a run may be given instead."""
     figures = {

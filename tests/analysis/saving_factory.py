@@ -1,5 +1,6 @@
 """Records of trainings that save snapshots as the campaign writes them."""
 
+from tests.analysis.record_factory import scattered
 from tests.analysis.training_factory import step, training
 
 HOW = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
@@ -17,8 +18,9 @@ def node(target, **how):
     return {"name": "burst_buffer", **sides, **HOW, **DRAIN, **how}
 
 
-def snapshots(blocked_s, durable_fast_s, durable_slow_s):
-    """Return the five lines of a run; the middle one of each time is what is given."""
+def snapshots(run, *times):
+    """Return the five lines of a run; of the middle one of each time three runs have what is given as their median."""
+    blocked_s, durable_fast_s, durable_slow_s = (time and scattered(time)[(run - 1) % 3] for time in times)
     lines = []
     for number in range(5):
         more = (number - 2) * 0.01
@@ -38,7 +40,7 @@ def saved(target, runtimes, times=(1.0, 1.0, 1.0), sources=None, below=None, **s
     targets = [each | ({"below": below[each["role"]]} if each["role"] in (below or {}) else {}) for each in targets]
     runs = []
     for number, runtime in enumerate(runtimes, 1):
-        lines = {} if target == "none" else {"checkpoints": snapshots(*times), "targets": targets}
+        lines = {} if target == "none" else {"checkpoints": snapshots(number, *times), "targets": targets}
         runs.append(step(number, runtime, **lines))
     return training(runs, checkpoint=node(target, **how), storage="ssd", threads=8, **settings)
 

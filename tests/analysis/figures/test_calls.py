@@ -4,6 +4,7 @@ import io
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
@@ -87,6 +88,15 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(traced, tmp_path):
     drawn = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     assert sum(len(each.get_segments()) for each in drawn) == 8
     assert {"large.jpg", "small", posix.END} <= set(words(figure))
+
+
+def test_a_call_counts_where_it_ended():
+    one = {"file": 0, "thread": 1, "bytes": 5_000_000, "kind": posix.READ, "start_s": 0.2, "end_s": 1.91}
+    profile = posix.Profile(0, 2.0, ["a"], np.zeros(1, bool), None, pd.DataFrame([one]), 0, np.array([0.5]))
+
+    rates = posix.over_time(profile).set_index("elapsed_s")[["read_mb_per_s", "calls_per_s"]]
+    assert rates[rates["calls_per_s"] > 0].to_records().tolist() == [pytest.approx((1.92, 250.0, 50.0))]
+    assert posix.parts(profile).to_numpy().tolist() == [pytest.approx([0.5, 2.0, 5 / 1.5])]
 
 
 def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(traced, tmp_path):

@@ -57,7 +57,8 @@ def smoke(made):
         (claims.DOUBLED, [*curve("hdd", {1: 100.0, 2: 120.0}), *FAST], "holds", 1.95),
         (
             claims.DOUBLED,
-            [*curve("hdd", {1: 100, 2: 120}), *curve("ssd", {1: 100, 2: 149}), *FAST[4:]],
+            # The lower of the middle two of four.
+            [*curve("hdd", {1: 100, 2: 120}), *curve("ssd", {1: 100, 2: 149}), *FAST[4:], *curve("lustre", LUSTRE)],
             "differs",
             1.49,
         ),

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from analysis.verdicts import claims
-from tests.analysis.claims_factory import at, told
-from tests.analysis.record_factory import id_of, unstable
+from tests.analysis.claims_factory import at, curve, of_single_runs, told
+from tests.analysis.record_factory import id_of, scattered, unstable
 from tests.analysis.saving_factory import paper_like, saved
 from tests.analysis.training_factory import step, training
 
@@ -22,7 +22,7 @@ def reading(storage, ahead, none):
     """Return trainings that read so many MB each second with prefetch and without."""
     return [
         training(
-            [step(n, 100.0, read_mb_per_s=rate, bytes_read=int(rate * 1e8)) for n in (1, 2, 3)],
+            [step(n, 100.0, read_mb_per_s=mb, bytes_read=int(mb * 1e8)) for n, mb in enumerate(scattered(rate), 1)],
             threads=8, storage=storage, prefetch=prefetch,
         )
         for prefetch, rate in ((1, ahead), (0, none))
@@ -131,6 +131,19 @@ def test_a_claim_holds_or_differs(claim, made, verdict, ours):
 @pytest.mark.parametrize(
     ("claim", "made"),
     [
+        (claims.GAIN, buffered()),
+        (claims.LIKE_FAST, [saved("optane", scattered(150.0)), saved(BUFFER, scattered(155.0))]),
+        (claims.READS_MORE, HDD),
+        (claims.SCALING["hdd", 2], curve("hdd", {1: 100.0, 2: 165.0})),
+    ],
+)
+def test_the_interval_of_a_claim_is_what_its_runs_allow_one_by_one(claim, made):
+    assert json.loads(told(claim, *made)["interval"]) == pytest.approx(of_single_runs(claim, *made), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("claim", "made"),
+    [
         (claims.THREADS_ON_HDD, THREADS[:3]),
         (claims.READS_MORE, reading("ssd", 6.0, 5.0)),
         (claims.BATCH, batches(100.0, 80.0, 70.0)[:4]),
@@ -154,7 +167,6 @@ def test_the_papers_gain_comes_with_all_that_it_rests_on():
     row = told(claims.GAIN, *made)
 
     assert (row["verdict"], row["unit"], row["tolerance"]) == ("holds", "times", pytest.approx(0.08))
-    assert json.loads(row["interval"]) == pytest.approx([2.6, 2.6])
     assert "runtime 180 s and 160 s" in row["why"]
     assert set(row["cells"].split()) == {id_of(each) for each in made}
 

@@ -72,8 +72,8 @@ def test_a_test_runs_the_very_commands_and_says_what_came(leave, commands, folde
     assert code == 1
     assert advise.main([cell, str(folder.root)]) == 0
     out = capsys.readouterr().out
-    assert "measured 60 (60 to 60, 3 runs): holds" in out
-    assert "measured 1 (1 to 1, 3 runs): FAILED" in out
+    assert "measured 60 (59.4 to 61.2, 3 runs): holds" in out
+    assert "measured 1 (0.99 to 1.02, 3 runs): FAILED" in out
     assert "small_reads has FAILED in 1 of 1 test of this campaign" in out
 
 

@@ -60,7 +60,7 @@ def test_a_damaged_marker_is_told_with_its_cure(folder, text):
     ("spoil", "message"),
     [
         (lambda made: made.marker.write_text('{"schema": 2, "requests": []}'), "newer"),
-        (lambda made: made.root.chmod(0o777), "other users"),
+        (lambda made: made.root.chmod(0o770), "other users"),
         pytest.param(
             lambda made: os.chown(made.root, 65534, 65534),
             "is nobody's",

@@ -45,6 +45,12 @@ def test_each_rule_fills_the_capacity_in_its_order(planned):
     assert (made["why_not"], made["left_out"]) == (None, 0)
 
 
+def test_a_file_takes_whole_blocks_of_the_capacity(planned):
+    made = planned(4 * 8_192 - 1, sizes=[5_000] * 40)
+
+    assert [len(_sizes(made, rule)) for rule in ("smallest", "largest")] == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

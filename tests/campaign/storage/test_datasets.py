@@ -1,3 +1,4 @@
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -161,10 +162,13 @@ def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign
     (images / "cats").mkdir(parents=True)
     (images / "cats" / "a.jpg").write_bytes(b"x" * 10)
     (images / "cats" / "b.PNG").write_bytes(b"y" * 20)
+    for name in ("a.jpg", "b.PNG"):
+        os.utime(images / "cats" / name, (1, 1))  # as a copy has the time of its source
 
     (data,), _ = _prepared(folder, entry(dataset={"name": "folder", "path": str(images)}))
 
     assert (data["path"], data["files"], data["bytes"]) == (str(images), 2, 30)
+    assert data["listed_ns"] == (images / "cats" / "b.PNG").stat().st_ctime_ns
     assert data["manifest"].startswith(str(folder.manifests))
     assert sorted(path.name for path in images.rglob("*")) == ["a.jpg", "b.PNG", "cats"]
 

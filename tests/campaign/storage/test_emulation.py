@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
 
 
 @pytest.mark.parametrize("moved", ["data", "target"])
-def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeypatch):
+@pytest.mark.parametrize("changed", [{"point": "/"}, {"source": "/dev/vda"}])
+def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, changed, monkeypatch):
     mounts = {"/data": Mount("/data", "/dev/sda", "ext4", ""), "/target": Mount("/target", "/dev/sdb", "ext4", "")}
     monkeypatch.setattr(checkpoint_targets, "mount_of", lambda path: mounts[str(path)])
     checkpoint_targets._began_on.cache_clear()  # noqa: SLF001 - it lasts as long as a worker
@@ -98,7 +100,7 @@ def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeyp
     item = {"dataset": {"path": "/data"}, "targets": ["/target"], "settings": {"storage": storage}}
     assert checkpoint_targets.moved(item) is None
 
-    mounts[f"/{moved}"] = Mount("/", "/dev/vda", "ext4", "")
+    mounts[f"/{moved}"] = replace(mounts[f"/{moved}"], **changed)
 
     assert f"/{moved} was on" in checkpoint_targets.moved(item)
     checkpoint_targets._began_on.cache_clear()  # noqa: SLF001

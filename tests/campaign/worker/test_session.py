@@ -15,6 +15,7 @@ from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable, files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
+from tests.jobs.durability import watched
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -142,10 +143,11 @@ def begun_elsewhere(folder, one):
     ids=["checksum", "path", "cpu", "tensorflow"],
 )
 def test_runs_that_were_measured_elsewhere_are_kept_aside_with_their_logs_and_the_cell_is_measured_anew(
-    change, folder, one, begun_elsewhere
+    change, folder, one, begun_elsewhere, monkeypatch
 ):
-    path = begun_elsewhere(change)
+    path, deeds = begun_elsewhere(change), []
     (path.parent / "run-0.log").write_text("old words")
+    watched(monkeypatch, deeds.append)
 
     _, (recorded,) = walk(folder, asked_again(one), *[figures(222)] * 6)
 
@@ -153,6 +155,7 @@ def test_runs_that_were_measured_elsewhere_are_kept_aside_with_their_logs_and_th
     assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
     runs = json.loads((old / "record.json").read_text())["runs"]
     assert [run.get("images_per_s") for run in runs] == [111, 111, None]
+    assert [path for _, path in deeds if str(old) in path] == [f"{old}/run-0.log", f"{old}/record.json"]
     assert (old / "run-0.log").read_text() == "old words"
     assert not (path.parent / "run-0.log").exists()
 

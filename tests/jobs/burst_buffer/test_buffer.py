@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.jobs.burst_buffer.shared import (
     steps,
     waits_for_drainer,
 )  # fmt: skip
+from tests.jobs.durability import watched
 from tests.jobs.jobs_factory import eventually
 
 
@@ -52,14 +52,12 @@ def test_a_saved_snapshot_is_drained_with_every_byte(opened, folders):
 
 
 def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, idle, monkeypatch):
-    synced = []
-    real = snapshots.transfer.os.fsync
-    monkeypatch.setattr("os.fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), real(fd)))
+    deeds = []
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        synced.clear()
+        watched(monkeypatch, deeds.append)
         name = buffer.save(1, writer(1)).name
 
-    staging = folders[0] / f"staging-{name}"
+    staging, synced = folders[0] / f"staging-{name}", [Path(path) for verb, path in deeds if verb == "sync"]
     files = [staging / "files" / file for file in contents(1)]
     assert {*files, staging / "files", staging / "files" / "shards", staging, folders[0]} <= set(synced)
     assert synced[-1] == folders[0]
@@ -67,13 +65,12 @@ def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, id
 
 def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folders, idle, monkeypatch):
     (name,) = saved(folders, 1)
-    deeds, fsync, rename = [], os.fsync, os.rename
-    monkeypatch.setattr("os.fsync", lambda fd: (deeds.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)))
-    monkeypatch.setattr("os.rename", lambda path, to, **at: (deeds.append(f"to {to}"), rename(path, to, **at)))
+    deeds = []
+    watched(monkeypatch, lambda deed: deeds.append(Path(deed[1])))
 
     assert drain.drain(*folders) == 0
 
-    copying, seen = folders[1] / f"copying-{name}", deeds.index(f"to {name}")
+    copying, seen = folders[1] / f"copying-{name}", deeds.index(Path(name))
     files = [copying / "files" / file for file in contents(1)]
     assert {*files, copying / "files", copying / "files" / "shards", copying, folders[1]} <= set(deeds[:seen])
     assert deeds[seen + 1] == folders[1]

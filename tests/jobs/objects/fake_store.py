@@ -25,6 +25,7 @@ class FakeStore(ThreadingHTTPServer):
     def __init__(self, objects, port=0):
         super().__init__(("127.0.0.1", port), _Handler)
         self.objects, self.script, self.gets = dict(objects), [], []
+        self.put_in = {}  # the years, by key
         self.room, self.hangs = {}, ()  # headers of the bucket; methods that are not answered
         self.rows_of_endless = None  # of each page of a list that never ends
         self.delay_s, self.under_way, self.most = 0.0, 0, 0
@@ -159,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         rows = [
             f"<Contents><Key>{key}</Key><Size>{len(data)}</Size><ETag>{self.server.etag(key)}</ETag>"
-            "<LastModified>2026-11-22T10:00:00.000Z</LastModified></Contents>"
+            f"<LastModified>{self.server.put_in.get(key, 2026)}-11-22T10:00:00.000Z</LastModified></Contents>"
             for key, data in sorted(self.server.objects.items())
             if key.startswith(prefix)
         ]

@@ -365,6 +365,16 @@ def test_what_is_incomplete_for_a_day_goes_and_what_is_whole_stays(store, places
     assert sealed(places) == [1]
 
 
+def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(store, places, opened, monkeypatch):
+    monkeypatch.setattr(objects, "_STALE_S", 86_400.0)
+    store.put_in = {f"p/{FOREIGN}/000000": 2000, f"p/{FOREIGN}/000001": 2100}
+    store.objects |= dict.fromkeys(store.put_in, b"other")
+    opened()
+
+    assert drained(places) == 0
+    assert set(store.put_in) <= set(store.objects)
+
+
 def test_when_a_drain_ended_is_the_drainers_time_and_not_the_servers(places, opened, monkeypatch):
     buffer = opened()
     monkeypatch.setattr(drain.Journal, "tell", lambda *_, **__: None)  # it is killed before it says so

@@ -9,9 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from jobs.benchmarks.nersc.steps import Step
+from jobs.observe.spent import Spent
 from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined
+from jobs.ranks.training import Meetings
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.ranks.strangers import silent
 
@@ -166,6 +169,26 @@ def test_gradients_are_added_in_the_order_of_the_ranks_alike_on_all(size):
     for sums in itertools.chain(*heard):
         for found, wanted in zip(sums, expected, strict=True):
             assert (found.shape, found.tobytes()) == (np.shape(wanted), np.asarray(wanted).tobytes())
+
+
+class Learner:
+    """A network whose gradients are the batch itself."""
+
+    inputs = staticmethod(lambda *arrays: arrays)
+    gradients = staticmethod(lambda batch: (0.5, [batch]))
+
+    def apply(self, applied):
+        self.applied = applied
+
+
+def test_ranks_that_train_together_learn_from_the_mean_of_their_gradients():
+    def trained(rank):
+        network = Learner()
+        Step(Meetings(rank, Spent()), network).train(np.array([1.0, 8.0]) * (1 + rank.rank))
+        return [each.tolist() for each in network.applied]
+
+    with hub_of(2) as hub:
+        assert each(hub, trained, sync="allreduce") == [[[1.5, 12.0]]] * 2
 
 
 def test_ranks_without_gradients_add_nothing_up_and_meet():

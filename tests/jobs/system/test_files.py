@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.data.journal import Journal
 from jobs.system import files
+from tests.jobs.durability import killed, watched
 
 _PRIVATE = "private, of ours"
 
@@ -31,6 +33,46 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path):
 
     assert files.read(tmp_path / "a") == b"new"
     assert files.names(tmp_path) == ["a"]
+
+
+WRITERS = {
+    "text": lambda path: files.write(path, "new"),
+    "JSON": lambda path: files.write_json(path, ["new"]),
+    "a journal": lambda path: Journal(path, {"new": 1}).start({3: 5}),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_afterwards(tmp_path, monkeypatch, write):
+    deeds = []
+    watched(monkeypatch, deeds.append)
+
+    write(tmp_path / "file")
+
+    (verb, written), *named = deeds
+    assert (verb, written.startswith(f"{tmp_path}/.file.")) == ("sync", True)
+    assert named == [("name", "file"), ("sync", str(tmp_path))]
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_kill_at_any_point_leaves_the_old_file_or_the_new_one(tmp_path, write):
+    write(tmp_path / "whole")
+    new = (tmp_path / "whole").read_bytes()
+    for point, left in enumerate((b"old", b"old", new)):
+        (tmp_path / "file").write_bytes(b"old")
+
+        assert killed(lambda: write(tmp_path / "file"), point)
+        assert (tmp_path / "file").read_bytes() == left
+
+
+def test_images_are_entered_in_the_journal_when_they_are_on_the_device(tmp_path, monkeypatch):
+    path, deeds = tmp_path / "journal", []
+    with Journal(path, {}) as journal:
+        journal.start({1: 10})
+        watched(monkeypatch, lambda deed: deeds.append((*deed, journal.read())))
+        journal.add({2: 20})
+
+    assert deeds == [("sync", str(tmp_path), {1: 10}), ("sync", str(path), {1: 10, 2: 20})]
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):

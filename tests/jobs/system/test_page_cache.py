@@ -21,6 +21,9 @@ class SlowDevice:
 
     dirty, resident = True, 8
 
+    def __init__(self, unverifiable):
+        self.unverifiable = unverifiable
+
     def evict(self, _paths):
         self.resident = self.resident if self.dirty else 0
 
@@ -28,11 +31,12 @@ class SlowDevice:
         self.dirty = False
 
     def residency(self, _paths):
-        return Residency(8, self.resident, 0, "fake")
+        return Residency(8, self.resident, self.unverifiable, "fake")
 
 
-def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
-    device = SlowDevice()
+@pytest.mark.parametrize("unverifiable", [0, 1], ids=["seen", "that nobody can see"])
+def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path, unverifiable):
+    device = SlowDevice(unverifiable)
     for name in ("evict", "sync", "residency"):
         monkeypatch.setattr(page_cache, name, getattr(device, name))
 
