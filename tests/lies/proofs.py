@@ -6,7 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.lies import honest_runs
+from tests.lies.honest_runs import Counted
 from tests.lies.lie import VALID, Answer, Lie
+from tests.lies.tools import told
+from tests.lies.tools.told import Compared
 
 _INTRODUCTION = """\
 # What the proofs see, and what they do not
@@ -19,8 +23,8 @@ mincore(2), a second clock), and the tool runs against it as its users run it.
 *valid*: the run counts. *invalid*: it is recorded with its reason and does not count. *refused*: nothing was measured
 or compared. *set aside*: earlier runs are kept apart from the new ones.
 
-`python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3 and btrfs-progs; it
-takes some minutes), and each row is a test, `tests/lies/test_lies.py`.
+`python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3, btrfs-progs, xfsprogs
+and fio), and each row is a test, `tests/lies/test_lies.py`.
 """
 _FOUND = """
 ## Lies, and what the tool answers
@@ -92,6 +96,12 @@ class Row:
         return f"\n**{self.lie.done}** {self.lie.unseen} {happened}{wrong}"
 
     @property
+    def decision(self) -> str:
+        """What the tool answered, and by which check; empty where nothing was staged."""
+        rule = self._decided[0]
+        return "" if self.answer is None else f"{self.answer.status} ({rule})" if rule else self.answer.status
+
+    @property
     def _decided(self) -> tuple[str, str]:
         """Which check decided, or who else, empty where nobody did; and what it said."""
         first, _, message = self.words.partition(": ")
@@ -105,8 +115,8 @@ class Row:
         return f"{status}: {self.words}" if self.words else status
 
 
-def page(rows: Sequence[Row]) -> str:
-    """Return docs/proofs.md."""
+def page(rows: Sequence[Row], counts: Sequence[Counted] = (), compared: Sequence[Compared] = ()) -> str:
+    """Return docs/proofs.md, or of it what there is."""
     unseen = [row for row in rows if row.lie.unseen]
     honest = [row for row in rows if not row.lie.unseen and row.lie.expected.status == (VALID,)]
     found = [row for row in rows if row not in unseen and row not in honest]
@@ -114,5 +124,8 @@ def page(rows: Sequence[Row]) -> str:
     lines = [_INTRODUCTION, f"{right} of {len(rows)} answers are as they must be."]
     for head, those in ((_FOUND, found), (_HONEST, honest)):
         lines += [head, *(row.markdown for row in those)] if those else []
+    answers = {row.lie.name: row.decision for row in rows}
+    lines += [honest_runs.page(counts)] if counts else []
+    lines += [told.page(compared, answers)] if compared else []
     lines += [_UNSEEN, *(row.unseen for row in unseen)] if unseen else []
     return "\n".join(lines) + "\n"

@@ -51,7 +51,8 @@ def stolen(place):
     thread.start()
     command = 'mount --bind "$0" /proc/stat && exec "$@"'
     try:
-        yield Start({}, ("unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(file)))
+        private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(file))
+        yield Start({}, private, lambda: (True, "no processor was taken: the file says so"))
     finally:
         end.set()
         thread.join()

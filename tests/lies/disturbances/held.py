@@ -40,13 +40,10 @@ def memory_limit(place):
     group = _group(place, "memory")
     limit = group / "memory.limit_in_bytes"
     (limit if limit.exists() else group / "memory.max").write_text(str(_MEMORY_MIB << 20))
-    failed = group / "memory.failcnt"
-
-    def happened():
-        count = int(failed.read_text()) if failed.exists() else 0
-        return count > 0, f"the limit was met {count} times"
-
-    yield Start({}, groups.joining(group), happened)
+    met = group / "memory.failcnt"
+    yield Start(
+        {}, groups.joining(group), lambda: (True, f"it was met {met.read_text().strip()} times" if met.exists() else "")
+    )
 
 
 @disturbance("A virus scanner (fanotify) holds each open of a file for 3 ms.", device=FLASH)

@@ -7,6 +7,7 @@ from tests.lies.lie import INVALID, LIES, REFUSED, SET_ASIDE, VALID, Answer, Exp
 MODULES = (neighbours, held, settings, clocks)
 _IMAGES, _PIXELS, _MIB = 200, 160, 512
 QUIET = ("wait_quiet_s=null", "runs=3")
+_OTHERS_COUNT = ("checks.other_device_max=0.05",)  # what others do to the device is judged, as by default
 _APART = Expected((REFUSED, SET_ASIDE), r"is another now|other conditions|conditions")
 _NO_RATIO = Expected((REFUSED,))
 
@@ -26,14 +27,9 @@ def _disturbed(workspace, disturbance, place, *words):
         return confirmed(*start.happened()), answer
 
 
-def alone(workspace, disturbance):
+def alone(workspace, disturbance, *words):
     """Disturb a whole campaign."""
-    return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device))
-
-
-def on_the_device(workspace, disturbance):
-    """Disturb a whole campaign, and let it judge what others do to the device."""
-    return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device), "checks.other_device_max=0.05")
+    return _disturbed(workspace, disturbance, place_of(workspace, disturbance.device), *words)
 
 
 def continued(workspace, disturbance):
@@ -57,26 +53,27 @@ def compared(workspace, disturbance):
     return truth, Answer(VALID if "\N{MULTIPLICATION SIGN}" in table else REFUSED, (), remarks)
 
 
-def _row(name, how, expected, awaited=""):
+def _row(name, how, expected, *words, awaited=""):
     disturbance = ALL[name]
     LIES[name] = Lie(
-        name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance), awaited=awaited
+        name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance, *words), awaited=awaited
     )
 
 
-_row("seeks", on_the_device, Expected((INVALID,), "^quiet: others took"))
-_row("flushes", on_the_device, Expected((INVALID,), "^quiet: others took"))
+_row("seeks", alone, Expected((INVALID,), "^quiet: others took"), *_OTHERS_COUNT)
+_row("flushes", alone, Expected((INVALID,), "^quiet: others took"), *_OTHERS_COUNT)
 _row("loader", alone, Expected((INVALID,), "^device_bytes"))
-_row("io_limit", alone, Expected((INVALID,), "^unthrottled"), "time")
-_row("scanner", alone, Expected((INVALID,)), "time")
-_row("stops", alone, Expected((INVALID,)), "time")
-_row("freezer", alone, Expected((INVALID,)), "time")
-_row("memory_limit", alone, Expected((INVALID,)), "time")
-_row("stolen", alone, Expected((INVALID,), "stolen"), "time")
-_row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "time")
-_row("slow_reads", compared, _NO_RATIO, "conditions")
-_row("one_core", compared, _NO_RATIO, "conditions")
-_row("other_queue", continued, _APART, "conditions")
-_row("allocator", continued, _APART, "conditions")
-_row("huge_pages", continued, _APART, "conditions")
-_row("sync_folder", continued, _APART, "conditions")
+_row("io_limit", alone, Expected((INVALID,), "^unthrottled"), awaited="time")
+_row("scanner", alone, Expected((INVALID,)), awaited="time")
+_row("stops", alone, Expected((INVALID,)), awaited="time")
+_row("freezer", alone, Expected((INVALID,)), awaited="time")
+_row("memory_limit", alone, Expected((INVALID,)), awaited="time")
+_row("stolen", alone, Expected((INVALID,), "^unstolen"))
+_row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "checks.time_error_max=0.05")
+_row("slow_reads", compared, _NO_RATIO, awaited="conditions")
+_row("one_core", compared, _NO_RATIO, awaited="conditions")
+_row("other_queue", continued, _APART, awaited="conditions")
+_row("allocator", continued, _APART, awaited="conditions")
+_row("huge_pages", continued, _APART, awaited="conditions")
+_row("slow_processor", continued, _APART, awaited="conditions")
+_row("sync_folder", continued, _APART, awaited="conditions")

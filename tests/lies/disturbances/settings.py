@@ -7,6 +7,7 @@ from tests.lies import setup
 from tests.lies.disturbances.disturbance import FLASH, Start, disturbance
 
 _HUGE = "/sys/kernel/mm/transparent_hugepage/enabled"
+_FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
 _HUGE_PAGES = Path(_HUGE)
 
 
@@ -19,11 +20,12 @@ def _set(place, file, word):
     return f"{file.name} {before}, then {word}"
 
 
-@disturbance("A preloaded library makes each pread 20 ms longer.", needs=("cc",))
+@disturbance("A preloaded library makes each read of the files 5 ms longer.", needs=("cc",))
 def slow_reads(place):
     calls = place.scratch / "calls"
     calls.write_bytes(b"")
     preload = {"LD_PRELOAD": setup.library(place.scratch, "pread"), "LIES_CALLS": str(calls)}
+    preload["LIES_DEVICE"] = str(place.paths[0].stat().st_dev)
     yield Start(preload, (), lambda: (calls.stat().st_size, f"{calls.stat().st_size} calls were held"))
 
 
@@ -55,6 +57,13 @@ def huge_pages(place):
     other = "never" if "[always]" in _HUGE_PAGES.read_text() else "always"
     words = _set(place, _HUGE_PAGES, other)
     yield Start(happened=lambda: (True, words))
+
+
+@disturbance("The processors may run at their lowest frequency alone.", needs=(f"{_FREQUENCY}/scaling_max_freq",))
+def slow_processor(place):
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq")
+    words = [_set(place, each / "scaling_max_freq", (each / "cpuinfo_min_freq").read_text()) for each in folders]
+    yield Start(happened=lambda: (True, words[0]))
 
 
 @disturbance("The folder has the attribute S (`chattr +S`): each write in it is flushed.", needs=("chattr",))
