@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import shutil
 import signal
@@ -17,6 +18,11 @@ from hypothesis import HealthCheck, settings
 from tests.lies.lie import MissingError
 
 _NOBODY = 65534
+
+
+def pytest_addoption(parser):
+    words = "a test, its setup or its end that takes longer fails, with the stack of each thread"
+    parser.addini("test_limit_s", words, type=float)
 
 
 def pytest_configure(config):
@@ -37,6 +43,26 @@ def pytest_configure(config):
     known = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     settings.register_profile("plain", deadline=None, max_examples=examples, suppress_health_check=known)
     settings.load_profile("plain")
+
+
+def _limited(item):
+    """Let a test fail that takes too long; again and again, for what it does at its end may hang as well."""
+
+    def fail(*_):
+        faulthandler.dump_traceback(sys.__stderr__)
+        pytest.fail(f"not done after test_limit_s = {limit_s:g}")
+
+    limit_s = item.config.getini("test_limit_s")
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s / 10)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(_limited)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -37,16 +36,6 @@ def results(work, folder, capsys):
     folder.marker.write_text(json.dumps(campaign))
     capsys.readouterr()
     return path
-
-
-@pytest.fixture(autouse=True)
-def alarm():
-    """What would hang for ever is interrupted."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def _said(capsys, *words):

@@ -2,7 +2,11 @@
 
 import hashlib
 import os
+import threading
+from collections import defaultdict
 from pathlib import Path
+
+import numpy as np
 
 from jobs import run
 from jobs.data import manifest, pipeline
@@ -32,3 +36,22 @@ def _pixels(names, settings):
     batches = pipeline.build(names, settings)
     rows = (row for batch in batches for row in zip(*(part.numpy() for part in batch), strict=True))
     return sorted((int(index), int(size), hashlib.sha256(image.tobytes()).hexdigest()) for index, size, image in rows)
+
+
+def calls_of_threads(_):
+    """Return for each thread that called a function of a pipeline what its calls counted in the thread's own state."""
+    import tensorflow as tf  # noqa: PLC0415 - slow to import, here and not in the process of the tests
+
+    local, calls = threading.local(), defaultdict(list)
+
+    def called(_):
+        source.keep_thread_state()
+        calls[threading.get_native_id()].append(getattr(local, "calls", 0))
+        local.calls = calls[threading.get_native_id()][-1] + 1
+        return np.int32(0)
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    call = tf.autograph.experimental.do_not_convert(lambda each: tf.numpy_function(called, [each], tf.int32))
+    list(tf.data.Dataset.range(20).map(call, num_parallel_calls=2).with_options(options))
+    return {"value": list(calls.values())}
