@@ -38,23 +38,34 @@ class Others:
 
 def others(run: Run) -> Others | None:
     """Return what others asked of that device of a run which served them longest; None where no device tells."""
-    found = [_of_device(use, run["elapsed_s"]) for use in run["device_use"] or ()]
+    found = [_of_device(use, run["elapsed_s"], _saving_s(run)) for use in run["device_use"] or ()]
     return max(found, key=lambda each: each.share, default=None)
 
 
-def _of_device(use: DeviceUse, elapsed_s: float) -> Others:
+def _saving_s(run: Run) -> float:
+    """Return for how long a run may itself have flushed: until each snapshot was durable, else all the time."""
+    if "checkpoints" not in run:
+        return run["elapsed_s"]
+    names, always_s = ("blocked_s", "durable_fast_s", "durable_slow_s"), run["elapsed_s"]
+    ends = [[line.get(name) for name in names] for line in run["checkpoints"]]
+    return sum(max(always_s if end_s is None else end_s for end_s in each) for each in ends)
+
+
+def _of_device(use: DeviceUse, elapsed_s: float, saving_s: float) -> Others:
     """Share the time with requests in flight by requests, or by bytes where those are the larger part.
 
     A small request takes nearly as long as a large one where each is a seek, and much less where bytes are what takes
-    time: the larger of both shares is the most that others can have had. A flush holds all others up.
+    time: the larger of both shares is the most that others can have had. A flush holds all others up. Of a run that
+    writes, it is told by the bytes alone whose its writes are, and flushes are others' beyond the time of its own.
     """
     own_written = use["own_written_bytes"]
     read_bytes = max(0, use["read_bytes"] - use["own_read_bytes"])
     written_bytes = max(0, use["written_bytes"] - (own_written or 0))
     reads = min(max(0, use["reads"] - use["own_reads"]), read_bytes // use["block_bytes"])
     writes, flushes, flush_s = use["writes"], use["flushes"], use["flush_s"]
-    if own_written is not None:  # whose writes and flushes they are is told by their bytes alone
-        writes, flushes, flush_s = _part(written_bytes, use["written_bytes"], writes), 0, 0.0
+    if own_written is not None:
+        writes, flush_s = _part(written_bytes, use["written_bytes"], writes), max(0.0, flush_s - saving_s)
+        flushes = flushes if flush_s else 0
     few = (
         reads <= _NEGLIGIBLE_READS
         and writes <= _NEGLIGIBLE_WRITES

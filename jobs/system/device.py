@@ -185,6 +185,11 @@ def devices_behind(path: Path) -> list[Device]:
     return found
 
 
+def lowest_behind(path: Path) -> Device | None:
+    """Return the devices below that of `path` that lie on no other, as one; None where none is below."""
+    return together([device for device in devices_behind(path)[1:] if not _below(device)])
+
+
 def carriers(path: Path) -> list[Device]:
     """List those of `devices_behind` that every byte written to `path` goes through: until one has several members."""
     found: list[Device] = []

@@ -10,7 +10,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.system.device import Device, backing_file, device_of, devices_behind, mount_of, reads_past_cache, together
+from jobs.system.device import (
+    Device,
+    backing_file,
+    device_of,
+    devices_behind,
+    lowest_behind,
+    mount_of,
+    reads_past_cache,
+    together,
+)
 from jobs.system.emulated import emulated
 
 _MEMORY_TYPES = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
@@ -25,7 +34,7 @@ class Layers:
     files: tuple[Path, ...] = ()
     in_memory: tuple[str, ...] = ()  # what of it lies in memory, in words; empty where nothing does
     hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot look at
-    # The lowest device, where there is one below that of the file system: what is cold is fetched from it.
+    # The lowest devices below that of the file system, counted as one: what is cold is fetched from them.
     lowest: Device | None = None
     emulated: bool = False  # the file system only emulates a storage; then the rest stays empty
 
@@ -78,4 +87,4 @@ def _layers(folder: Path) -> Layers:
             in_memory.append(f"{device.name} has its backing file {file} in memory ({fstype})")
         elif device_of(file) is not None:
             files.append(file)
-    return Layers(tuple(files), tuple(in_memory), tuple(hidden), chain[-1] if len(chain) > 1 else None)
+    return Layers(tuple(files), tuple(in_memory), tuple(hidden), lowest_behind(folder))

@@ -26,7 +26,7 @@ def share(elapsed_s=1.0, **use):
         ({"reads": 1100, "read_bytes": 200 * MB}, (100, 0, 0, 0.5)),
         # A neighbour that flushes a block over and over: its writes, and the time of its flushes.
         ({"writes": 120, "written_bytes": MB, "flushes": 90, "flush_s": 0.2}, (0, 120, 90, 0.2 + 120 / 1120)),
-        # Of a run that writes, requests and flushes are told by the bytes alone.
+        # Of a run that writes all the time, requests are told by the bytes alone, and flushes not at all.
         (
             {"own_written_bytes": 30 * MB, "writes": 100, "written_bytes": 40 * MB, "flushes": 9, "flush_s": 0.5},
             (0, 25, 0, 10 / 140),
@@ -53,6 +53,25 @@ def test_what_others_had_of_a_device_at_most(use, told):
 def test_the_commit_of_a_journal_is_no_second_user_however_short_the_run(most, more):
     assert share(0.01, **most) == 0
     assert share(0.01, **more) > 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "flushing_s"),
+    [
+        ([(0.5, 0.5, 0.5), (1.0, 1.5, 2.0)], 3.0 - 2.5),
+        ([(0.5, 0.5, None)], 0.0),  # it was never drained: that went on for all of the run
+        ([(1.5, 0.5, 0.5), (1.6, 0.5, 0.5)], 0.0),
+        ([], 3.0),
+    ],
+)
+def test_flushes_beyond_the_time_in_which_snapshots_became_durable_are_others(ends, flushing_s):
+    keys = ("blocked_s", "durable_fast_s", "durable_slow_s")
+    run = {"elapsed_s": 10.0, "checkpoints": [dict(zip(keys, each, strict=True)) for each in ends]}
+    run["device_use"] = [device_use(own_written_bytes=0, busy_s=0.0, flushes=90, flush_s=3.0)]
+
+    found = others(run)
+
+    assert (found.share, found.flushes) == (pytest.approx(flushing_s / 10), 90 if flushing_s else 0)
 
 
 def test_the_device_that_others_used_longest_is_named():

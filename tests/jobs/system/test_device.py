@@ -260,6 +260,17 @@ def test_what_was_asked_of_a_device_is_read_from_the_kernels_list_however_long_t
     assert Device("sda").use() == use
 
 
+def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_is_none(monkeypatch):
+    below = {"md0": ["dm-0", "sdb"], "dm-0": ["sda"], "sda": [], "sdb": []}
+    monkeypatch.setattr(device, "_below", lambda each: [Device(name) for name in below[each.name]])
+    found = []
+    for top in ("md0", "sda"):
+        monkeypatch.setattr(device, "device_of", lambda _, top=top: Device(top))
+        found.append(device.lowest_behind(Path("/")))
+
+    assert [each and each.name for each in found] == ["sdb+sda", None]
+
+
 def test_several_devices_are_counted_as_one(monkeypatch):
     counts = {"a": Use(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": Use(*[10] * 8)}
     monkeypatch.setattr(Device, "use", lambda self: counts[self.name])
