@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from jobs import neighbours
-from jobs.figures import Check, Expectation, Peak, Run
+from jobs.figures import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
 
 _SHOWN_NAMES = 3
@@ -66,13 +66,16 @@ def _rate(run: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(((key, unit) for key, unit in _RATES if key in run), None)
 
 
-def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tuple[list[Check], str | None]:
+def judge(
+    run: Run, cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
+) -> tuple[list[Check], str | None]:
     """Apply the rules of one run; returns the checks, and why the run does not count: None for a valid run.
 
-    `cache` is what it claims of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` what its storage gives at most.
+    `cache` is what it claims of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` what its storage gives at most;
+    `first` the conditions of the first run of its cell that counts.
     """
     if "ranks" in run:
-        return _judge_together(run, cache, limits, peak)
+        return _judge_together(run, cache, limits, peak, first)
     kept = (cold_at_server,) if "objects" in run else (cold, device_bytes)
     rules = {"cold": kept, "warm": (warm, from_memory), "as_is": ()}
     trained = (finite_loss,) if run.get("step_loss") else ()
@@ -87,6 +90,7 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [_as_expected(rule, each) for rule, each in run.get("expected", {}).items()]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
+    checks += [same_conditions(run, first)] if "conditions" in run else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and "objects" not in run and all(check["passed"] is None for check in proofs):
@@ -98,7 +102,9 @@ def _reason(failed: Sequence[Check]) -> str | None:
     return "; ".join(f"{check['rule']}: {check['message']}" for check in failed) or None
 
 
-def _judge_together(run: Run, cache: str, limits: Limits, peak: Peak | None) -> tuple[list[Check], str | None]:
+def _judge_together(
+    run: Run, cache: str, limits: Limits, peak: Peak | None, first: Conditions | None
+) -> tuple[list[Check], str | None]:
     """Judge each rank by itself, then what only all of them show; of each rule the worst one stands for all."""
     each = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
     ranks = [(f"rank {place}", checks) for place, (checks, _) in enumerate(each)]
@@ -109,6 +115,8 @@ def _judge_together(run: Run, cache: str, limits: Limits, peak: Peak | None) -> 
     ]
     if peak and cache == "cold" and [[*range(len(ranks))]] == _sharing(run, "device"):
         shared.append(("all ranks together", [_below_peak_together(run, peak, limits)]))
+    if "conditions" in run:
+        shared.append(("all ranks together", [same_conditions(run, first)]))
     rules = dict.fromkeys(check["rule"] for _, checks in ranks for check in checks)
     over_ranks = [began_together(run, limits)]
     bad = [f"rank {place}: {why}" for place, (_, why) in enumerate(each) if why]
@@ -460,6 +468,28 @@ def _chance(*reads: int | None) -> float:
     Runs of one seed read in one order and share its luck, so that several of them count as one.
     """
     return _CERTAIN * math.sqrt(sum(1 / count for count in reads if count))
+
+
+def same_conditions(run: Run, first: Conditions | None) -> Check:
+    """Hold when nothing else that can change the speed is otherwise than in the first run, nor changed in this one."""
+    now = _named(run["conditions"])
+    during = _differences(now, _named(run["conditions_after"])) if "conditions_after" in run else []
+    apart = _differences(_named(first), now) if first else []
+    words = [f"{each} at the end of the run" for each in during] + [f"{each} in this run" for each in apart]
+    message = "; ".join(words) or f"{len(now)} conditions are those of the first run that counts"
+    return _at_most("same_conditions", len(words), 0, message)
+
+
+def _named(conditions: Conditions) -> dict[str, Any]:
+    """Return conditions by what they are called: those of a storage have its name, too."""
+    named = conditions["process"] | conditions["machine"]
+    storages = conditions["storages"].items()
+    return named | {f"{name} of {storage}": fact for storage, facts in storages for name, fact in facts.items()}
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    return [f"{name} was {before.get(name, 'unset')}, and is {now.get(name, 'unset')}" for name in names]
 
 
 def spread(rates: Sequence[float], limits: Limits) -> Check:

@@ -53,6 +53,14 @@ class DeviceUse(TypedDict):
     own_written_bytes: int | None  # None for a run that writes nothing: all writes and flushes are others'
 
 
+class Conditions(TypedDict):
+    """What is no setting of a cell and can change its speed, by its name (`jobs.system.tunables`)."""
+
+    process: dict[str, Any]
+    machine: dict[str, Any]
+    storages: dict[str, dict[str, Any]]  # by their names
+
+
 class RankFigures(TypedDict, total=False):
     """What one rank of a run gave, and what the hub saw of it (`jobs.ranks.hub.Seen`)."""
 
@@ -135,6 +143,8 @@ class Run(TypedDict, total=False):
     raw_s: float | None
     steal_s: float
     objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
+    conditions: Conditions
+    conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool
     served: dict[str, dict[str, float]]
     step_loss: list[float | None]

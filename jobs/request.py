@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from jobs.figures import Peak
+from jobs.figures import Conditions, Peak
 from jobs.settings import Settings
 
 
@@ -63,7 +63,8 @@ class Request(TypedDict, total=False):
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
     the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow
     itself; ``timelog``, that of a time log, for a benchmark that writes one; ``baseline``, what a benchmark of a file
-    reads or writes; ``peak``, what the storage gives by itself, or None; ``listed_ns``, the latest change (ctime) of
+    reads or writes; ``peak``, what the storage gives by itself, or None; ``conditions`` of the first run of
+    the cell that counts, or None; ``listed_ns``, the latest change (ctime) of
     any file of the data set when it was listed; ``staged``, the map of its files that are read from copies
     (`jobs.data.staging`); ``disk``, the device or folder below an object store, where it is on this machine; ``rank``,
     of a run that is one of several.
@@ -80,6 +81,7 @@ class Request(TypedDict, total=False):
     checkpoint: SnapshotRequest | None
     baseline: FileRequest | None
     peak: Peak | None
+    conditions: Conditions | None
     listed_ns: int | None
     staged: str | None
     disk: str | None

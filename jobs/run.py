@@ -34,7 +34,8 @@ def execute(request: Request) -> Run:
     except rank.RanksError as error:
         return {"status": "failed", "reason": error.message, "left_alone": True}
     claim, limits = benchmark.claim(request["settings"]), checks.Limits(**request["limits"])
-    run["checks"], run["reason"] = checks.judge(run, claim, limits, request.get("peak"))
+    peak, first = request.get("peak"), request.get("conditions")
+    run["checks"], run["reason"] = checks.judge(run, claim, limits, peak, first)
     run["status"] = "valid" if run["reason"] is None else "invalid"
     run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
     return run

@@ -10,7 +10,7 @@ from campaign.cells import paired, stopping
 from campaign.cells.contract import Conduct, Record
 from jobs import checks
 from jobs.benchmarks import registry
-from jobs.figures import Peak
+from jobs.figures import Conditions, Peak, Run
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""
@@ -30,15 +30,25 @@ def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
     stored because its worker was killed first, never stands for the present one.
     """
     before = _verdicts(record)
-    limits = checks.Limits(**conduct["checks"])
+    limits, first = checks.Limits(**conduct["checks"]), None
     for run in record["runs"]:
         if run["status"] in ("valid", "invalid"):
             claim = registry.of(record["cell"]["settings"]).claim(record["cell"]["settings"])
-            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
+            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak, first)
             run["status"] = "valid" if run["reason"] is None else "invalid"
+            first = first or _conditions(run)
     if record["status"] != "running" or not stopping.missing_runs(record, conduct):
         settle(record, conduct, limits)
     return _verdicts(record) != before
+
+
+def first_conditions(record: Record) -> Conditions | None:
+    """Return the conditions of the first run that counts, which those after it must have; None where none counts."""
+    return next(filter(None, map(_conditions, record["runs"])), None)
+
+
+def _conditions(run: Run) -> Conditions | None:
+    return run.get("conditions") if (run["role"], run["status"]) == ("measured", "valid") else None
 
 
 def _verdicts(record: Record) -> list[object]:

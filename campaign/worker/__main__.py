@@ -217,6 +217,7 @@ class Worker:
             "disk": data.get("disk"),
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
+            "conditions": judge.first_conditions(recorded),
             "trace": traced,
             "profile": str(cell / f"profile-{run}.npz") if seen else None,
             "tensorflow": str(cell / f"tensorflow-{run}.npz") if seen else None,

@@ -59,7 +59,8 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
     found = whole(benchmark, [each.run for each in outcomes], hub.seen)
     found["elapsed_s_with_fork"] = max(each.ended_s for each in outcomes)
     limits = checks.Limits(**request["limits"])
-    found["checks"], found["reason"] = checks.judge(found, benchmark.claim(settings), limits, request.get("peak"))
+    peak, first = request.get("peak"), request.get("conditions")
+    found["checks"], found["reason"] = checks.judge(found, benchmark.claim(settings), limits, peak, first)
     found["status"] = "valid" if found["reason"] is None else "invalid"
     return found
 

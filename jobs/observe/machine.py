@@ -41,7 +41,6 @@ def describe(dataset: Path) -> dict[str, Any]:
         "cores": os.cpu_count() or UNKNOWN,
         "affinity": sorted(os.sched_getaffinity(0)),
         "quota_cores": cgroup.quota(),
-        "cpu_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": psutil.virtual_memory().total,
         "kernel": platform.release(),
         "python": platform.python_version(),

@@ -34,6 +34,7 @@ def whole(benchmark: Benchmark, ranks: Sequence[Run], seen: Sequence[Seen]) -> R
     figures: dict[str, Any] = {key: value for key, value in runs[last].items() if key not in _PLACE}
     figures |= {key: _of_all(sum, [run.get(key) for run in runs]) for key in _SUMMED if key in figures}
     figures |= {key: [each for run in runs for each in run.get(key, ())] for key in _JOINED if key in figures}
+    figures |= {key: _merged([run[key] for run in runs]) for key in ("conditions",) if key in figures}
     wall_s = figures["wall_s"]
     figures |= {key: figures[moved] / unit / wall_s for key, (moved, unit) in _RATES.items() if key in figures}
     figures |= benchmark.combined(ranks)
@@ -51,6 +52,14 @@ def whole(benchmark: Benchmark, ranks: Sequence[Run], seen: Sequence[Seen]) -> R
 def _rank(rank: int, run: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
     own = {"rank": rank, "host": run.get("host"), "node": run.get("node")}
     return {**own, "left_s": seen.left_s, "clock_s": seen.clock_s, "ended_s": seen.ended_s, "figures": {**run}}
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    """Return the conditions of all ranks as one: where they are not the same, each that one of them has."""
+    if groups := [each for each in values if isinstance(each, dict)]:
+        names = dict.fromkeys(name for group in groups for name in group)
+        return {name: _merged([group.get(name, "unset") for group in groups]) for name in names}
+    return values[0] if len({*values}) == 1 else " | ".join(sorted({*map(str, values)}))
 
 
 def _of_all(make: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:

@@ -2,7 +2,7 @@
 
 A container or a job with a quota of 0.2 sees all cores and gets a fifth of one; `os.sched_getaffinity` does not tell.
 Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst), version 1 ``cpu.cfs_quota_us``,
-``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). What holds for any group above counts too.
+``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). Any group above counts too.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ class Mount:
     source: str
     fstype: str
     options: str
+    superblock: str = field(default="", compare=False)  # options of the file system itself, at every place it is at
 
 
 class Use(NamedTuple):
@@ -77,17 +78,14 @@ class Device:
         """The most that one request reads or writes; without end where sysfs does not tell."""
         return int(_first_line(Path("/sys/block", self.name, "queue/max_sectors_kb")) or 1 << 50) << 10
 
-    def facts(self) -> dict[str, str | int | bool]:
-        """Model, kind, scheduler and read-ahead of the device, as sysfs has them; else ``unknown``."""
+    def facts(self) -> dict[str, str | bool]:
+        """Model and kind of the device, as sysfs has them; else ``unknown``."""
         queue = Path("/sys/block", self.name, "queue")
-        scheduler = re.search(r"\[(\S+)\]", _first_line(queue / "scheduler"))
-        read_ahead, rotational = _first_line(queue / "read_ahead_kb"), _first_line(queue / "rotational")
+        rotational = _first_line(queue / "rotational")
         return {
             "name": self.name,
             "model": _first_line(Path("/sys/block", self.name, "device/model")) or UNKNOWN,
             "rotational": rotational == "1" if rotational else UNKNOWN,
-            "scheduler": scheduler.group(1) if scheduler else UNKNOWN,
-            "read_ahead_kib": int(read_ahead) if read_ahead else UNKNOWN,
         }
 
 
@@ -136,7 +134,7 @@ def mount_of(path: Path) -> Mount:
     """
     target = os.path.realpath(path)
     holding = [m for m in mounts() if os.path.commonpath([m.point, target]) == m.point]
-    return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
+    return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 5))
 
 
 def filesystem_of(path: Path) -> dict[str, str]:
@@ -243,8 +241,8 @@ def _whole(node: Path) -> Device | None:
 def _parse(line: str) -> Mount:
     left, _, right = line.partition(" - ")
     point, options = left.split(" ")[4:6]
-    fstype, source, *_ = right.split(" ")
-    return Mount(unescape(point), unescape(source), fstype, options)
+    fstype, source, superblock, *_ = *right.split(" "), ""
+    return Mount(unescape(point), unescape(source), fstype, options, superblock)
 
 
 def read_kernel(path: str) -> str:

@@ -392,3 +392,42 @@ def test_a_run_whose_processors_the_hypervisor_took_does_not_count(stolen_s, ela
     run = {"steal_s": stolen_s, "elapsed_s": elapsed_s}
 
     assert verdicts(run, limits=replace(LIMITS, stolen_max=limit))["unstolen"] is passed
+
+
+FIRST = {
+    "process": {"nice": 0, "LD_PRELOAD": "/x.so"},
+    "machine": {"cpus": "2 of 2 cores"},
+    "storages": {"hdd": {"read_ahead_kb": "128"}, "ssd": {"read_ahead_kb": "128"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("scope", "facts", "words"),
+    [
+        ("process", FIRST["process"], ""),
+        ("process", {"nice": 5, "LD_PRELOAD": "/x.so"}, "nice was 0, and is 5 in this run"),
+        ("process", {"nice": 0}, "LD_PRELOAD was /x.so, and is unset in this run"),
+        ("process", FIRST["process"] | {"OMP_NUM_THREADS": "1"}, "OMP_NUM_THREADS was unset, and is 1 in this run"),
+        ("machine", {"cpus": "1 of 1 core"}, "cpus was 2 of 2 cores, and is 1 of 1 core in this run"),
+        (
+            "storages",
+            FIRST["storages"] | {"ssd": {"read_ahead_kb": "4"}},
+            "read_ahead_kb of ssd was 128, and is 4 in this run",
+        ),
+    ],
+)
+def test_a_run_under_other_conditions_than_the_first_that_counts_does_not_count_and_says_which(scope, facts, words):
+    run = {**GOOD, "conditions": FIRST | {scope: facts}}
+
+    found, reason = checks.judge(run, "cold", LIMITS, first=FIRST)
+
+    assert reason == (f"same_conditions: {words}" if words else None)
+    assert found[-1]["observed"] == bool(words)
+
+
+def test_the_first_run_has_whatever_conditions_there_are_but_they_must_stay():
+    slower = FIRST | {"machine": {"cpus": "1 of 1 core"}}
+
+    assert checks.judge({**GOOD, "conditions": FIRST}, "cold", LIMITS)[1] is None
+    _, reason = checks.judge({**GOOD, "conditions": FIRST, "conditions_after": slower}, "cold", LIMITS)
+    assert reason == "same_conditions: cpus was 2 of 2 cores, and is 1 of 1 core at the end of the run"

@@ -143,3 +143,27 @@ def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
     assert left_out(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
     own = {**run, "targets": [{"source": "dsk/vda", "bytes": 9}]}
     assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours
+
+
+def conditions(**process):
+    return {"process": process, "machine": {"cpus": "2 of 2 cores"}, "storages": {}}
+
+
+def test_conditions_in_which_ranks_differ_have_the_value_of_each():
+    held = {**conditions(nice=0), "storages": {"hdd (checkpoints)": {"scheduler": "none"}}}
+    runs = [rank_run(conditions=held), rank_run(conditions=conditions(nice=5, OMP_NUM_THREADS="1"))]
+
+    found = whole(BENCHMARK, runs, seen(1.0, 1.0))["conditions"]
+
+    assert found["process"] == {"nice": "0 | 5", "OMP_NUM_THREADS": "1 | unset"}
+    assert (found["machine"], found["storages"]) == (held["machine"], held["storages"])
+
+
+def test_a_whole_run_is_held_against_the_conditions_of_the_first_once_for_all_its_ranks():
+    runs = [rank_run(conditions=conditions(nice=nice)) for nice in (0, 5)]
+    found = whole(BENCHMARK, runs, seen(1.0, 1.0))
+
+    assert checks.judge(found, "cold", checks.Limits(), first=found["conditions"])[1] is None
+    made, reason = checks.judge(found, "cold", checks.Limits(), first=conditions(nice=0))
+    assert [check["rule"] for check in made].count("same_conditions") == 1
+    assert "nice was 0, and is 0 | 5" in reason
