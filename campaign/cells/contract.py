@@ -6,7 +6,7 @@ Annotations are evaluated here: `jobs.shapes` asks which keys are required.
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, Required, TypedDict
 
-from jobs.figures import Check, Run
+from jobs.figures import Check, Conditions, Run
 from jobs.settings import Node, Settings
 
 Flat = Mapping[str, Any]
@@ -157,6 +157,7 @@ class Provenance(TypedDict, total=False):
     host: str
     engine: str
     emulated: dict[str, Node]
+    conditions: Conditions
     filesystem: dict[str, str]
     target_filesystems: list[dict[str, str]]
     mount: dict[str, str] | str | None  # in words where nobody can tell

@@ -57,7 +57,7 @@ class Peaks:
 
     def of_readers(self, recorded: Record) -> dict[int, float]:
         """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
-        found = [each for each in self._baselines if _reads_same(each, recorded) and _same_storage(each, recorded)]
+        found = [each for each in self._baselines if _reads_same(each, recorded) and _bounds(each, recorded)]
         return {int(each["cell"]["settings"]["threads"]): _median(each) for each in sorted(found, key=_median)}
 
     def sequential(self, recorded: Record) -> float | None:
@@ -148,7 +148,7 @@ def _median(baseline: Record) -> float:
 def _fits(baseline: Record, recorded: Record, access: str) -> bool:
     """Return whether a baseline of this access says what the storage of a record can give to it."""
     ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
-    if theirs["benchmark"]["access"] != access or not _same_storage(baseline, recorded):
+    if theirs["benchmark"]["access"] != access or not _bounds(baseline, recorded):
         return False
     return access != _RANDOM or (ours["threads"] == theirs.get("threads") and _reads_same(baseline, recorded))
 
@@ -156,6 +156,12 @@ def _fits(baseline: Record, recorded: Record, access: str) -> bool:
 def _same_storage(baseline: Record, recorded: Record) -> bool:
     storages = [each["cell"]["settings"]["storage"] for each in (baseline, recorded)]
     return storages[0] == storages[1] and _place(baseline) == _place(recorded)
+
+
+def _bounds(baseline: Record, recorded: Record) -> bool:
+    """Return whether a baseline is of the same storage, under the conditions of the record."""
+    ours, theirs = (each["provenance"].get("conditions") for each in (recorded, baseline))
+    return ours == theirs and _same_storage(baseline, recorded)
 
 
 def _reads_same(baseline: Record, recorded: Record) -> bool:

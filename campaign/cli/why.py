@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells import paired, requests
+from campaign.cells import judge, paired, requests
 from campaign.cells.cell import NEUTRAL, flat
 from campaign.cells.contract import Addition, Asked, Record
 from campaign.cells.folder import CampaignFolder, existing
@@ -66,6 +66,9 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
         console.show(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
     if looser := recorded.get("looser_checks"):
         console.show(f"  looser     judged by looser checks than the site's: {', '.join(looser)}; {_OF_LOOSER}")
+    if first := judge.first_conditions(recorded):
+        for name, facts in {"process": first["process"], "machine": first["machine"], **first["storages"]}.items():
+            console.show(f"  {name:10} {', '.join(f'{fact} {value}' for fact, value in facts.items())}")
     console.show(f"  record     {where}/record.json")
     for check in recorded["checks"]:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")

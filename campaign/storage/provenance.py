@@ -10,18 +10,22 @@ from typing import Any, cast
 
 from campaign.cells.contract import Data, Provenance, Record
 from campaign.storage import baseline_files, emulation
+from jobs.observe.conditions import observed
 from jobs.observe.machine import describe
 from jobs.settings import Settings
 from jobs.system.device import filesystem_of
 
 # A cell's runs share these, or its median would mix.
 _MACHINE = ("cpu", "cores", "kernel")
+_UNSET = "unset"
 _STORAGE = ("emulated", "filesystem", "target_filesystems")
 
 
 def node(settings: Settings, path: str, targets: Sequence[str], copies: str | None = None) -> Provenance:
     """Describe what runs of a cell share: this machine, its engine of baselines, the file systems, what is emulated."""
     found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets, copies)}
+    read, saved = [Path(each) for each in (path, copies) if each], [Path(each) for each in targets if "://" not in each]
+    found["conditions"] = observed(settings, read, saved)  # of this process; a run has its own
     targets = [*targets, copies] if copies else targets
     if engine := baseline_files.engine(settings):
         found["engine"] = engine
@@ -54,6 +58,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
         ("a storage that is another now", _STORAGE, (recorded["provenance"], here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
+        ("a machine under other conditions", ("conditions",), (recorded["provenance"], here)),
     )
     for what, keys, (before, now) in compared:
         for key in keys:
@@ -66,11 +71,11 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
 
 
 def _first_part(key: str, before: Any, now: Any) -> tuple[str, Any, Any]:
-    """Return the first part that both have and that differs, by its dotted key; else the whole."""
+    """Return the first part that differs, by its dotted key, ``unset`` where one has it alone; else the whole."""
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         before, now = dict(enumerate(before)), dict(enumerate(now))
     if isinstance(before, dict) and isinstance(now, dict):
-        for name in before:
-            if name in now and before[name] != now[name]:
-                return _first_part(f"{key}.{name}", before[name], now[name])
+        for name in dict.fromkeys([*before, *now]):
+            if before.get(name) != now.get(name):
+                return _first_part(f"{key}.{name}", before.get(name, _UNSET), now.get(name, _UNSET))
     return key, before, now

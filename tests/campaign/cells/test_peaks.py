@@ -15,6 +15,7 @@ from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, walk, work_list
 
 HOST = "n1"
+CONDITIONS = {"process": {"nice": 19}, "machine": {}, "storages": {}}
 
 
 def leave(folder, words, rates, *, data=None, status="done", **provenance):
@@ -48,6 +49,14 @@ def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else
 
     random = leave(folder, RANDOM, [70.0, 60.0], requests=140)
     assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "ceiling_mb_per_s": 140.0, "reads": 140}
+
+
+def test_a_baseline_of_other_conditions_judges_nothing(micro, folder):
+    leave(folder, RANDOM, [70.0], conditions=CONDITIONS)
+    assert micro() is None
+
+    same = leave(folder, [], [50.0], conditions=CONDITIONS)
+    assert Peaks(folder).of(same)["mb_per_s"] == 70.0
 
 
 def played(most):
@@ -173,7 +182,8 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
 
     rate = done["runs"][1]["read_mb_per_s"]
     at = done["provenance"]
-    baseline = leave(folder, READ, [rate / 5], host=at["host"], mount=at["mount"])
+    same = {key: at[key] for key in ("host", "mount", "conditions")}
+    baseline = leave(folder, READ, [rate / 5], **same)
     planned = plan.make(cells, conduct, folder)
     planned.save_verdicts()
 
@@ -190,7 +200,8 @@ def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
     monkeypatch.setattr(
         "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
     )
-    leave(folder, READ, [160.0])
+    monkeypatch.setattr("campaign.storage.provenance.observed", lambda *_: CONDITIONS)
+    leave(folder, READ, [160.0], conditions=CONDITIONS)
 
     template, _ = walk(folder, work_list(folder, cells, conduct))
 

@@ -77,6 +77,19 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
     assert "looser_checks" not in strictly.rejudged
 
 
+def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count(cells, folder):
+    made, conduct = cells
+    one, other = ({"process": {"nice": nice}, "machine": {}, "storages": {}} for nice in (0, 5))
+    runs = [{**invalid(), "conditions": other}, *[figures(conditions=each) for each in (one, other, one, one)]]
+    leave_record(folder, made[0], *runs, status="done")
+
+    (entry,) = plan.make(made[:1], conduct, folder).entries
+
+    assert [run["status"] for run in entry.rejudged["runs"]] == ["invalid", "valid", "invalid", "valid", "valid"]
+    assert entry.rejudged["runs"][2]["reason"] == "same_conditions: nice was 0, and is 5 in this run"
+    assert judge.first_conditions(entry.rejudged) == one
+
+
 @pytest.mark.shows("site.spread_max", "site.throttled_max")
 @pytest.mark.parametrize("name", ["spread_max", "throttled_max"])
 def test_a_threshold_of_the_sites_own_is_not_looser_than_it(cells, name):

@@ -22,7 +22,6 @@ def _difference(before, now, *, shared=True):
     ("key", "now", "what"),
     [
         *((key, value, "another machine") for key, value in {"cpu": "Z80", "cores": 512, "kernel": "2.4"}.items()),
-        ("emulated", TWIN, STORAGE),
         ("target_filesystems", [DISK, DISK], STORAGE),
         ("engine", "ior", "another engine"),
     ],
@@ -53,6 +52,24 @@ def test_other_software_is_a_difference():
 def test_another_node_of_the_same_kind_is_one_only_where_the_storage_is_not_shared():
     assert _difference(HERE, HERE | {"host": "n2"}) is None
     assert _difference(HERE, HERE | {"host": "n2"}, shared=False) == ("another machine", "host", "n1", "n2")
+
+
+def test_what_only_one_of_them_has_is_unset_in_the_other():
+    found = _difference(HERE, HERE | {"emulated": TWIN})
+
+    assert found == (STORAGE, "emulated.storage", "unset", TWIN["storage"])
+
+
+@pytest.mark.parametrize(
+    ("process", "now"), [({}, "1"), ({"MALLOC_ARENA_MAX": "2"}, "1")], ids=["one that was not set", "another value"]
+)
+def test_other_conditions_are_a_difference(process, now):
+    before, after = ({"process": each, "machine": {}, "storages": {}} for each in (process, {"MALLOC_ARENA_MAX": now}))
+
+    found = _difference(HERE | {"conditions": before}, HERE | {"conditions": after})
+
+    key, was = "conditions.process.MALLOC_ARENA_MAX", process.get("MALLOC_ARENA_MAX", "unset")
+    assert found == ("a machine under other conditions", key, was, now)
 
 
 def test_a_twin_at_another_speed_is_another_storage():

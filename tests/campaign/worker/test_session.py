@@ -139,8 +139,9 @@ def begun_elsewhere(folder, one):
         lambda recorded: recorded["dataset"].update(path="/elsewhere"),
         lambda recorded: recorded["provenance"].update(cpu="Z80"),
         lambda recorded: recorded["provenance"]["versions"].update(tensorflow="1.10"),
+        lambda recorded: recorded["provenance"]["conditions"]["process"].update(LD_PRELOAD="/x.so"),
     ],
-    ids=["checksum", "path", "cpu", "tensorflow"],
+    ids=["checksum", "path", "cpu", "tensorflow", "conditions"],
 )
 def test_runs_that_were_measured_elsewhere_are_kept_aside_with_their_logs_and_the_cell_is_measured_anew(
     change, folder, one, begun_elsewhere, monkeypatch
