@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.compare.pairs import Pair
 from analysis.records.merit import HIGHER
-from analysis.statistics.comparable import CURE_OF_LOOSER, FEWEST_RUNS, looser
+from analysis.statistics.comparable import CURE_OF_LOOSER, FEWEST_RUNS, looser, other_conditions, replaced
 from analysis.statistics.medians import values_of
 from analysis.statistics.ratio import ROUNDING, Ratio, ratio_of_medians
 from analysis.text.plain import share
@@ -77,7 +77,8 @@ def _finding(pair: Pair, values: Sequence[Sequence[float]]) -> dict[str, Any]:
         return evidence | {"verdict": NOT_COMPARABLE, "why": f"unstable: {' and '.join(unstable)}"}
     better = next(cell.row["better"] for cell in pair if cell)
     told, why = verdict(ratio, evidence["tolerance"], better)
-    return evidence | {"verdict": told, "why": why}
+    apart = "; ".join(other_conditions([cell.row for cell in pair if cell]))
+    return evidence | {"verdict": told, "why": "; ".join(filter(None, [why, apart and f"other conditions: {apart}"]))}
 
 
 def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
@@ -94,6 +95,8 @@ def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
             yield f"{side.upper()} is {cell.row['status']}"
         elif len(runs) < FEWEST_RUNS:
             yield f"{side.upper()} has {len(runs)} valid run{'s' * (len(runs) != 1)}, fewer than {FEWEST_RUNS}"
+        elif words := replaced([cell.row]):
+            yield f"{side.upper()}: {words}"
         elif words := looser([cell.row]):
             loose.setdefault(words, []).append(side.upper())
     for words, sides in loose.items():

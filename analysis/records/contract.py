@@ -23,6 +23,7 @@ from analysis.records.merit import (
 from analysis.records.shape import (
     NUMBERS,
     amount,
+    bare,
     count,
     each_key,
     each_of,
@@ -61,6 +62,7 @@ PROFILE_SIZES = 10  # bins
 # What all cells of the paper's micro-benchmark and mini-application have.
 OF_PIPELINE = ("threads", "batch_size", "prefetch")
 
+CONDITIONS = keyed({"process": each_key(bare), "machine": each_key(bare), "storages": each_key(each_key(bare))})
 CHECK = keyed({"rule": text, "passed": maybe(flag)}, {"observed": sound, "limit": sound, "message": text})
 RANK = keyed(
     {"rank": count, "figures": keyed({"wall_s": amount}, {"bytes_read": count})},
@@ -100,6 +102,7 @@ RUN = keyed(
         ),
         "checks": each_of(CHECK),
         "ranks": each_of(RANK),
+        "conditions": CONDITIONS,
         "added": keyed({}, {"until_spread": number, "n": count, "width": number}),
     },
     others=flat,
@@ -162,17 +165,10 @@ ROUNDED = 1e-3
 # Rules whose value is at most, and at least, their limit where they passed (`jobs/checks.py`).
 AT_MOST = frozenset(
     {
-        "cold",
-        "from_memory",
-        "unthrottled",
-        "unstolen",
-        "time_adds_up",
-        "unspoiled",
-        "spread",
-        "until_spread",
-        "below_peak",
+        "cold", "from_memory", "unthrottled", "unstolen", "time_adds_up", "unspoiled", "spread", "until_spread",
+        "below_peak", "same_conditions",
     }
-)
+)  # fmt: skip
 AT_LEAST = frozenset({"warm", "device_bytes", "reached_device"})
 PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
@@ -185,6 +181,7 @@ def contradictions(record: Mapping[str, Any], figure: str) -> Iterator[str]:
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for place, run in enumerate(record["runs"]):
         yield from (f"{why} (run {run['run']})" for why in _of_run(run, f"runs[{place}]", figure))
+    yield from _conditions(record)
     if record["status"] != "running":
         yield from _spread(record)
 
@@ -244,10 +241,22 @@ def _time(run: Mapping[str, Any], limit: Any, place: str) -> Iterator[str]:
         yield f"{place} passed time_adds_up, and the parts of its wall_s, {wall_s:g} s, make up {total:g} s"
 
 
+def counting(record: Mapping[str, Any]) -> list[Any]:
+    """Return the runs of a record that count: measured, and valid."""
+    return [run for run in record["runs"] if (run["role"], run["status"]) == ("measured", VALID)]
+
+
+def _conditions(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the run whose conditions are not those of the first one that counts: no median holds both."""
+    first, *others = counting(record) or [{}]
+    for run in others:
+        if run.get("conditions") != first.get("conditions"):
+            yield f"runs {first['run']} and {run['run']} are valid, and their conditions differ"
+
+
 def _spread(record: Mapping[str, Any]) -> Iterator[str]:
     """Hold a passed spread against the rates that `jobs/checks.py` judges."""
-    valid = [run for run in record["runs"] if (run["role"], run["status"]) == ("measured", VALID)]
-    rates = [rate for run in valid if type(rate := run.get(_rate(run))) in NUMBERS]
+    rates = [rate for run in counting(record) if type(rate := run.get(_rate(run))) in NUMBERS]
     for check in record.get("checks") or ():
         value: Any = check.get("observed")
         if check["rule"] != "spread" or not check["passed"] or type(value) not in NUMBERS:

@@ -36,7 +36,7 @@ OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
 KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
 # Columns of the frame of cells that say with what a cell may be compared, and stand in no file.
-OF_COMPARISON = ("looser_checks", "quota_cores")
+OF_COMPARISON = ("looser_checks", "conditions")
 OF_RECORD = (
     *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "device", "tensorflow",
     *KEYS, *OF_COMPARISON,

@@ -19,6 +19,7 @@ from analysis.records.contract import (
     RECORD,
     WORDS,
     contradictions,
+    counting,
 )
 from analysis.records.devices import BETWEEN, device_of
 from analysis.records.merit import STORAGE, Merit, merit_of
@@ -95,6 +96,9 @@ class Record:
         The limit by which the cell's check `spread` was made.
     looser_checks
         The thresholds that let more pass than the site's own, in words.
+    conditions
+        What else can change the speed, of the runs that count: of the `process`, of the `machine`, and of `storages`
+        by their names; empty where none is recorded.
     folder
         It holds the traces of the runs.
     profile_cost
@@ -124,6 +128,7 @@ class Record:
     spread_limit: float | None
     looser_checks: str
     quota_cores: float | None
+    conditions: Mapping[str, Mapping[str, Any]]
     folder: Path
     profile_cost: Mapping[str, float]
     emulated: Mapping[str, Mapping[str, Any]]
@@ -177,6 +182,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         spread_limit=limits[-1] if limits and type(limits[-1]) in NUMBERS else None,
         looser_checks=one_line(", ".join(value.get("looser_checks") or ())),
         quota_cores=provenance.get("quota_cores"),
+        conditions=_known_machine(next((run.get("conditions") or {} for run in counting(value)), {})),
         folder=folder,
         profile_cost=value.get("profile_cost") or {},
         emulated=provenance.get("emulated") or {},
@@ -198,7 +204,8 @@ def united(records: Iterable[Record]) -> Iterator[Record]:
             for run in record.runs
         )
         checks = one(record.checks, _shared)
-        yield replace(record, provenance=one(record.provenance, _known_machine), checks=checks, runs=tuple(runs))
+        alike = {name: one(getattr(record, name), _known_machine) for name in ("provenance", "conditions")}
+        yield replace(record, **alike, checks=checks, runs=tuple(runs))
 
 
 def _settings(settings: Mapping[str, Any]) -> Facts:

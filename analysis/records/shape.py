@@ -119,6 +119,11 @@ def flat(value: Any) -> None:
         raise MisfitError(value, "a number within 2^64")
 
 
+def bare(value: Any) -> None:
+    """Take text that can stand in a line, or a number."""
+    (line if type(value) is str else number)(value)
+
+
 def one_of(*words: str) -> Check:
     """Take one of these words."""
 

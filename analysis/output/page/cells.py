@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -104,6 +104,7 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
         tag("p", record.reason),
         tag("p", looser([row])),
         tag("p", tag("code", settings), class_="settings"),
+        *(tag("p", f"{name}: {facts}") for name, facts in _conditions(record)),
         tag("ul", *_checks(raw.get("checks") or ())),
         tag("div", *map(_run, raw.get("runs") or ()), class_="runs"),
         tag(
@@ -114,6 +115,14 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
         id=f"cell-{record.cell}",
         class_=None if record.status == "done" else "trouble",
     )
+
+
+def _conditions(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield in words what else can change the speed: of the process, of the machine, and of each storage."""
+    groups = {**record.conditions, **record.conditions.get("storages", {})}
+    for name, facts in groups.items():
+        if name != "storages":
+            yield name, ", ".join(f"{fact} {value}" for fact, value in facts.items())
 
 
 def _raw(record: Record) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ CLAIMS = {
     "quiet": "others used the device (share of the run) and the processors (cores) no more than the limit",
     "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit",
     "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
+    "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",

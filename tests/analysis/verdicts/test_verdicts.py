@@ -57,15 +57,16 @@ def test_runtimes_are_equal_within_twice_the_sites_tolerance(here, there, verdic
     assert why in row["why"]
 
 
-@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow", "quota"])
+@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow", "conditions"])
 def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
     one, other = training([100.0] * 3, **HERE), training([100.0] * 3, **THERE)
     if kind == "host":
         other["provenance"]["host"] = "node2"
     elif kind == "tensorflow":
         other["provenance"]["versions"]["tensorflow"] = "2.16.0"
-    elif kind == "quota":
-        other["provenance"]["quota_cores"] = 0.5
+    elif kind == "conditions":
+        for each in other["runs"]:
+            each["conditions"]["machine"]["quota_cores"] = 0.5
     elif kind == "accelerator":
         other["runs"] = [step(n, 100.0, accelerator="gpu (K80)") for n in (1, 2, 3)]
     else:  # within both cells
