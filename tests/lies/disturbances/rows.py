@@ -1,15 +1,16 @@
 """The tool under each disturbance: in one campaign, in the second half of a cell, or in one of two cells."""
 
+import re
+
 from tests.lies.disturbances import clocks, held, neighbours, settings
 from tests.lies.disturbances.disturbance import ALL, FLASH, Place
-from tests.lies.lie import INVALID, LIES, REFUSED, SET_ASIDE, VALID, Answer, Expected, Lie, confirmed
+from tests.lies.lie import INVALID, LIES, REFUSED, SET_ASIDE, VALID, Answer, Expected, Lie, NotStagedError, confirmed
 
 MODULES = (neighbours, held, settings, clocks)
 _IMAGES, _PIXELS, _MIB = 200, 160, 512
 QUIET = ("wait_quiet_s=null", "runs=3")
 _OTHERS_COUNT = ("checks.other_device_max=0.05",)  # what others do to the device is judged, as by default
 _APART = Expected((REFUSED, SET_ASIDE), r"is another now|other conditions|conditions")
-_NO_RATIO = Expected((REFUSED,))
 
 
 def place_of(workspace, device):
@@ -41,20 +42,34 @@ def continued(workspace, disturbance):
     return f"{truth}; {runs} runs are in one record", answer
 
 
+def between(workspace, disturbance):
+    """Disturb a campaign from the end of its first measured run on: no median is to hold the runs before and after."""
+    place, starts = place_of(workspace, disturbance.device), []
+
+    def on_line(line):
+        if "] micro" in line and len(workspace.measured()) > 1 and not starts:
+            starts.append(workspace.stack.enter_context(disturbance.around(place)))
+
+    answer = workspace.campaign(place.paths[0].parent, *QUIET, "runs=6", on_line=on_line)
+    if not starts:
+        raise NotStagedError("\n".join(answer.remarks))
+    return confirmed(*starts[0].happened()), answer
+
+
 def compared(workspace, disturbance):
     """Disturb one of two cells: how many times as fast two threads are must not be told."""
     place = place_of(workspace, disturbance.device)
     workspace.campaign(place.paths[0].parent, *QUIET, "threads=1")
     truth, _ = _disturbed(workspace, disturbance, place, "threads=2")
     done = workspace.analysis(str(workspace.folder / "results"), "--out", "out")
-    lines = done.stdout.splitlines()
-    table = "\n".join(lines[next(at for at, line in enumerate(lines) if line.startswith("vs 1 thread")) :][:6])
-    remarks = tuple(line for line in (done.stdout + done.stderr).splitlines() if line)
-    return truth, Answer(VALID if "\N{MULTIPLICATION SIGN}" in table else REFUSED, (), remarks)
+    text = " ".join(line.strip() for line in done.stdout.splitlines())
+    reason = re.search("no ratio of .*?(?= paper:)", text)
+    return truth, Answer(REFUSED if reason else VALID, (reason[0],) if reason else (), (text,))
 
 
-def _row(name, how, expected, *words, awaited=""):
+def _row(name, how, expected, *words, awaited="", when=""):
     disturbance = ALL[name]
+    name += when
     LIES[name] = Lie(
         name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance, *words), awaited=awaited
     )
@@ -70,10 +85,11 @@ _row("freezer", alone, Expected((INVALID,)), awaited="time")
 _row("memory_limit", alone, Expected((INVALID,)), awaited="time")
 _row("stolen", alone, Expected((INVALID,), "^unstolen"))
 _row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "checks.time_error_max=0.05")
-_row("slow_reads", compared, _NO_RATIO, awaited="conditions")
-_row("one_core", compared, _NO_RATIO, awaited="conditions")
-_row("other_queue", continued, _APART, awaited="conditions")
-_row("allocator", continued, _APART, awaited="conditions")
-_row("huge_pages", continued, _APART, awaited="conditions")
-_row("slow_processor", continued, _APART, awaited="conditions")
-_row("sync_folder", continued, _APART, awaited="conditions")
+_row("slow_reads", compared, Expected((REFUSED,), "mixed: .*LD_PRELOAD"))
+_row("one_core", compared, Expected((REFUSED,), "mixed: cpus 1 of 1 core"))
+_row("other_queue", between, Expected((INVALID,), "^same_conditions"), when="_between_runs")
+_row("other_queue", continued, _APART)
+_row("allocator", continued, _APART)
+_row("huge_pages", continued, _APART)
+_row("slow_processor", continued, _APART)
+_row("sync_folder", continued, _APART)
