@@ -19,7 +19,8 @@ from tests.campaign.command_line import TINY, CommandLine
 
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
 OF_MICRO = (
-    *TINY, "storage.exclusive=lock", "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.3", "checks.time_error_max=0.6",
+    *TINY, "storage.exclusive=lock", "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.3",
+    "checks.time_error_max=0.6",
 )  # fmt: skip
 WORDS = ("-m", "benchmark=micro,alexnet", "threads=1,2", "benchmark.width=0.02", *OF_MICRO)
 
