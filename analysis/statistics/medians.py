@@ -31,6 +31,8 @@ def disturbed(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
     failed = runs[rules].eq(other=False).fillna(value=False)
     alone = failed[QUIET] & (failed.sum(axis=1) == 1) & (runs["status"] == "invalid") & (runs["role"] == "measured")
     wasted = runs[alone & ~runs["cell"].isin(counted(runs, [])["cell"])]
+    if wasted.empty:
+        return {}
     columns: dict[str, Any] = {}
     for name in figures:
         columns |= ends(wasted.groupby("cell"), name)
@@ -63,9 +65,10 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
     figures = [*sorted({*cells["figure"]}.intersection(numbers).difference(FIGURES)), *FIGURES]
     good = counted(runs, figures)
-    columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
+    groups = good.groupby("cell")
+    columns = {"n_valid": groups.size()} | _not_counted(runs)
     for name in sorted(figures, key=[*FIGURES, *figures].index):
-        columns |= ends(good.groupby("cell"), name)
+        columns |= ends(groups, name)
     wasted = disturbed(runs, figures)
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
     columns["bytes_per_image"] = size.groupby(good["cell"]).median()

@@ -87,6 +87,7 @@ def test_the_console_script_takes_nothing_of_the_current_folder(plant, tmp_path)
     assert "Traceback" not in advised.stderr
 
 
+@pytest.mark.long
 def test_python_m_takes_nothing_of_it_but_the_package_that_it_names(plant):
     measured(plant(but=["campaign"]), sys.executable, "-m", "campaign")
 

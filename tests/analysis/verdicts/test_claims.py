@@ -143,6 +143,7 @@ def test_the_checklist_is_the_whole_paper_whatever_was_measured():
     assert set(rows["verdict"]) == {"not measured", "not comparable"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_that_measures_a_claim_is_a_campaign(command):
     words = command.removeprefix("python -m campaign ").replace(claims.ANY_SITE, "site=twin")

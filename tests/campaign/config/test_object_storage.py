@@ -71,7 +71,15 @@ RECIPES = {  # why each is refused on objects, and the words against that, as do
 OTHERWISE = {f"tfdarshan_fig{each}": ["profile.posix=none", "profile.every=null"] for each in (3, 4)}
 
 
-@pytest.mark.parametrize("recipe", sorted(path.stem for path in PAPER.glob("*.yaml")))
+# One recipe of each kind; the others are like one of these.
+KINDS = ("table1", "fig4", "fig9", "hepcnn", "cdb", "tfdarshan_fig3", "tfdarshan_fig12")
+EVERY_RECIPE = [
+    pytest.param(name, marks=[pytest.mark.long] * (name not in KINDS))
+    for name in sorted(path.stem for path in PAPER.glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize("recipe", EVERY_RECIPE)
 def test_a_recipe_is_refused_on_objects_for_what_the_table_says_and_runs_with_its_words(recipe):
     words = [f"+paper={recipe}", "+size=smoke", "site=blackdog", *WORDS]  # a site with the paper's storages
 
