@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from jobs import neighbours
+from jobs import delays, neighbours
 from jobs.figures import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
 
 _SHOWN_NAMES = 3
+_ORDER = (False, None, True)  # of the ends of checks: the worst one first
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
 _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
 # Of the kernel for a loop device and what lies beneath it: at most 0.8 cores of reading 2 GB/s and of writing 0.3 GB/s.
@@ -42,6 +43,8 @@ class Limits:
     other_device_max: float = 0.05  # share of the run in which the device may serve everybody else
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy
     stolen_max: float = 0.1  # processors that the hypervisor may take, on average
+    delayed_max: float = 0.05  # share of the time in which threads with work may be asleep, held or stopped
+    io_limit_max: float = 0.5  # of a control group's limit on reads or writes that the run may reach
     throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
     spread_max: float = 0.04  # (max - min) / median of a cell's measured runs
     peak_max: float = 1.05  # throughput as a share of the storage's own
@@ -82,11 +85,12 @@ def judge(
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
     listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
-    held = (unthrottled,) if "throttled_s" in run else ()
-    held += (unstolen,) if "steal_s" in run else ()
+    held = (unthrottled,) if "throttled_s" in run or run.get("io_limits") or run.get("io_limits_hidden") else ()
+    stolen = (unstolen,) if "steal_s" in run else ()
+    delayed = (undelayed,) if "waits" in run else ()
     profiled = (profile_complete,) if "profile" in run else ()
     modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
-    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled, *modelled)
+    others = (*asked, *listed, time_adds_up, quiet, *held, *stolen, *delayed, *trained, *saved, *profiled, *modelled)
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [_as_expected(rule, each) for rule, each in run.get("expected", {}).items()]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
@@ -133,8 +137,7 @@ def _failed(checks: Sequence[Check]) -> str | None:
 def _worst(rule: str, judged: Sequence[tuple[str, Sequence[Check]]]) -> Check:
     """Return the first check of a rule that failed, else one that cannot tell, else the first one, with who has it."""
     found = [(who, check) for who, checks in judged for check in checks if check["rule"] == rule]
-    order = (False, None, True)
-    who, check = min(found, key=lambda each: order.index(each[1]["passed"]))
+    who, check = min(found, key=lambda each: _ORDER.index(each[1]["passed"]))
     return {**check, "message": f"{who}: {check['message']}"}
 
 
@@ -280,13 +283,40 @@ def same_data(run: Run, _limits: Limits) -> Check:
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
-    """Hold when no quota of a control group held the run back."""
+    """Hold when no quota of a control group held the run back, and it came near to no limit on reads and writes."""
+    quota = [_within_quota(run, limits)] if "throttled_s" in run else []
+    return min([*quota, _within_io_limits(run, limits)], key=lambda check: _ORDER.index(check["passed"]))
+
+
+def _within_quota(run: Run, limits: Limits) -> Check:
     share = run["throttled_s"] / run["elapsed_s"]
     message = (
         f"a quota of {run['quota_cores']:.2g} cores was used up in {run['throttled_periods']} periods:"
         f" threads waited {run['throttled_s']:.2f} s"
     )
     return _at_most("unthrottled", share, limits.throttled_max, message)
+
+
+def _within_io_limits(run: Run, limits: Limits) -> Check:
+    share, message = delays.nearest_limit(run) or (0.0, "no control group has a limit on reads and writes")
+    if share <= limits.io_limit_max and run.get("io_limits_hidden"):
+        hidden = "control groups above may have limits on reads and writes that cannot be seen from here"
+        return _at_most("unthrottled", None, limits.io_limit_max, hidden)
+    return _at_most("unthrottled", share, limits.io_limit_max, message)
+
+
+def undelayed(run: Run, limits: Limits) -> Check:
+    """Hold when threads that had work could do it: none slept, or was held by another program, and none was stopped.
+
+    By looks at them at moments of chance. The share is what is certain after so many looks; where even a delay at each
+    of them would not make it larger than the limit, or the threads cannot be seen, the machine cannot tell.
+    """
+    error, share = run["waits"]["error"], delays.delayed_share(run)
+    unknown = error or delays.most_certain(run) <= limits.delayed_max < 1
+    message = f"what threads wait for cannot be seen: {error}" if error else delays.delays(run)
+    return _at_most(
+        "undelayed", None if unknown and share <= limits.delayed_max else share, limits.delayed_max, message
+    )
 
 
 def unstolen(run: Run, limits: Limits) -> Check:

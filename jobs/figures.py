@@ -141,6 +141,9 @@ class Run(TypedDict, total=False):
     elapsed_s: float
     kernel_s: float | None
     raw_s: float | None
+    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits`)
+    io_limits_hidden: bool
+    waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
     steal_s: float
     objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
     conditions: Conditions

@@ -165,8 +165,8 @@ ROUNDED = 1e-3
 # Rules whose value is at most, and at least, their limit where they passed (`jobs/checks.py`).
 AT_MOST = frozenset(
     {
-        "cold", "from_memory", "unthrottled", "unstolen", "time_adds_up", "unspoiled", "spread", "until_spread",
-        "below_peak", "same_conditions",
+        "cold", "from_memory", "unthrottled", "unstolen", "undelayed", "time_adds_up", "unspoiled", "spread",
+        "until_spread", "below_peak", "same_conditions",
     }
 )  # fmt: skip
 AT_LEAST = frozenset({"warm", "device_bytes", "reached_device"})

@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import tf
+from jobs.system import clock
 
 HOST = "/CPU:0"
 """The device that a batch comes from."""
@@ -67,6 +68,6 @@ def emulated(step_s: float) -> Callable[[Any, Any], None]:
         end = time.perf_counter() + step_s
         for tensor in (images, labels):
             tensor.numpy()  # a copy of every byte, as to a device's memory
-        time.sleep(max(0.0, end - time.perf_counter()))
+        clock.wait(max(0.0, end - time.perf_counter()))
 
     return step

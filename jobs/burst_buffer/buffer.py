@@ -27,7 +27,7 @@ from jobs.burst_buffer.restart import DrainWarning, Snapshot
 from jobs.burst_buffer.sides import Question, Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import FolderError, RoomError
-from jobs.system import durable
+from jobs.system import clock, durable
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
@@ -216,7 +216,7 @@ class BurstBuffer:
                     f"{self.fast} is full and the drain does not go on: {'; '.join(said)}",
                     f"nothing is lost: mend {self.slow}",
                 )
-            time.sleep(self._poll_s)
+            clock.wait(self._poll_s)
         self._troubles = said
         return time.perf_counter() - start
 
@@ -245,7 +245,7 @@ class BurstBuffer:
             left = self._sides.left()
             if not left or ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
                 break
-            time.sleep(self._poll_s)
+            clock.wait(self._poll_s)
         damaged = {snapshot.name for snapshot in self._saved}.intersection(snapshots.names(self.fast, "damaged"))
         return not left and not damaged
 

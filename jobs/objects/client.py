@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
 from jobs.objects import credentials, faults, room
-from jobs.system import untrusted
+from jobs.system import clock, untrusted
 
 if TYPE_CHECKING:
     import obstore
@@ -237,7 +237,7 @@ class Client:
             try:
                 answer = once()
             except self.errors as error:
-                time.sleep(asked.pause_s(error))
+                clock.wait(asked.pause_s(error))
             else:
                 self.answered = True
                 return answer

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jobs.system.device import unescape
 
-_PROC = Path("/proc/self")
+PROC = Path("/proc/self")
 _MEMORY_LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _NO_LIMIT_BYTES = 1 << 62
 
@@ -27,19 +27,19 @@ class Throttled:
     seconds: float  # time that runnable threads had to wait for the next period, added up over the processors
 
 
-def quota(proc: Path = _PROC) -> float | None:
+def quota(proc: Path = PROC) -> float | None:
     """Return how many cores the quotas of this process leave, the least of all groups above it; None for no quota."""
     return min((cores for group in groups("cpu", proc) if (cores := _cores(group)) is not None), default=None)
 
 
-def memory_limit_bytes(proc: Path = _PROC) -> int | None:
+def memory_limit_bytes(proc: Path = PROC) -> int | None:
     """Return the least memory that this process' groups may use; None for no limit (version 1 tells one of 8 EiB)."""
-    words = [_lines(group / name) for group in groups("memory", proc) for name in _MEMORY_LIMITS]
+    words = [lines(group / name) for group in groups("memory", proc) for name in _MEMORY_LIMITS]
     limits = [int(first) for first, *_ in filter(None, words) if first.isdigit()]
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
-def throttled(proc: Path = _PROC) -> Throttled | None:
+def throttled(proc: Path = PROC) -> Throttled | None:
     """Return how this process' groups were held back so far; None where no group has a quota.
 
     Of nested groups with quotas of their own the one that was held back longest counts: a group waits while the group
@@ -49,16 +49,16 @@ def throttled(proc: Path = _PROC) -> Throttled | None:
     return max(found, key=lambda each: each.seconds, default=None)
 
 
-def groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
+def groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
     """Yield the folders of the groups that this process is in, from its own up to the top of the mount.
 
     `controller` is the name by which version 1 mounts it; the groups of version 2, which has all in one, come too.
     """
     paths: dict[str, str] = {}
-    for line in _lines(proc / "cgroup"):
+    for line in lines(proc / "cgroup"):
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))  # of version 2 the one name is empty
-    for line in _lines(proc / "mountinfo"):
+    for line in lines(proc / "mountinfo"):
         left, _, right = line.partition(" - ")
         fstype, _, options = right.split(" ")
         name = "" if fstype == "cgroup2" else controller if controller in options.split(",") else None
@@ -82,7 +82,7 @@ def _cores(group: Path) -> float | None:
 
 
 def _statistics(group: Path) -> Throttled | None:
-    values = dict(line.split(" ", 1) for line in _lines(group / "cpu.stat") if " " in line)
+    values = dict(line.split(" ", 1) for line in lines(group / "cpu.stat") if " " in line)
     with suppress(KeyError, ValueError):
         seconds = (
             int(values["throttled_usec"]) / 1e6 if "throttled_usec" in values else int(values["throttled_time"]) / 1e9
@@ -91,7 +91,8 @@ def _statistics(group: Path) -> Throttled | None:
     return None
 
 
-def _lines(path: Path) -> list[str]:
+def lines(path: Path) -> list[str]:
+    """Return the lines of a file; none where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

@@ -63,6 +63,11 @@ class Device:
         use = self.use()
         return use.read_bytes, use.written_bytes
 
+    @property
+    def number(self) -> str:
+        """Major and minor number, as ``8:16``."""
+        return _first_line(Path("/sys/block", self.name, "dev"))
+
     @cached_property
     def _statistics(self) -> str:
         """Return the file's path; to put it together costs more than to read it."""

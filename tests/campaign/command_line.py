@@ -21,6 +21,7 @@ TINY = (
     "checks.other_cpu_max=1000",
     "checks.other_device_max=1",
     "checks.stolen_max=1000",
+    "checks.delayed_max=1",
     "checks.time_error_max=0.1",
 )
 

@@ -76,6 +76,7 @@ OBSERVER = Toy
 """
 LOUD = (  # others work here
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000",
+    "checks.delayed_max=1",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from tests.jobs.jobs_factory import write_jpegs
 ROOT = Path(__file__).parents[2]
 UNJUDGED = (
     "checks.other_cpu_max=100", "checks.other_device_max=1", "checks.spread_max=50", "checks.stolen_max=100",
+    "checks.delayed_max=1",
 )  # fmt: skip
 FEW = ("runs=2", "warmup_runs=0", "min_valid_runs=2")
 

@@ -25,7 +25,7 @@ from tests.lies import setup
 CAMPAIGN = (
     "storage=s3", "dataset.files=32", "batch_size=16", "benchmark.preprocess=false", "runs=1", "warmup_runs=0",
     "cluster=local", "checks.other_cpu_max=64", "checks.other_device_max=1", "cache=as_is",
-    "checks.stolen_max=100",
+    "checks.stolen_max=100", "checks.delayed_max=1",
 )  # fmt: skip
 CONTENT = {f"images/{number}": os.urandom(50_000) for number in range(8)}
 ASK = """

@@ -26,6 +26,7 @@ DEAF = {
     "other_device_max": 1,
     "other_cpu_max": 1e9,
     "stolen_max": 1e4,
+    "delayed_max": 1.0,
     "time_error_max": 0.2,
 }
 _MICRO = micro.BENCHMARK.defaults["benchmark"] | {"image_size": 32}

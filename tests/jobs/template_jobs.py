@@ -287,7 +287,14 @@ def by_hand(argument):
     defaults = checks.Limits()
     checks.Limits = lambda **given: replace(
         defaults,
-        **{**given, "other_device_max": 1, "other_cpu_max": 1e9, "stolen_max": 1e4, "time_error_max": 0.2},
+        **{
+            **given,
+            "other_device_max": 1,
+            "other_cpu_max": 1e9,
+            "stolen_max": 1e4,
+            "delayed_max": 1,
+            "time_error_max": 0.2,
+        },
     )
     printed = io.StringIO()
     try:

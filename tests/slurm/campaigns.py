@@ -19,7 +19,7 @@ WORDS = (
     "dataset.classes=3", "batch_size=8", "threads=1", "cluster.timeout_min=5",
     # Four nodes share two cores here.
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100",
-    "checks.time_error_max=0.1", "checks.stolen_max=1000",
+    "checks.time_error_max=0.1", "checks.stolen_max=1000", "checks.delayed_max=1",
 )  # fmt: skip
 LONG = ("runs=40", "min_valid_runs=1")  # a quarter of a second each: time to meet it half way
 _PATIENCE_S = 120

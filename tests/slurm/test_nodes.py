@@ -157,7 +157,7 @@ def test_gradients_are_added_up_at_the_hub_while_silent_strangers_hold_the_leade
         "dataset.validation_files=4", "dataset.samples=4", "dataset.image_size=64", "batch_size=2", "iterations=3",
         "benchmark.width=0.05", "benchmark.epochs=1", "nodes=2", "sync=allreduce", "runs=1", "warmup_runs=0",
         "min_valid_runs=1", "wait_quiet_s=null", "checks.other_cpu_max=1000", "checks.other_device_max=1", LOOSE,
-        "checks.stolen_max=1000",
+        "checks.stolen_max=1000", "checks.delayed_max=1",
         f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']",
     )  # fmt: skip
     strangers = []

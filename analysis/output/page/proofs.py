@@ -20,7 +20,9 @@ CLAIMS = {
     "same_data": "the files were what their list says, and as many bytes were read",
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
     "quiet": "others used the device (share of the run) and the processors (cores) no more than the limit",
-    "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit",
+    "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit, and it came no"
+    " nearer to a control group's limit on reads and writes",
+    "undelayed": "threads with work were asleep, held by other programs or stopped for no larger share of the time",
     "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
     "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",

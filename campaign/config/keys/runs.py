@@ -50,6 +50,8 @@ class Checks:
     other_device_max: float = key(MISSING, 0, 1)
     other_cpu_max: float = key(MISSING, 0, 1e4)
     stolen_max: float = key(MISSING, 0, 1e4)
+    delayed_max: float = key(MISSING, 0, 1)
+    io_limit_max: float = key(MISSING, 0, 1e4)
     throttled_max: float = key(MISSING, 0, 1e4)
     spread_max: float = key(MISSING, 0, 100)
     peak_max: float = key(MISSING, 0, 1000)

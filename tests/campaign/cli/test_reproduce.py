@@ -17,7 +17,7 @@ WORDS = (
     "runs=2", "min_valid_runs=1", "cluster=local", "accelerator.step_s=0.02", "benchmark.width=0.125",
     # Two cores serve training and storages, and short runs outpace the bounds of the kernel.
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.peak_max=1000",
-    "checks.time_error_max=0.1", "checks.stolen_max=1000",
+    "checks.time_error_max=0.1", "checks.stolen_max=1000", "checks.delayed_max=1",
 )  # fmt: skip
 
 

@@ -1,0 +1,145 @@
+"""What the threads of this process do at a moment: those that run, those that wait for storage, and what else they do.
+
+The kernel tells it of each (proc(5), ``/proc/self/task/*/``): ``syscall`` has the call that it waits in, ``wchan`` the
+function of the kernel, where that is not hidden, ``schedstat`` whether it has run since.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from jobs.system.device import devices_behind, mount_of, read_kernel
+
+RUNNING, STORAGE, IDLE_DEVICE, ASLEEP, HELD, WORK = "running", "storage", "idle_device", "asleep", "held", "work"
+"""What a thread does: runs or is ready to; waits in a call on files; does so while no device of the run has anything to
+do; sleeps by its own wish; is held by another program; waits for work, another thread or a message."""
+
+_TASKS = "/proc/self/task"
+# Functions of the kernel in which a thread waits for another program: a virus scanner, a supervisor of its system calls
+# or page faults, a debugger, SIGSTOP, the freezer, the holder of a lease, a limit of memory or of I/O.
+_HOLDERS = (
+    "fanotify_", "seccomp_", "__seccomp_", "handle_userfault", "ptrace_", "do_signal_stop", "do_freezer_trap",
+    "__refrigerator", "__break_lease", "mem_cgroup_", "__mem_cgroup_", "blkcg_", "blk_cgroup_",
+)  # fmt: skip
+# There a page is given to its reader as soon as the device has delivered it; elsewhere it may still be unpacked, or the
+# file system has devices of which the mount says nothing.
+_DIRECT = ("ext2", "ext3", "ext4", "xfs")
+
+
+class _Calls(NamedTuple):
+    """Numbers of system calls, asm/unistd.h."""
+
+    reading: frozenset[int]  # of a file that is open
+    opening: frozenset[int]  # of a path
+    writing: frozenset[int]
+    sleeping: frozenset[int]
+    polling: dict[int, int]  # and which argument is the number of files
+
+
+_CALLS = {
+    "x86_64": _Calls(
+        frozenset({0, 17, 19, 295, 187, 217, 40}), frozenset({2, 257, 437, 4, 6, 262, 332, 21}),
+        frozenset({1, 18, 20, 3, 74, 75, 296}), frozenset({35, 230}), {7: 1, 271: 1, 23: 0, 270: 0},
+    ),
+    "aarch64": _Calls(
+        frozenset({63, 67, 65, 69, 213, 61, 71}), frozenset({56, 437, 79, 291, 48}),
+        frozenset({64, 68, 66, 57, 82, 83, 70}), frozenset({101, 115}), {73: 1, 72: 0},
+    ),
+}.get(platform.machine())  # fmt: skip
+_PAGE_FAULT = -1  # a wait outside of system calls
+
+
+class Wait(NamedTuple):
+    """What one thread does, and the function of the kernel that it waits in; empty where that is not told."""
+
+    kind: str
+    function: str = ""
+
+
+class Threads:
+    """The threads of this process but the one that looks; `folders` hold what the run reads.
+
+    `seen` says whether the devices of these do all that a reader waits for, so that one that has nothing to do shows.
+    """
+
+    def __init__(self, folders: Sequence[Path], *, seen: bool = True) -> None:
+        self._numbers = {folder.stat().st_dev for folder in folders}
+        seen = seen and all(mount_of(folder).fstype in _DIRECT for folder in folders)
+        devices = {device.name for folder in folders for device in devices_behind(folder)} if seen else ()
+        self._in_flight = [f"/sys/block/{name}/inflight" for name in sorted(devices)]
+        self._at_rest: dict[str, str] = {}  # what `schedstat` said of a thread that waited for work
+        self._read = {name: _read_bytes(name) for name in _names()}  # before the run
+
+    def look(self) -> Iterator[Wait]:
+        """Yield what each thread does; PermissionError where the kernel does not tell this user."""
+        if _CALLS is None:
+            raise PermissionError(0, f"system calls of {platform.machine()} are not known")
+        own = str(threading.get_native_id())
+        for name in _names():
+            if name != own:
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    yield self._wait_of(name, _CALLS)
+
+    def _wait_of(self, name: str, calls: _Calls) -> Wait:
+        ran = _told(name, "schedstat")
+        if self._at_rest.get(name) == ran:
+            return Wait(WORK)
+        call = _told(name, "syscall")
+        if call == "running":
+            return Wait(RUNNING)
+        function = _told(name, "wchan")
+        if function.startswith(_HOLDERS):
+            return Wait(HELD, function)
+        kind = self._kind(name, [int(word, 0) for word in call.split()], calls)
+        if kind == WORK and not ran.startswith("0 0 "):  # of a kernel that counts none of it
+            self._at_rest[name] = ran
+        if kind == IDLE_DEVICE and not self._idle(name, call, ran):
+            kind = STORAGE
+        return Wait(kind, function)
+
+    def _kind(self, name: str, call: Sequence[int], calls: _Calls) -> str:
+        """Classify a wait; `IDLE_DEVICE` where it may be one, for it is a read of what the run reads."""
+        number, *arguments = call
+        if number in calls.sleeping or (number in calls.polling and not arguments[calls.polling[number]]):
+            return ASLEEP if self._reads(name) else WORK
+        if number in calls.opening:
+            return IDLE_DEVICE
+        if number in calls.reading or number in calls.writing:
+            try:
+                status = os.fstat(arguments[0])
+            except OSError:  # closed since
+                return WORK
+            if stat.S_ISREG(status.st_mode):
+                return IDLE_DEVICE if number in calls.reading and status.st_dev in self._numbers else STORAGE
+        return STORAGE if number == _PAGE_FAULT else WORK
+
+    def _idle(self, name: str, call: str, ran: str) -> bool:
+        """Return whether the thread waits on, and no device of the run has a request meanwhile."""
+        busy = any(read_kernel(path).split() != ["0", "0"] for path in self._in_flight)
+        still = _told(name, "syscall") == call and _told(name, "schedstat") == ran
+        return bool(self._in_flight) and not busy and still
+
+    def _reads(self, name: str) -> bool:
+        """Return whether a thread has read anything in the run: others may sleep as they like."""
+        return _read_bytes(name) > self._read.get(name, 0)
+
+
+def _names() -> list[str]:
+    return os.listdir(_TASKS)  # noqa: PTH208 - of each a `Path` would cost more than to read its file
+
+
+def _told(name: str, file: str) -> str:
+    return read_kernel(f"{_TASKS}/{name}/{file}").strip()
+
+
+def _read_bytes(name: str) -> int:
+    with suppress(OSError, ValueError):
+        return int(_told(name, "io").split()[1])
+    return 0

@@ -1,0 +1,41 @@
+"""A sleep that says how late it ended."""
+
+import os
+import signal
+import threading
+import time
+
+from jobs.system.alarm import Alarm
+from tests.jobs.jobs_factory import other_process
+
+
+def test_a_process_that_was_stopped_wakes_late_and_by_as_much():
+    script = (
+        "from jobs.system.alarm import Alarm\n"
+        "alarm = Alarm()\n"
+        "print(flush=True)\n"
+        "print(alarm.wait(2.0), flush=True)\n"
+        "input()\n"
+    )
+
+    with other_process(script) as process:
+        time.sleep(1.0)  # it waits now
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(3.0)
+        os.kill(process.pid, signal.SIGCONT)
+        late_s = float(process.stdout.readline())
+
+    assert late_s > 1.0
+
+
+def test_whoever_waits_can_be_woken():
+    alarm = Alarm()
+    waiter = threading.Thread(target=alarm.wait, args=(3600.0,))
+    waiter.start()
+
+    while waiter.is_alive():  # it may not wait yet
+        alarm.ring()
+        waiter.join(0.01)
+
+    alarm.close()
+    assert not waiter.is_alive()

@@ -1,0 +1,135 @@
+"""What kept a run from working: shares that are certain, and the checks at their exact limits."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import checks, delays
+from jobs.checks import Limits
+
+LIMITS = Limits()
+GROUP = {"device": "sda", "kind": "read_bps", "per_s": 10_000_000, "group": "/sys/fs/cgroup/job"}
+
+
+WAITS = {"alarms": 100, "late": 0, "late_s": 0.0, "looks": 100, "functions": {}, "error": None}
+
+
+def run(steal_s=0.0, **found):
+    waits = {key: found.pop(key, value) for key, value in WAITS.items()}
+    return {"elapsed_s": 10.0, "steal_s": steal_s, "waits": {**waits, "threads": found}}
+
+
+def chance_of_as_many(count, of, share):
+    return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(count, of + 1))
+
+
+@given(st.integers(1, 300), st.floats(0, 1))
+def test_a_share_is_certain_where_chance_shows_as_many_in_one_run_of_a_thousand_at_most(of, part):
+    count = round(part * of)
+
+    share = delays.certain_share(count, of)
+
+    assert 0 <= share <= count / of
+    assert chance_of_as_many(count, of, share) <= 1e-3 or share == 0
+
+
+@pytest.mark.parametrize(("of", "least"), [(3, 3), (10, 5), (20, 7), (100, 15), (1000, 78)])
+@pytest.mark.parametrize("kind", ["asleep", "held", "idle_device"])
+def test_a_run_fails_from_so_many_delays_on_of_so_many_threads_with_work(of, least, kind):
+    def judged(met):
+        storage = (of - met) // 2
+        return checks.undelayed(run(storage=storage, running=of - met - storage, **{kind: met}), LIMITS)["passed"]
+
+    assert [judged(least - 1), judged(least)] == [True, False]
+
+
+@pytest.mark.shows("checks.delayed_max")
+@pytest.mark.parametrize(("limit", "passed"), [(0.05, False), (0.2, True), (1.0, True)])
+def test_how_long_threads_with_work_may_be_kept_from_it_is_a_limit(limit, passed):
+    found = checks.undelayed(run(running=80, held=20), replace(LIMITS, delayed_max=limit))
+
+    assert found["passed"] is passed
+
+
+def test_threads_that_wait_for_work_are_in_no_share():
+    assert checks.undelayed(run(work=100_000, held=15, running=85), LIMITS)["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("late", "late_s", "steal_s", "passed"),
+    [
+        (14, 0.1, 0.0, True),  # stops of few milliseconds show by how many alarms they met
+        (15, 0.1, 0.0, False),
+        (15, 0.1, 0.1, True),
+        (17, 0.1, 0.1, False),
+        (2, 0.5, 0.0, True),  # long ones by how late these were
+        (2, 0.51, 0.0, False),
+        (2, 0.51, 0.1, True),
+    ],
+)
+def test_a_run_that_stood_still_fails_but_for_what_the_hypervisor_took(late, late_s, steal_s, passed):
+    assert checks.undelayed(run(late=late, late_s=late_s, steal_s=steal_s, running=100), LIMITS)["passed"] is passed
+
+
+@pytest.mark.parametrize(
+    ("of_waits", "passed"),
+    [
+        ({"looks": 2, "held": 2}, None),  # two looks can show nothing, even if both meet a delay
+        ({"looks": 3, "held": 3}, False),
+        ({"looks": 3, "running": 3}, True),
+        ({"error": "Permission denied"}, None),
+        ({"error": "Permission denied", "late": 50}, False),
+    ],
+)
+def test_where_the_looks_are_too_few_or_show_nothing_the_machine_cannot_tell(of_waits, passed):
+    assert checks.undelayed(run(**of_waits), LIMITS)["passed"] is passed
+
+
+def test_what_was_met_is_told():
+    functions = {"fanotify_handle_event": 70, "hrtimer_nanosleep": 10}
+    found = run(running=20, held=70, asleep=10, functions=functions, late=3, late_s=0.125)
+
+    assert delays.delays(found) == (
+        "at 100 looks, of 100 threads with work 10 slept and 70 were held by another program"
+        " (in fanotify_handle_event, hrtimer_nanosleep); it stood still at 3 of 100 alarms, for 0.12 s or more"
+    )
+
+
+@pytest.mark.shows("checks.io_limit_max")
+@pytest.mark.parametrize(
+    ("reached", "most", "passed"), [(5_000_000, 0.5, True), (5_000_001, 0.5, False), (9_000_000, 0.9, True)]
+)
+def test_a_run_that_came_near_to_a_limit_on_its_reads_does_not_count(reached, most, passed):
+    limited = {"elapsed_s": 1.0, "io_limits": [{**GROUP, "reached_per_s": reached}, {**GROUP, "reached_per_s": 1}]}
+
+    assert checks.unthrottled(limited, replace(LIMITS, io_limit_max=most))["passed"] is passed
+
+
+def test_the_nearest_limit_is_told():
+    iops = {**GROUP, "kind": "write_iops", "per_s": 100, "reached_per_s": 99}
+    found = {"io_limits": [{**GROUP, "reached_per_s": 1e6}, iops]}
+
+    assert delays.nearest_limit(found) == (
+        0.99,
+        "/sys/fs/cgroup/job lets 100 requests/s be written on sda, and it did 99",
+    )
+    assert delays.nearest_limit({"io_limits": found["io_limits"][:1]}) == (
+        0.1,
+        "/sys/fs/cgroup/job lets 10 MB/s be read on sda, and it did 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "passed"),
+    [
+        ({"io_limits_hidden": True}, None),
+        ({"io_limits_hidden": True, "io_limits": [{**GROUP, "reached_per_s": 9e6}]}, False),
+        ({"io_limits_hidden": True, "quota_cores": 0.2, "throttled_periods": 7, "throttled_s": 1.0}, False),
+        ({"io_limits_hidden": False, "quota_cores": 0.2, "throttled_periods": 0, "throttled_s": 0.0}, True),
+    ],
+)
+def test_limits_that_cannot_be_seen_leave_it_open_unless_what_is_seen_decides(figures, passed):
+    assert checks.unthrottled({"elapsed_s": 10.0, **figures}, LIMITS)["passed"] is passed
