@@ -10,7 +10,7 @@ MODULES = (
     "neighbours.readers", "neighbours.quota", "neighbours.windows",
     "programs.preloaded", "programs.clocks",
     "records.contradictions", "records.claims",
-    "disturbances.rows",
+    "disturbances.rows", "neighbours.writers",
 )  # fmt: skip
 
 for _module in MODULES:
