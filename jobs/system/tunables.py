@@ -20,6 +20,7 @@ from pathlib import Path
 from jobs.system import cgroup
 from jobs.system.device import devices_behind, mount_of
 from jobs.system.interposed import allocator, interposed
+from jobs.system.io_limits import limits
 
 _libc = ctypes.CDLL(None)
 
@@ -106,13 +107,15 @@ def of_machine() -> Facts:
 def of_storage(folder: Path) -> Facts:
     """Return how what holds a folder is mounted, and the settings of its device and of those below it (``below``).
 
-    `folder` may be a device itself. Of several devices below, each value that one of them has.
+    `folder` may be a device itself. Of several devices below, each value that one of them has. Limits of control groups
+    on what is read and written there are one fact.
     """
     mount, (top, below), number = mount_of(folder), _devices(folder), folder.stat().st_dev
     options = [each for each in f"{mount.options},{mount.superblock}".split(",") if not each.startswith(_PLACES)]
     facts = {
         "mount": f"{mount.fstype} {','.join(dict.fromkeys(options))}",
         "attributes": _attributes(folder),
+        "io_limits": ", ".join(sorted({f"{each.kind} {each.per_s}" for each in limits(devices_behind(folder))})),
         "file_system_read_ahead_kb": _value(_read_aheads(number, top)),
         **{file.rpartition("/")[2]: _value(device / file for device in top) for file in _OF_DEVICE},
         **{f"below.{file.rpartition('/')[2]}": _value(device / file for device in below) for file in _OF_DEVICE},

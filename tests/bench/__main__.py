@@ -25,6 +25,7 @@ from tests.bench.bench import ROOT, Figure, said
 BENCHES = (
     "start", "planning", "overhead", "harness", "trace_cost", "report", "overlap", "checkpoints", "packing",
     "thousands", "photographs", "profiler", "time_log", "hdf5", "objects", "sums",
+    "waits_cost",
 )  # fmt: skip
 TABLE = ROOT / "docs" / "performance.md"
 HEAD = "| bench | what | measured | goal | commit | machine |\n| --- | --- | ---: | --- | --- | --- |\n"

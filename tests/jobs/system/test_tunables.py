@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.system import tunables
+from jobs.system.io_limits import Limit
 from tests.jobs.jobs_factory import ROOT
 from tests.lies import setup
 from tests.lies.lie import MissingError
@@ -147,3 +148,12 @@ def test_how_far_a_file_system_without_a_device_of_its_own_reads_ahead_is_seen(d
     (bdi / "read_ahead_kb").write_text("8")
 
     assert tunables.of_storage(made.point) == before | {"file_system_read_ahead_kb": "8"}
+
+
+def test_limits_of_control_groups_on_reads_and_writes_are_seen(tmp_path, monkeypatch):
+    found = [Limit("sda", "write_iops", 7, "/group"), Limit("sdb", "read_bps", 5, "/group")]
+    assert "io_limits" not in tunables.of_storage(tmp_path)
+
+    monkeypatch.setattr(tunables, "limits", lambda _: found)
+
+    assert tunables.of_storage(tmp_path)["io_limits"] == "read_bps 5, write_iops 7"
