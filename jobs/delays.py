@@ -15,14 +15,14 @@ DELAYS = {
     "held": "were held by another program",
 }
 _BUSY = (*DELAYS, "running", "storage")
-_CHANCE = 1e-2  # that a run with just such a share shows as much; honest ones have next to none
+_CHANCE = 0.04  # that a run with just such a share shows as much; honest ones have next to none
 _STEPS = 40
 
 
 def certain_share(count: int, of: int) -> float:
     """Return the share of which it is certain that it is not smaller, where `count` of `of` looks met something.
 
-    By Chernoff's bound: where it were smaller, fewer than one run in a hundred would show as many.
+    By Chernoff's bound: where it were smaller, fewer than one run in twenty-five would show as many.
     """
     low, high = 0.0, count / of if of else 0.0
     for _ in range(_STEPS if count else 0):

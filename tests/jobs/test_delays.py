@@ -27,16 +27,16 @@ def chance_of_as_many(count, of, share):
 
 
 @given(st.integers(1, 300), st.floats(0, 1))
-def test_a_share_is_certain_where_chance_shows_as_many_in_one_run_of_a_hundred_at_most(of, part):
+def test_a_share_is_certain_where_chance_shows_as_many_in_one_run_of_twenty_five_at_most(of, part):
     count = round(part * of)
 
     share = delays.certain_share(count, of)
 
     assert 0 <= share <= count / of
-    assert chance_of_as_many(count, of, share) <= 1e-2 or share == 0
+    assert chance_of_as_many(count, of, share) <= 0.04 or share == 0
 
 
-@pytest.mark.parametrize(("of", "least"), [(3, 3), (10, 4), (20, 6), (100, 13), (1000, 73)])
+@pytest.mark.parametrize(("of", "least"), [(3, 2), (10, 3), (20, 5), (100, 12), (1000, 69)])
 @pytest.mark.parametrize("kind", ["asleep", "held", "idle_device"])
 def test_a_run_fails_from_so_many_delays_on_of_so_many_threads_with_work(of, least, kind):
     def judged(met):
@@ -55,16 +55,16 @@ def test_how_long_threads_with_work_may_be_kept_from_it_is_a_limit(limit, passed
 
 
 def test_threads_that_wait_for_work_are_in_no_share():
-    assert checks.undelayed(run(work=100_000, held=13, running=87), LIMITS)["passed"] is False
+    assert checks.undelayed(run(work=100_000, held=12, running=88), LIMITS)["passed"] is False
 
 
 @pytest.mark.parametrize(
     ("late", "late_s", "steal_s", "passed"),
     [
-        (12, 0.1, 0.0, True),  # stops of few milliseconds show by how many alarms they met
-        (13, 0.1, 0.0, False),
-        (14, 0.1, 0.1, True),
-        (15, 0.1, 0.1, False),
+        (11, 0.1, 0.0, True),  # stops of few milliseconds show by how many alarms they met
+        (12, 0.1, 0.0, False),
+        (12, 0.1, 0.1, True),
+        (13, 0.1, 0.1, False),
         (2, 0.5, 0.0, True),  # long ones by how late these were
         (2, 0.51, 0.0, False),
         (2, 0.51, 0.1, True),
