@@ -64,7 +64,6 @@ class Lie:
     expected: Expected
     run: Callable[..., tuple[str, Answer]]
     unseen: str = ""  # why no check can see the lie; empty where one can
-    awaited: str = ""  # who is still to build the answer; empty where it must be right
 
 
 LIES: dict[str, Lie] = {}

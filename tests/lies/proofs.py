@@ -24,7 +24,8 @@ mincore(2), a second clock), and the tool runs against it as its users run it.
 or compared. *set aside*: earlier runs are kept apart from the new ones.
 
 `python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3, btrfs-progs, xfsprogs
-and fio), and each row is a test, `tests/lies/test_lies.py`.
+and fio), and each row is a test, `tests/lies/test_lies.py`. `.ci/run` leaves them out: they take long, and some change
+what belongs to the whole machine, its clock and its huge pages.
 """
 _FOUND = """
 ## Lies, and what the tool answers

@@ -67,12 +67,10 @@ def compared(workspace, disturbance):
     return truth, Answer(REFUSED if reason else VALID, (reason[0],) if reason else (), (text,))
 
 
-def _row(name, how, expected, *words, awaited="", when=""):
+def _row(name, how, expected, *words, when=""):
     disturbance = ALL[name]
     name += when
-    LIES[name] = Lie(
-        name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance, *words), awaited=awaited
-    )
+    LIES[name] = Lie(name, disturbance.sentence, expected, lambda workspace: how(workspace, disturbance, *words))
 
 
 _row("seeks", alone, Expected((INVALID,), "^quiet: others took"), *_OTHERS_COUNT)
@@ -82,7 +80,6 @@ _row("io_limit", alone, Expected((INVALID,), "^unthrottled"))
 _row("scanner", alone, Expected((INVALID,), "^undelayed.*fanotify"))
 _row("stops", alone, Expected((INVALID,), "^undelayed.*stood still"))
 _row("freezer", alone, Expected((INVALID,), "^undelayed.*stood still"))
-_row("memory_limit", alone, Expected((INVALID,)), awaited="time")
 _row("stolen", alone, Expected((INVALID,), "^unstolen"))
 _row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "checks.time_error_max=0.05")
 _row("slow_reads", compared, Expected((REFUSED,), "mixed: .*LD_PRELOAD"))
@@ -90,6 +87,7 @@ _row("one_core", compared, Expected((REFUSED,), "mixed: cpus 1 of 1 core"))
 _row("other_queue", between, Expected((INVALID,), "^same_conditions"), when="_between_runs")
 _row("other_queue", continued, _APART)
 _row("allocator", continued, _APART)
+_row("memory_limit", continued, _APART)
 _row("huge_pages", continued, _APART)
 _row("slow_processor", continued, _APART)
 _row("sync_folder", continued, _APART)
