@@ -1,6 +1,7 @@
 """What stands in the tables is what the runs of the record gave."""
 
 import statistics
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -11,19 +12,21 @@ from tests.analysis.baseline_records import baseline
 from tests.analysis.record_factory import record, scattered
 from tests.analysis.training_factory import frames, training
 
+# What makes a record of runs with these figures, around which figure, and the key of its MB/s.
+MAKERS = {
+    "micro": (record, 500.0, "read_mb_per_s"),
+    "training": (training, 140.0, "read_mb_per_s"),
+    "read": (baseline, 150.0, "read_mb_per_s"),
+    "write": (partial(baseline, access="write"), 130.0, "write_mb_per_s"),
+}
 
-@pytest.mark.parametrize(
-    ("made", "mb"),
-    [
-        (record(scattered(500.0)), "read_mb_per_s"),
-        (training(scattered(140.0)), "read_mb_per_s"),
-        (baseline(scattered(150.0)), "read_mb_per_s"),
-        (baseline(scattered(130.0), "write"), "write_mb_per_s"),
-    ],
-    ids=["micro", "training", "read", "write"],
-)
+
+@pytest.mark.parametrize("runs", [scattered(1.0), [1.0, 0.99, 1.02, 1.02]], ids=["odd", "even, tied"])
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_median_and_the_range_behind_it_are_those_of_the_runs(made, mb, whole):
+def test_a_median_and_the_range_behind_it_are_those_of_the_runs(runs, kind, whole):
+    make, usual, mb = MAKERS[kind]
+    made = make([usual * share for share in runs])
     frame = frames(made)[0]
     (row,) = shown_rows(frame)
     keys = {"images/s": "images_per_s", "MB/s": mb, "runtime s": "wall_s", "s": "wall_s"}
