@@ -59,7 +59,7 @@ def main():
         for row in pool.map(lambda job: _tried(*job[0], clean=job[1]), jobs):
             print(row["outcome"], row["what"], flush=True)
     rows = [row for row in TRIED.values() if row["kind"] and row["sums"][0] == _sum(row["modules"])]
-    head = PAGE.read_text(encoding="utf-8").partition("\n| ")[0]
+    head = PAGE.read_text(encoding="utf-8").partition("\n| ")[0].rstrip()
     PAGE.write_text(_page(head, sorted(rows, key=lambda row: row["what"])), encoding="utf-8")
 
 
