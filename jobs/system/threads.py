@@ -53,6 +53,7 @@ _CALLS = {
         frozenset({64, 68, 66, 57, 82, 83, 70}), frozenset({101, 115}), {73: 1, 72: 0},
     ),
 }.get(platform.machine())  # fmt: skip
+_FEW_BYTES = 1 << 16
 _PAGE_FAULT = -1  # a wait outside of system calls
 
 
@@ -127,8 +128,8 @@ class Threads:
         return bool(self._in_flight) and not busy and still
 
     def _reads(self, name: str) -> bool:
-        """Return whether a thread has read anything in the run: others may sleep as they like."""
-        return _read_bytes(name) > self._read.get(name, 0)
+        """Return whether a thread has read data in the run: others, which may look at /proc, sleep as they like."""
+        return _read_bytes(name) - self._read.get(name, 0) > _FEW_BYTES
 
 
 def _names() -> list[str]:

@@ -49,7 +49,7 @@ def observed(folder, until, action):
 
 
 def test_looks_meet_what_a_thread_does_and_name_the_function_of_the_kernel(tmp_path):
-    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "file").write_bytes(bytes(100_000))
 
     def read_and_sleep():
         (tmp_path / "file").read_bytes()

@@ -54,14 +54,20 @@ def read_and_sleep(folder):
 
 
 def test_a_thread_that_reads_and_sleeps_is_asleep(tmp_path):
-    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "file").write_bytes(bytes(100_000))
 
     with at(tmp_path, lambda: read_and_sleep(tmp_path)) as (look, _):
         assert met(look, ASLEEP)
 
 
+def look_and_sleep():
+    threads._read_bytes("self")  # noqa: SLF001 - of some 100 bytes
+    LIBC.usleep(200_000)
+
+
 @pytest.mark.parametrize(
-    "action", [lambda: LIBC.usleep(200_000), lambda: clock.wait(0.2), lambda: threading.Event().wait(0.2)]
+    "action",
+    [look_and_sleep, lambda: LIBC.usleep(200_000), lambda: clock.wait(0.2), lambda: threading.Event().wait(0.2)],
 )
 def test_who_reads_nothing_may_sleep_and_who_waits_for_a_lock_waits_for_work(action, tmp_path):
     with at(tmp_path, action) as (look, _):
@@ -87,7 +93,7 @@ def test_who_reads_nothing_may_sleep_and_who_waits_for_a_lock_waits_for_work(act
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86_64")
 def test_the_call_that_a_thread_waits_in_says_what_for(call, file, kind, tmp_path, monkeypatch):
     numbers = {"clock_nanosleep": 230, "futex": 202, "open": 257, "read": 17, "write": 18, "page fault": -1}
-    monkeypatch.setattr(threads, "_read_bytes", lambda _: 1)
+    monkeypatch.setattr(threads, "_read_bytes", lambda _: 100_000)
     looking = Threads([tmp_path])
     looking._read = {}  # noqa: SLF001 - it has read since
     (tmp_path / "data").touch()
