@@ -123,7 +123,7 @@ def test_a_new_benchmark_is_planned_run_judged_and_recorded(records):
         "benchmark": "toy", "kind": "storage", "figure": "sums_per_s", "unit": "sums/s", "better": "higher",
     }  # fmt: skip
     rules = {check["rule"] for check in records[0]["runs"][1]["checks"]}
-    assert rules == {"time_adds_up", "quiet", "unstolen", "same_conditions"}
+    assert rules == {"time_adds_up", "quiet", "unstolen", "undelayed", "same_conditions"}
     assert records[0]["checks"][0]["observed"] is not None  # the spread of its own rate
 
 

@@ -91,6 +91,7 @@ def clock(monkeypatch):
     clock = HandClock()
     monkeypatch.setattr("time.perf_counter", clock.now)
     monkeypatch.setattr("time.sleep", clock.sleep)
+    monkeypatch.setattr("jobs.system.clock.wait", clock.sleep)
     return clock
 
 

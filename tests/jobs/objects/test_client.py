@@ -30,7 +30,7 @@ def client(store):
 def pauses(monkeypatch):
     """What was waited for between requests; nobody waits."""
     found = []
-    monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=found.append, perf_counter=time.perf_counter))
+    monkeypatch.setattr("jobs.system.clock.wait", found.append)
     return found
 
 
@@ -124,8 +124,9 @@ def test_a_store_that_is_gone_fails_the_client_after_its_retries_and_then_at_onc
 def clock(monkeypatch):
     """A clock that goes by what is waited for between requests; returns it, with the pauses."""
     pauses = []
-    time_of = SimpleNamespace(sleep=pauses.append, perf_counter=lambda: sum(pauses), pauses=pauses)
+    time_of = SimpleNamespace(perf_counter=lambda: sum(pauses), pauses=pauses)
     monkeypatch.setattr(client_module, "time", time_of)
+    monkeypatch.setattr("jobs.system.clock.wait", pauses.append)
     return time_of
 
 
