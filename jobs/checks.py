@@ -42,7 +42,7 @@ class Limits:
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
     other_device_max: float = 0.05  # share of the run in which the device may serve everybody else
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy
-    stolen_max: float = 0.1  # processors that the hypervisor may take, on average
+    stolen_max: float = 0.5  # processors that the hypervisor may take, on average: as others here
     delayed_max: float = 0.05  # share of the time in which threads with work may be asleep, held or stopped
     io_limit_max: float = 0.5  # of a control group's limit on reads or writes that the run may reach
     throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
