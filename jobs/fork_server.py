@@ -156,16 +156,21 @@ def _run_child(job: str, argument: Any, log_path: str, send: int, parent: int) -
         module, _, function = job.partition(":")
         result = getattr(importlib.import_module(module), function)(argument)
         text = json.dumps(result, allow_nan=False).encode() + _END  # nor does a record take what is no number
+        _flush()  # whoever has the result finds the log whole
         while text:
             text = text[os.write(send, text) :]
         code = 0
     except BaseException:  # noqa: BLE001 - a run may fail in any way; the log and the exit code say how
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):
-                stream.flush()
+        _flush()
         os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
 
 
 def _await(children: list[_Child], deadline: float) -> None:
