@@ -20,8 +20,9 @@ class Cache(Observer):
     def start(self) -> None:
         """Bring the pages into the state that ``cache`` names, and count those that are in memory."""
         work, policy = self.work, self.request["settings"].get("cache")
-        for folder in () if work.source else work.folders:
-            page_cache.sync(folder)  # nothing that was written before the run is flushed within its clock
+        if work.writes and not work.source:  # a run that reads is not to wait for a storage that answers no flush
+            for folder in work.folders:
+                page_cache.sync(folder)  # nothing that was written before the run is flushed within its clock
         self._below = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.cooled(work.files, work.proof, work.folder)

@@ -46,7 +46,8 @@ SHAPES = {
 
 def _told(path):
     with path.open("rb") as file:
-        return sum(pieces(file.fileno(), os.fstat(file.fileno())))
+        found = pieces(file.fileno(), os.fstat(file.fileno()))
+    return None if found is None else sum(found)
 
 
 def _hold(path):
