@@ -5,11 +5,10 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-from tests.lies.disturbances.disturbance import Start, disturbance
+from tests.lies.disturbances.disturbance import Start, beside, disturbance
 from tests.lies.lie import MissingError
 
 _STOLEN = 0.3  # of each processor
@@ -25,7 +24,7 @@ _TICK_PLACE = 11
     needs=("unshare", "mount"),
 )
 def stolen(place):
-    file, end = place.scratch / "stat", threading.Event()
+    file = place.scratch / "stat"
     began = time.monotonic()
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -40,22 +39,17 @@ def stolen(place):
         text = "\n".join(line(each) if each[0].startswith("cpu") else " ".join(each) for each in lines)
         os.pwrite(fd, f"{text}\n".encode(), 0)
 
-    def work():
+    def work(end):
         while not end.wait(_EVERY_S):
             write()
 
     fd = os.open(file, os.O_CREAT | os.O_WRONLY)
     place.stack.callback(os.close, fd)
     write()
-    thread = threading.Thread(target=work)
-    thread.start()
     command = 'mount --bind "$0" /proc/stat && exec "$@"'
-    try:
-        private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(file))
+    private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(file))
+    with beside(work):
         yield Start({}, private, lambda: (True, "no processor was taken: the file says so"))
-    finally:
-        end.set()
-        thread.join()
 
 
 def _set_tick(tick_us):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,3 +72,16 @@ def disturbance(
         return stage
 
     return register
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Do something in a thread of this process, until the event that it is given."""
+    end = threading.Event()
+    thread = threading.Thread(target=work, args=(end,))
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()

@@ -6,11 +6,10 @@ import os
 import select
 import signal
 import struct
-import threading
 import time
 
 from tests.lies import groups
-from tests.lies.disturbances.disturbance import FLASH, PLAIN, Start, disturbance
+from tests.lies.disturbances.disturbance import FLASH, PLAIN, Start, beside, disturbance
 from tests.lies.lie import MissingError
 
 _MB_PER_S = 2
@@ -54,9 +53,9 @@ def scanner(place):
     if fd < 0 or libc.fanotify_mark(fd, *mark):
         raise MissingError(f"fanotify holds no opens here: {os.strerror(ctypes.get_errno())}")
     place.stack.callback(os.close, fd)
-    times, end = [], threading.Event()
+    times = []
 
-    def scan():
+    def scan(end):
         while not end.is_set():
             if not select.select([fd], [], [], 0.1)[0]:
                 continue
@@ -66,21 +65,16 @@ def scanner(place):
                 os.write(fd, _RESPONSE.pack(opened, _FAN_ALLOW))
                 os.close(opened)
 
-    thread = threading.Thread(target=scan)
-    thread.start()
-    try:
+    with beside(scan):
         yield Start(happened=lambda: (times, f"{len(times)} opens were held"))
-    finally:
-        end.set()
-        thread.join()
 
 
 @contextlib.contextmanager
 def _alternating(first, then):
     """Do the one and the other in turn, each half of the time; yields the list of when it began anew."""
-    times, end = [], threading.Event()
+    times = []
 
-    def work():
+    def work(end):
         while not end.wait(_HALF_S):
             times.append(time.monotonic())
             first()
@@ -88,13 +82,8 @@ def _alternating(first, then):
             then()
         then()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with beside(work):
         yield times
-    finally:
-        end.set()
-        thread.join()
 
 
 @disturbance("SIGSTOP and SIGCONT: the program stands still for 50 of every 100 ms.", device=PLAIN)

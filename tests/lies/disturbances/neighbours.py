@@ -4,10 +4,9 @@ import contextlib
 import mmap
 import os
 import random
-import threading
 import time
 
-from tests.lies.disturbances.disturbance import DISK, Start, disturbance
+from tests.lies.disturbances.disturbance import DISK, Start, beside, disturbance
 from tests.lies.neighbours.racer import Racer
 
 _BLOCK, _LOADED = 4096, 0.085
@@ -17,19 +16,14 @@ _TURN_S = 0.01  # from one request to the next: 100 a second, 0.4 MB/s
 @contextlib.contextmanager
 def _repeated(act):
     """Do something over and over in a thread of this process; yields the list of when it was done."""
-    times, end = [], threading.Event()
+    times = []
 
-    def work():
+    def work(end):
         while not end.wait(max(0.0, _TURN_S - act())):
             times.append(time.monotonic())
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with beside(work):
         yield times
-    finally:
-        end.set()
-        thread.join()
 
 
 def _timed(act):
