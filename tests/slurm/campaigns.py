@@ -20,6 +20,7 @@ WORDS = (
     # Four nodes share two cores here.
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100",
     "checks.time_error_max=0.1", "checks.stolen_max=1000", "checks.delayed_max=1",
+    "checks.throttled_max=1000",
 )  # fmt: skip
 LONG = ("runs=40", "min_valid_runs=1")  # a quarter of a second each: time to meet it half way
 _PATIENCE_S = 120
@@ -63,14 +64,20 @@ class Campaign:
         """Read every record."""
         return [json.loads(path.read_text()) for path in sorted(self.cwd.glob("results/records/*/record.json"))]
 
-    def measured(self, status: str = "valid") -> list[dict]:
-        """List the measured runs of all records."""
+    def measured(self, *statuses: str) -> list[dict]:
+        """List the measured runs of all records that came to their end, or those of these statuses."""
         return [
             run
             for one in self.records()
             for run in one["runs"]
-            if run["role"] == "measured" and run["status"] == status
+            if run["role"] == "measured" and run["status"] in (statuses or ("valid", "invalid"))
         ]
+
+    def assert_whole(self, runs: int) -> None:
+        """Check that no run is lost and none measured twice; one that a busy machine spoiled may come again or not."""
+        spoiled = [run["reason"] for run in self.measured("invalid")]
+        valid = len(self.measured("valid"))
+        assert valid <= runs <= valid + len(spoiled), (valid, spoiled)
 
     def status(self) -> dict[str, tuple[str, str]]:
         """Ask what the cells are: ``{readable name: (status, reason)}``."""

@@ -30,7 +30,7 @@ def test_a_worker_whose_node_fell_silent_leaves_its_cell_to_the_one_that_slurm_b
     assert (lived, left) == (True, ["RUNNING"]), "the first worker ended by itself, and not the other one's job with it"
     assert done.returncode == 0, done.stderr
     assert [run["run"] for run in recorded["runs"]] == list(range(len(recorded["runs"])))
-    assert len(campaign.measured()) == wanted
+    campaign.assert_whole(wanted)
     assert len(recorded["sittings"]) == 3
     where = [place for place, _ in groupby(run["node"] for run in recorded["runs"])]
     assert where[0] == node
