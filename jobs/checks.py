@@ -24,6 +24,7 @@ _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
 # Of the kernel's threads where a model serves, for each request and each GB; the model's server says its own.
 _MODEL_CPU_S_PER_REQUEST, _MODEL_CPU_S_PER_GB = 15e-6, 0.045
 _SERVED = ("reads", "writes", "read_bytes", "written_bytes", "cpu_s")
+_NEGLIGIBLE_GAP_S = 0.005  # between two parts of a step the kernel may give one time slice to another thread
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
 # Of objects: what their servers fetched last is in caches that nobody here can empty.
 _OF_OBJECTS_MIN = 0.9
@@ -368,7 +369,8 @@ def time_adds_up(run: Run, limits: Limits) -> Check:
     figures: Mapping[str, Any] = run
     parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
     wall = run["wall_s"]
-    error = abs(wall - parts) / wall if wall else 0.0
+    gap = abs(wall - parts)
+    error = gap / wall if gap > _NEGLIGIBLE_GAP_S else 0.0
     message = f"parts {parts:.4f} s, wall {wall:.4f} s"
     for clock, whose in (("kernel_s", "the kernel's"), ("raw_s", "the hardware's")):
         other = figures.get(clock) or run["elapsed_s"]

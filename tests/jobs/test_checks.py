@@ -126,6 +126,13 @@ def test_time_adds_up_within_the_tolerance_and_in_both_directions(other_s, passe
     assert verdicts({"other_s": other_s}, limits=limits)["time_adds_up"] is passed
 
 
+@pytest.mark.parametrize(("gap_s", "passed"), [(0.0049, True), (0.0051, False)])
+def test_a_time_slice_between_two_parts_is_no_missing_part_of_a_short_run(gap_s, passed):
+    run = {**dict.fromkeys(PARTS, 0.0), "load_s": 0.1, "wall_s": 0.1 + gap_s}
+
+    assert verdicts(run)["time_adds_up"] is passed
+
+
 @pytest.mark.parametrize(
     ("emulated", "read_gb", "written_gb", "most"),
     [(True, 20, 0, 1.1), (True, 0, 5, 1.1), (True, 5, 5, 1.25), (True, 0, None, 0.5), (False, 20, 5, 0.5)],

@@ -20,7 +20,7 @@ _MIB, _IMAGES = 512, 400
 _GRID = ("threads=1,4", "benchmark.preprocess=true,false")
 _CELLS = 4
 _EMULATED = ("hdd", "ssd")
-_QUIET = "quiet"  # it fails where the machine has others than the run: no false alarm
+_OTHERS = frozenset({"quiet", "unstolen"})  # they fail where this machine or its host has others: no false alarm
 _HEAD = "\n## Honest runs\n"
 _ROWS = ("| storage | runs | invalid, by check |", "| --- | --- | --- |")
 
@@ -104,16 +104,17 @@ def count(storage: str, runs: Sequence[Mapping[str, Any]]) -> Counted:
 
 def false_alarms(counts: Sequence[Counted]) -> int:
     """Return how often a check failed for no reason but its own."""
-    return sum(number for each in counts for rule, number in each.failed.items() if rule != _QUIET)
+    return sum(number for each in counts for rule, number in each.failed.items() if rule not in _OTHERS)
 
 
 def page(counts: Sequence[Counted]) -> str:
     """Return the part of docs/proofs.md: when, on what machine, how many."""
     runs = sum(each.runs for each in counts)
-    others = sum(each.failed.get(_QUIET, 0) for each in counts)
+    others = ", ".join(f"`{rule}` {sum(each.failed.get(rule, 0) for each in counts)}" for rule in sorted(_OTHERS))
     machine = f"{datetime.now(UTC).date()}, Linux {platform.release()}, {os.cpu_count()} cores"
     judged = f"{runs} runs in which nothing cheats were judged by the checks' own limits ({machine})"
-    words = f"{judged}: {false_alarms(counts)} false alarms; {others} runs had others beside them (`{_QUIET}`).\n"
+    beside = f"runs that had others beside them, here or on the host: {others}"
+    words = f"{judged}: {false_alarms(counts)} false alarms; {beside}.\n"
     return "\n".join([_HEAD, words, *_ROWS, *map(line, counts)])
 
 

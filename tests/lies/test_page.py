@@ -9,7 +9,7 @@ from tests.lies.tools.told import Compared, Told
 RUNS = [
     {"status": "valid", "checks": [{"rule": "cold", "passed": True}]},
     {"status": "invalid", "checks": [{"rule": "cold", "passed": False}, {"rule": "quiet", "passed": False}]},
-    {"status": "invalid", "checks": [{"rule": "quiet", "passed": False}]},
+    {"status": "invalid", "checks": [{"rule": "quiet", "passed": False}, {"rule": "unstolen", "passed": False}]},
     {"status": "failed", "reason": "killed"},
 ]
 
@@ -17,7 +17,7 @@ RUNS = [
 def test_a_run_that_others_disturbed_is_no_false_alarm():
     counts = honest_runs.count("xfs", RUNS)
 
-    assert counts.failed == {"cold": 1, "quiet": 2, "killed": 1}
+    assert counts.failed == {"cold": 1, "quiet": 2, "unstolen": 1, "killed": 1}
     assert honest_runs.false_alarms([counts]) == 2
 
 
@@ -25,7 +25,7 @@ def test_the_page_has_the_count_of_all_storages_and_those_that_could_not_be_made
     text = honest_runs.page([Counted("xfs", 30, {"quiet": 1}), Counted("overlay", missing="it needs root")])
 
     assert "30 runs in which nothing cheats" in text
-    assert "0 false alarms; 1 runs had others beside them" in text
+    assert "0 false alarms; runs that had others beside them, here or on the host: `quiet` 1, `unstolen` 0." in text
     assert "| overlay | not staged: it needs root |  |" in text
 
 
