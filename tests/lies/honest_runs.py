@@ -92,13 +92,15 @@ def counted(number: int) -> Iterator[Counted]:
 
 
 def count(storage: str, runs: Sequence[Mapping[str, Any]]) -> Counted:
-    """Count the runs of a storage, and those that do not count by the check that failed."""
+    """Count the runs of a storage, and those that do not count by the check that failed.
+
+    Where others were beside a run, what else failed in it may be their doing, and says nothing.
+    """
     failed: Counter[str] = Counter()
     for run in runs:
         rules = [check["rule"] for check in run.get("checks", ()) if check["passed"] is False]
-        failed.update(
-            rules or ([run["reason"]] if run["status"] != "valid" else [])
-        )  # it failed, or nothing was proved
+        beside = [rule for rule in rules if rule in _OTHERS]
+        failed.update(beside or rules or ([run["reason"]] if run["status"] != "valid" else []))  # or nothing was proved
     return Counted(storage, len(runs), failed)
 
 

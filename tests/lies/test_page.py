@@ -8,6 +8,7 @@ from tests.lies.tools.told import Compared, Told
 
 RUNS = [
     {"status": "valid", "checks": [{"rule": "cold", "passed": True}]},
+    {"status": "invalid", "checks": [{"rule": "cold", "passed": False}]},
     {"status": "invalid", "checks": [{"rule": "cold", "passed": False}, {"rule": "quiet", "passed": False}]},
     {"status": "invalid", "checks": [{"rule": "quiet", "passed": False}, {"rule": "unstolen", "passed": False}]},
     {"status": "failed", "reason": "killed"},
