@@ -52,8 +52,8 @@ _OF_MACHINE = {
     **{
         f"vm.{name}": f"/proc/sys/vm/{name}"
         for name in (
-            "dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes", "swappiness",
-            "vfs_cache_pressure",
+            "dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes", "dirty_expire_centisecs",
+            "dirty_writeback_centisecs", "swappiness", "vfs_cache_pressure", "zone_reclaim_mode",
         )
     },
 }  # fmt: skip
@@ -65,7 +65,7 @@ _OF_DEVICE = (
             "write_cache", "io_poll",
         )
     ),
-    "device/queue_depth", "loop/dio",
+    "device/queue_depth", "loop/dio", "md/degraded", "md/sync_action",
 )  # fmt: skip
 # Options of a mount that name a place, which is another one at each.
 _PLACES = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "lowerdir=", "upperdir=", "workdir=")
