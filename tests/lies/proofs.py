@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.lies import honest_runs
 from tests.lies.honest_runs import Counted
 from tests.lies.lie import VALID, Answer, Lie
+from tests.lies.registry import IN_CI, WHOLE_MACHINE
 from tests.lies.tools import told
 from tests.lies.tools.told import Compared
 
@@ -24,19 +25,20 @@ mincore(2), a second clock), and the tool runs against it as its users run it.
 or compared. *set aside*: earlier runs are kept apart from the new ones.
 
 `python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3, btrfs-progs, xfsprogs
-and fio), and each row is a test, `tests/lies/test_lies.py`. `.ci/run` leaves them out: they take long, and some change
-what belongs to the whole machine, its clock and its huge pages.
+and fio), and each row is a test, `tests/lies/test_lies.py`. `.ci/run` tries one of each kind, and those that cost next
+to nothing: *yes* in the last column. The others take a quarter of a minute each (*long*), or change what belongs to the
+whole machine, its clock and its huge pages (*machine*): they are run by hand.
 """
 _FOUND = """
 ## Lies, and what the tool answers
 
-| the lie | what really happened | what the tool said | by which check |
-| --- | --- | --- | --- |"""
+| the lie | what really happened | what the tool said | by which check | in CI |
+| --- | --- | --- | --- | --- |"""
 _HONEST = """
 ## Odd, but honest: these must count
 
-| what is odd | what really happened | what the tool said | by which check |
-| --- | --- | --- | --- |"""
+| what is odd | what really happened | what the tool said | by which check | in CI |
+| --- | --- | --- | --- | --- |"""
 _UNSEEN = """
 ## What no check can see
 
@@ -82,19 +84,25 @@ class Row:
     def markdown(self) -> str:
         """The row of the page."""
         if self.answer is None:
-            return f"| {self.lie.done} | not staged: {self.missing} | | |"
+            return f"| {self.lie.done} | not staged: {self.missing} | | | {self.in_ci} |"
         rule, message = self._decided
         wrong = f" **This is wrong: {self.problem}.**" if self.problem else ""
         told = f"*{self.answer.status}*" + (f": {message}" if message else "") + wrong
-        cells = (_WORKSPACE.sub("…", each).replace("|", "\\|") for each in (self.lie.done, self.truth, told, rule))
-        return f"| {' | '.join(cells)} |"
+        cells = (self.lie.done, self.truth, told, rule, self.in_ci)
+        escaped = [_WORKSPACE.sub("…", cell).replace("|", "\\|") for cell in cells]
+        return f"| {' | '.join(escaped)} |"
 
     @property
     def unseen(self) -> str:
         """The paragraph of the page where no check can see the lie."""
         happened = f"What really happened: {self.truth}." if self.answer else f"(Not staged: {self.missing}.)"
         wrong = f" **The tool's answer is not as expected: {self.problem}.**" if self.problem else ""
-        return f"\n**{self.lie.done}** {self.lie.unseen} {happened}{wrong}"
+        return f"\n**{self.lie.done}** {self.lie.unseen} {happened}{wrong} (In CI: {self.in_ci}.)"
+
+    @property
+    def in_ci(self) -> str:
+        """Whether `.ci/run` tries it, or why not."""
+        return "yes" if self.lie.name in IN_CI else "machine" if self.lie.name in WHOLE_MACHINE else "long"
 
     @property
     def decision(self) -> str:

@@ -32,7 +32,7 @@ TINY = ("cluster=local", "runs=4", "threads=2", "batch_size=8", "storage.exclusi
 # The machine is shared: the load of others and the scatter of runs are not what is tested here.
 LOOSE = (
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=10",
-    "checks.time_error_max=0.1",
+    "checks.time_error_max=0.1", "checks.stolen_max=1000",
 )  # fmt: skip
 MARK = "TFIO_LIES_WORKSPACE"  # environment variable of every process that a workspace starts
 

@@ -56,11 +56,11 @@ def between(workspace, disturbance):
     return confirmed(*starts[0].happened()), answer
 
 
-def compared(workspace, disturbance):
+def compared(workspace, disturbance, *words):
     """Disturb one of two cells: how many times as fast two threads are must not be told."""
     place = place_of(workspace, disturbance.device)
-    workspace.campaign(place.paths[0].parent, *QUIET, "threads=1")
-    truth, _ = _disturbed(workspace, disturbance, place, "threads=2")
+    workspace.campaign(place.paths[0].parent, *QUIET, *words, "threads=1")
+    truth, _ = _disturbed(workspace, disturbance, place, *words, "threads=2")
     done = workspace.analysis(str(workspace.folder / "results"), "--out", "out")
     text = " ".join(line.strip() for line in done.stdout.splitlines())
     reason = re.search("no ratio of .*?(?= paper:)", text)
@@ -80,9 +80,10 @@ _row("io_limit", alone, Expected((INVALID,), "^unthrottled"))
 _row("scanner", alone, Expected((INVALID,), "^undelayed.*fanotify"))
 _row("stops", alone, Expected((INVALID,), "^undelayed.*stood still"))
 _row("freezer", alone, Expected((INVALID,), "^undelayed.*stood still"))
-_row("stolen", alone, Expected((INVALID,), "^unstolen"))
+_row("stolen", alone, Expected((INVALID,), "^unstolen"), "checks.stolen_max=0.5")
 _row("slewed", alone, Expected((INVALID,), "^time_adds_up"), "checks.time_error_max=0.05")
-_row("slow_reads", compared, Expected((REFUSED,), "mixed: .*LD_PRELOAD"))
+_row("slow_reads", alone, Expected((INVALID,), "^undelayed.*nanosleep"))
+_row("slow_reads", compared, Expected((REFUSED,), "mixed: .*LD_PRELOAD"), "checks.delayed_max=1", when="_of_one_cell")
 _row("one_core", compared, Expected((REFUSED,), "mixed: cpus 1 of 1 core"))
 _row("other_queue", between, Expected((INVALID,), "^same_conditions"), when="_between_runs")
 _row("other_queue", continued, _APART)
