@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-THREADS, PASSES = 2, 5
+THREADS, PASSES = 2, 3
 
 
 def evict(paths):
