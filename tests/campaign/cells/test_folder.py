@@ -1,6 +1,7 @@
 import json
 import os
 import stat
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,16 @@ from campaign.cells import folder as folders
 from campaign.errors import EnvironmentFaultError, UsageError
 
 
-def test_a_new_folder_is_private_and_marked(tmp_path):
-    made, campaign = folders.opened(tmp_path / "a" / "results")
+@pytest.mark.parametrize("mode", [None, 0o755], ids=["new", "empty"])
+def test_a_new_folder_is_private_and_marked(mode, tmp_path):
+    root = tmp_path / "a" / "results"
+    if mode:
+        root.mkdir(parents=True)
+        root.chmod(mode)
 
-    assert stat.S_IMODE(made.root.stat().st_mode) == 0o700
+    made, campaign = folders.opened(root)
+
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (made.root, made.records, made.workers)] == [0o700] * 3
     assert json.loads(made.marker.read_text())["tool"] == "tfio-campaign"
     assert campaign["requests"] == []
 
@@ -94,26 +101,45 @@ def test_a_second_front_process_is_told_who_is_at_work_and_the_folder_is_free_ag
         pass
 
 
-def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypatch):
-    system = os.statvfs(folder.root)
-    fields = ("f_bavail", "f_frsize", "f_flag")
+@pytest.fixture
+def disk(folder, monkeypatch):
+    """A function: what hinders workers on a file system that has so much."""
+    system = {name: getattr(os.statvfs(folder.root), name) for name in ("f_bavail", "f_frsize", "f_flag")}
 
-    def told(**changes):
-        values = {**{field: getattr(system, field) for field in fields}, **changes}
-        monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**values))
-        return folder.hindrance()
+    def hinders(**changed):
+        monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**system | changed))
+        return folder.hindrance().removeprefix(f"{folder.root} ")
 
-    assert told() == ""
-    assert told(f_bavail=40, f_frsize=4096) == ""  # a small tmpfs, and there is room for a record
-    (folder.records / "cell").mkdir()
-    (folder.records / "cell" / "record.json").write_bytes(bytes(100_000))
-    assert "is full" in told(
-        f_bavail=40, f_frsize=4096
-    )  # for one of these, written beside the one before, there is not
-    assert told(f_bavail=0) == f"{folder.root} is full: workers wait to write their records"
-    assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
+    return hinders
+
+
+@pytest.mark.parametrize(
+    ("largest", "needed"), [((), 64 << 10), ((30_000, 100_000, 900), 200_000)], ids=["a first record", "one beside it"]
+)
+def test_a_file_system_without_room_for_the_next_record_is_told(largest, needed, folder, disk):
+    for number, size in enumerate(largest):
+        folder.cell(f"c{number}").mkdir()
+        folder.record(f"c{number}").write_bytes(bytes(size))
+
+    found = [disk(f_bavail=free, f_frsize=1) for free in (0, needed - 1, needed, needed + 1, 1 << 40)]
+
+    assert found == ["is full: workers wait to write their records"] * 2 + [""] * 3
+
+
+def test_a_file_system_that_is_not_written_or_reached_is_told(folder, disk, monkeypatch):
+    assert disk() == ""
+    assert disk(f_flag=os.ST_RDONLY) == "is read-only: workers wait to write their records"
     monkeypatch.undo()
     assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
+
+
+def test_whether_a_worker_is_at_work_is_told_by_its_lock(folder, monkeypatch):
+    assert folders.CampaignFolder(folder.root / "elsewhere").worker_at_work() is False
+    assert folder.worker_at_work() is False
+    with folder.worker_lock():
+        assert folder.worker_at_work() is True
+    monkeypatch.setattr(folders.FileLock, "acquire", lambda *_, **__: Path("/nowhere").stat())
+    assert folder.worker_at_work() is None
 
 
 def test_a_folder_in_whose_place_any_user_could_put_another_one_is_refused(scratch):

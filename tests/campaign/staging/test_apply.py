@@ -8,30 +8,20 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import apply, plan
 from jobs.burst_buffer import transfer
 from jobs.data import staged
-from jobs.data.staging import identity
+from tests.campaign.staging.test_strangers import plan_of
 
 NAMES = ("a/one.bin", "a/two.bin", "b/three.bin")
 
 
 @pytest.fixture
 def home(tmp_path):
-    """A folder with a plan: the rule advised takes two of three files, all takes all, smallest none."""
+    """A folder with a plan: the rule advised takes two of three files, all takes all, the others none."""
     source, root = tmp_path / "data", tmp_path / "fast"
     root.mkdir()
     for number, name in enumerate(NAMES):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes(name.encode() * 1000 * (number + 1))
-    listed = [[name, *identity(source / name)] for name in NAMES]
-    gain = {"gain": 0.2, "low": 0.1, "high": 0.3}
-    chosen = {"advised": [0, 1], "smallest": [], "largest": [2], "all": [0, 1, 2]}
-    rules = {rule: {"files": those, "bytes": 1, "gain": gain} for rule, those in chosen.items()}
-    cost = {"seek_s": 1e-3, "byte_s": 1e-9}
-    plan.save(tmp_path / "staging", {
-        "schema": 1, "source": str(source), "root": str(root), "origin": "a cell", "runs": 5, "files": 3, "bytes": 6,
-        "capacity_bytes": 100, "calls_at_once": 1.0, "called": str(source), "read_bytes": 6.0, "mb_per_s": 9.0,
-        "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None, "left_out": 0, "from_memory": None,
-        "listed": listed, "rules": rules,
-    })  # fmt: skip
+    plan.save(tmp_path / "staging", plan_of(source, root, NAMES, advised=[1, 0], smallest=[], largest=[]))
     return tmp_path / "staging"
 
 
@@ -56,6 +46,19 @@ def test_what_a_rule_names_is_read_from_its_copies_until_that_is_undone(home, so
     assert apply.undo(home) == (3, [])
     assert not any(path.exists() for path in (*maps.values(), plan.copies_of(plan.load(home))))
     assert apply.undo(home) == (0, [])
+
+
+def test_each_file_of_several_rules_is_copied_once_in_the_order_of_names_and_told(home, source):
+    told = []
+    what = apply.copying(home, ["advised", "all"])
+
+    apply.apply(what, lambda *words: told.append(words))
+
+    assert [name for name, *_ in what.wanted] == [*NAMES]
+    assert str(what).startswith(f"3 files, 0.1 MB, of {source} would be copied to {source.parent}/fast/")
+    assert told == [("copying", done, 3, "files") for done in (0, 3)]
+    apply.apply(what, lambda *words: told.append(words))
+    assert told[2:] == [("copying", 3, 3, "files")]
 
 
 def test_what_was_copied_is_not_copied_again_and_what_a_kill_left_goes(home, monkeypatch):
@@ -90,9 +93,12 @@ def test_originals_that_are_no_longer_those_of_the_plan_are_not_copied(home, sou
         _apply(home)
 
 
-def test_a_rule_that_takes_nothing_is_refused(home):
-    with pytest.raises(UsageError, match="stages nothing by the rule smallest"):
-        _apply(home, "smallest")
+def test_the_first_rule_that_takes_nothing_is_refused(home):
+    with pytest.raises(UsageError, match="stages nothing by the rule smallest: the capacity holds none"):
+        _apply(home, "advised", "smallest", "largest")
+    plan.save(home, plan.load(home) | {"why_not": "as slow"})
+    with pytest.raises(UsageError, match="by the rule largest: as slow"):
+        _apply(home, "largest", "smallest")
 
 
 @pytest.mark.parametrize(("name", "text"), [("theirs", "x"), (".tfio-staged", "/another/folder")])

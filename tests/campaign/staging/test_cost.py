@@ -36,12 +36,17 @@ def test_the_gain_of_the_best_files_is_predicted_although_chance_helped_to_choos
     assert cost.gain(seen, slow, [FAST], [None], SIZES > 0).high < 2 * _true_gain(SIZES, SIZES > 0)
 
 
-def test_a_file_that_is_dear_in_every_run_is_known_to_be(observed):
-    own_s = np.where(np.arange(800) % 8 == 0, 0.02, 0.0)
+@pytest.mark.parametrize("runs", [2, 3, 8])
+@pytest.mark.parametrize("chance_s", [1e-4, 2e-3, 2e-2])
+def test_of_what_sets_files_apart_as_much_is_believed_as_repeats_itself(runs, chance_s, observed):
+    own_s = np.random.default_rng(4).normal(0, 2e-3, 800)
+    seen = observed(SIZES, runs, own_s=own_s, chance_s=chance_s)
 
-    slow = cost.on_slow(observed(SIZES, own_s=own_s))
+    slow = cost.on_slow(seen)
 
-    assert set(np.argsort(-(slow.seconds / SIZES)[SIZES > 1e5])[:40]) <= set(np.flatnonzero(own_s[SIZES > 1e5]))
+    apart, mean = (each - SLOW.of(1, SIZES) for each in (slow.seconds, np.mean([run.spent_s for run in seen.runs], 0)))
+    own, chance = own_s.var(), (1.7 * chance_s) ** 2 / 3 / runs
+    assert np.cov(apart, mean)[0, 1] / mean.var(ddof=1) == pytest.approx(own / (own + chance), abs=0.09)
 
 
 def test_what_is_not_waited_for_cannot_be_saved(observed):

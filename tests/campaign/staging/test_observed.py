@@ -1,15 +1,19 @@
 """What is read of a profile: the files of the data set, in each valid run."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.cli import stage
-from campaign.errors import UsageError
+from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import observed
+from campaign.staging.observed import FromMemory
 from jobs.profiler import Profile, table
+from jobs.profiler.window import COUNTERS, Window
 from tests.campaign.on_disk import leave_record
 
 SIZES = {"a.bin": 5_000, "sub/b.bin": 70_000, "c.bin": 200}
@@ -36,6 +40,10 @@ def profiled(point, folder, data):
             with Profile(mode, only=[data.parent]) as profile:
                 for name in SIZES:
                     (data / name).read_bytes()
+                    if name == "sub/b.bin":
+                        with (data / name).open("rb", buffering=0) as file:
+                            for place in (60_000, 20_000, 20_100, 5):
+                                os.pread(file.fileno(), 100, place)
                 (data.parent / "written").write_bytes(b"x")
             profile.save(folder.cell(cell.id) / f"profile-{number}.npz")
             runs.append({"status": status, "load_s": 1e-9, "profile": {"file": f"profile-{number}.npz"}})
@@ -53,8 +61,8 @@ def test_the_valid_runs_of_a_cell_say_what_each_file_took(mode, profiled, folder
 
     assert (found.names, found.source, found.origin, len(found.runs)) == (sorted(SIZES), data, cell, 2)
     for run in found.runs:
-        assert run.bytes_read.tolist() == [SIZES[name] for name in found.names]
-        assert run.seeks.tolist() == [1, 1, 1]
+        assert run.bytes_read.tolist() == [SIZES[name] + 400 * (name == "sub/b.bin") for name in found.names]
+        assert run.seeks.tolist() == [1, 1, 4]
         assert 0 < run.in_calls_s <= run.spent_s.sum() * (1 + 1e-9)
         assert run.in_calls_s <= run.wall_s
         assert run.waited_s == 1e-9
@@ -70,17 +78,6 @@ def test_a_cell_that_read_copies_says_nothing_of_the_slow_storage_alone(profiled
         stage.main(["plan", str(folder.root), "--fast", str(folder.root)])
 
 
-def test_of_several_profiled_cells_one_is_to_be_named(profiled, folder, capsys):
-    cell, _ = profiled("counters"), profiled("trace")
-    words = ["plan", str(folder.root), "--fast", str(folder.root)]
-
-    with pytest.raises(UsageError, match="2 cells were profiled"):
-        stage.main(words)
-    assert stage.main([*words, "--cell", cell]) == 0
-    assert cell in capsys.readouterr().out
-    assert (folder.staging / "plan.json").exists()
-
-
 def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
     cell = profiled("counters")
     recorded = observed.profiled(folder)[cell]
@@ -93,11 +90,63 @@ def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
     assert np.array_equal(observed.of_cell(folder, recorded).runs[0].spent_s, inside.runs[0].spent_s)
 
 
-def test_a_window_that_ends_before_it_begins_gives_no_plan(profiled, folder):
+@pytest.mark.parametrize(
+    ("changed", "error", "why"),
+    [
+        ({"ended_ns": 0}, UsageError, r"a window of -\S+ s"),
+        ({"dropped": 1}, UsageError, "1 calls or files were dropped"),
+        (None, EnvironmentFaultError, "is no profile"),
+    ],
+)
+def test_a_profile_that_is_not_whole_gives_no_plan(changed, error, why, profiled, folder):
     cell = profiled("counters")
     path = folder.cell(cell) / "profile-0.npz"
     window = table.read(path)
-    table.write(path, replace(window, ended_ns=window.started_ns - 1))
+    path.write_bytes(b"") if changed is None else table.write(path, replace(window, **changed))
 
-    with pytest.raises(UsageError, match="a window of -1e-09 s"):
+    with pytest.raises(error, match=why):
         observed.of_cell(folder, observed.profiled(folder)[cell])
+
+
+@pytest.fixture
+def cold(monkeypatch):
+    """A function: what is seen of three files, the first the slowest for its size, of which a device gave so much."""
+
+    def of_file(device_bytes):
+        counters = np.zeros(4, COUNTERS)
+        counters["bytes_read"][:3] = 3_000_000, 1_000_000, 2_000_000
+        counters["read_time"][:3] = 1_550_000, 55_000_000, 10_500_000  # 1, 100 and 10 times as long as from memory
+        paths = [*(f"/data/{name}" for name in "cab"), "/data/never-read"]
+        window = Window(
+            "counters", 0, 10**9, 1, paths, ["POSIX"] * 4, counters, None, 0, 0, 0, device_bytes=device_bytes
+        )
+        monkeypatch.setattr(observed, "window_of", lambda _: window)
+        monkeypatch.setattr(observed, "has_device", lambda _: True)
+        return observed.of_file(Path("a.npz"), Path("/data"))
+
+    return of_file
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "names", "memory"),
+    [
+        (None, "abc", None),
+        *((fetched, "abc", FromMemory(0, 0, 6_000_000 - fetched, 0.0)) for fetched in (6_000_000, 5_400_000)),
+        (5_399_999, "ab", FromMemory(1, 3_000_000, 600_001, pytest.approx(10))),
+        (3_000_000, "ab", FromMemory(1, 3_000_000, 3_000_000, pytest.approx(10))),
+        (2_999_999, "a", FromMemory(2, 5_000_000, 3_000_001, pytest.approx(10))),
+    ],
+)
+def test_the_fastest_files_are_those_from_memory_as_far_as_no_device_gave_them(device_bytes, names, memory, cold):
+    found = cold(device_bytes)
+
+    assert (found.names, found.from_memory) == ([*names], memory)
+    assert found.runs[0].spent_s.tolist() == [{"a": 0.055, "b": 0.0105, "c": 0.00155}[name] for name in names]
+
+
+@pytest.mark.parametrize("device_bytes", [0, 600_000, 999_999])
+def test_a_profile_of_reads_from_memory_says_nothing(device_bytes, cold):
+    with pytest.raises(
+        UsageError, match=rf"at least {(6_000_000 - device_bytes) / 1e6:.1f} of 6\.0 MB came from memory"
+    ):
+        cold(device_bytes)

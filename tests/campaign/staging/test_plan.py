@@ -1,6 +1,7 @@
 """Which files the rules take, and when none is worth it."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,14 +17,14 @@ SIZES = [5_000, 20_000, 1_000_000, 60_000, 40_000, 3_000_000] * 20
 def planned(observed, fast_root, monkeypatch):
     """A function: the plan of runs over files that are there, with a fast storage of such costs."""
 
-    def make(capacity, fast=FAST, sizes=SIZES, **runs):
+    def make(capacity, fast=FAST, sizes=SIZES, root="fast", **runs):
         seen = observed(sizes, **runs)
         seen.source.mkdir()
         for name, size in zip(seen.names, sizes, strict=True):
             with (seen.source / name).open("wb") as file:
                 os.truncate(file.fileno(), size)
         monkeypatch.setattr(probe, "costs_of_new", lambda *_: [fast])
-        return plan.make(seen, fast_root, capacity)
+        return plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
 
     return make
 
@@ -62,17 +63,35 @@ def test_a_file_takes_whole_blocks_of_the_capacity(planned):
 def test_where_it_cannot_help_nothing_is_advised(changed, why, planned):
     made = planned(**{"capacity": 4_000_000, **changed})
 
+    nothing = {"files": [], "bytes": 0, "gain": {"gain": 0.0, "low": 0.0, "high": 0.0}}
     assert why in made["why_not"]
-    assert made["rules"]["advised"]["files"] == []
+    assert made["rules"]["advised"] == nothing
+    assert (made["rules"]["smallest"] == nothing) is ("capacity" in changed)
 
 
-def test_the_storage_of_the_files_themselves_is_no_faster_one(observed, tmp_path):
-    seen = observed([8_000] * 3)
-    seen.source.mkdir()
-    for name in seen.names:
-        (seen.source / name).write_bytes(bytes(8_000))
+@pytest.mark.parametrize(
+    ("gain", "low", "advised"),
+    [(0.01, 1e-9, True), (0.0099, 1e-9, False), (0.5, 0.0, False), (0.5, -0.1, False), (0.5, 1e-9, True)],
+)
+def test_a_gain_is_advised_from_one_percent_if_it_is_surely_above_none(gain, low, advised, planned, monkeypatch):
+    monkeypatch.setattr(cost, "gain", lambda *_: cost.Gain(gain, low, 0.7))
 
-    assert "storage of the files themselves" in plan.make(seen, tmp_path, 10**6)["why_not"]
+    assert (planned(4_000_000)["why_not"] is None) is advised
+
+
+@pytest.mark.parametrize(
+    ("root", "devices", "same"),
+    [
+        ("slow", ("a", "a"), True), ("slow", (None, None), True), ("fast", ("a", "a"), True),
+        ("fast", ("a", "b"), False), ("fast", (None, None), False),
+    ],
+)  # fmt: skip
+def test_the_storage_of_the_files_themselves_is_no_faster_one(root, devices, same, planned, monkeypatch):
+    monkeypatch.setattr(plan, "device_of", lambda path: devices[path.name == "data"])
+
+    made = planned(10**6, root=root, sizes=[8_000, 9_000, 80_000])
+
+    assert ("storage of the files themselves" in (made["why_not"] or "")) is same
 
 
 def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
@@ -90,12 +109,21 @@ def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
         plan.make(seen, fast_root, 10**6)
 
 
-def test_the_fast_storage_is_measured_and_left_as_it_was(tmp_path):
-    first, *drawn = probe.costs_of_new(tmp_path, np.array([10_000.0, 200_000.0]))
+def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(tmp_path, monkeypatch):
+    costs, sizes = probe.costs, []
+    monkeypatch.setattr(
+        probe, "costs", lambda paths: (sizes.extend(path.stat().st_size for path in paths), costs(paths))[1]
+    )
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+
+    first, *drawn = probe.costs_of_new(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
 
     assert first.of(np.ones(1), np.array([1e5])) > 0
     assert len(drawn) == 100
+    wanted = np.quantile([10_000, 90_000, 200_000], (np.arange(48) + 0.5) / 48).astype(int)
+    assert (sorted(sizes), sizes != sorted(sizes)) == (wanted.tolist(), True)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".tfio-lock"] == []
+    assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
 
 
 @pytest.mark.parametrize(("text", "why"), [(None, "no plan in"), ("{}", "damaged"), ('{"schema": 9}', "damaged")])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaign.__main__ import guarded
+from campaign.errors import EnvironmentFaultError
 from campaign.staging import plan
 from jobs.burst_buffer import transfer
 from jobs.data.staging import FOLDER, identity
@@ -16,15 +17,16 @@ GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
 COST = {"seek_s": 1e-3, "byte_s": 1e-9}
 
 
-def plan_of(source, root, names):
-    """Make a plan that copies these names, by every rule."""
+def plan_of(source, root, names, **chosen):
+    """Make a plan that copies these names, by every rule but for those whose places are `chosen`."""
     listed = [[name, *(identity(Path(source, name)) or (1, 1))] for name in names]
-    rule = {"files": list(range(len(names))), "bytes": 1, "gain": GAIN}
+    places = {rule: [*range(len(names))] for rule in plan.RULES} | chosen
+    rules = {rule: {"files": files, "bytes": 1, "gain": GAIN} for rule, files in places.items()}
     return {
         "schema": 1, "source": str(source), "root": str(root), "origin": "a cell", "runs": 5, "files": len(names),
         "bytes": 6, "capacity_bytes": 100, "calls_at_once": 1.0, "called": str(source), "read_bytes": 6.0,
         "mb_per_s": 9.0, "waiting": 1.0, "slow": COST, "fast": COST, "why_not": None, "left_out": 0,
-        "from_memory": None, "listed": listed, "rules": dict.fromkeys(plan.RULES, rule),
+        "from_memory": None, "listed": listed, "rules": rules,
     }  # fmt: skip
 
 
@@ -57,82 +59,52 @@ def theirs(tmp_path):
     return source
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x",
-        "a/../../x",
-        "/etc/passwd",
-        "",
-        ".",
-        "a//b",
-        "x\0y",
-        "\ud800",
-        "d/" * 65 + "x",
-        ".tfio-staged",
-        ".tfio-lock",
-        ".incoming/x",
-        7,
-    ],
-)
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_a_name_that_leads_elsewhere_is_refused_when_the_plan_is_read(name, verb, theirs, tmp_path, capsys):
-    (tmp_path / "fast").mkdir()
-    found = plan_of(theirs, tmp_path / "fast", [])
-    home = _saved(tmp_path / "staging", found | {"listed": [[name, 1, 1]]})
-
-    assert guarded(["stage", verb, str(home), *(["--yes"] if verb == "apply" else [])]) == 3
-
-    assert "is no file" in capsys.readouterr().err
-    assert not [*(tmp_path / "fast").iterdir()]
-
-
-def test_a_file_of_the_home_is_not_replaced(victim, theirs, tmp_path):
-    assert victim == tmp_path / "home"
-    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
-
-    assert guarded(["stage", "apply", str(home), "--rule", "all", "--yes"]) == 3
+NAMES = (
+    "../x", "a/../../x", "/etc/passwd", "", ".", "a//b", "x\0y", "\ud800", "d/" * 65 + "x", ".tfio-staged",
+    ".tfio-lock", ".incoming/x", 7,
+)  # fmt: skip
+FILES = [[["x", 1]], [], [["x", 1, "x"]], *([[name, 1, 1]] for name in NAMES)]
+AMOUNTS = ({"mb_per_s": 0}, {"mb_per_s": -9.0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": -1})
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"root": "fast"}, {"root": "/x/../y"}, {"source": ""}, {"source": "/x\0"}, {"rules": {}},
-     {"listed": [["x", 1]]}, {"listed": []}, {"listed": [["x", 1, "x"]]},
-     {"mb_per_s": 0}, {"mb_per_s": -9.0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": -1}],
+    [
+        *({"listed": listed} for listed in FILES), *AMOUNTS, {"root": "fast"}, {"root": "/x/../y"}, {"source": ""},
+        {"source": "/x\0"}, {"rules": {}}, *({"rules": plan_of("/", "/", "", all=[at])["rules"]} for at in (-1, 1)),
+    ],
 )  # fmt: skip
-def test_a_plan_that_cannot_be_followed_is_damaged(changed, theirs, tmp_path, capsys):
-    (tmp_path / "fast").mkdir()
-    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]) | changed)
+def test_a_plan_that_leads_elsewhere_or_cannot_be_followed_is_damaged(changed, tmp_path):
+    with pytest.raises(EnvironmentFaultError, match="is damaged"):
+        plan.load(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
 
-    assert guarded(["stage", "apply", str(home), "--yes"]) == 3
 
-    assert "is damaged" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["apply", "--rule", "all", "--yes"], ["undo"]])
+def test_a_file_of_the_home_is_neither_replaced_nor_removed(words, victim, theirs, tmp_path, capsys):
+    assert victim == tmp_path / "home"
+    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
+
+    assert guarded(["stage", words[0], str(home), *words[1:]]) == 3
+    assert "is no file" in capsys.readouterr().err
+    assert not [*(tmp_path / "fast").iterdir()]
 
 
 @pytest.fixture
-def given_by(scratch, stranger):
-    """A function: let another user save a plan; returns its folder."""
-
-    def save(found):
-        stranger(_saved, scratch / "staging", found)
-        return scratch / "staging"
-
-    return save
-
-
-@pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_the_plan_of_another_user_is_refused(verb, given_by, theirs, tmp_path, capsys):
+def given(scratch, stranger, theirs, tmp_path):
+    """Folders with a plan of another user, one that he has given, and one that he could have written; and why not."""
     (tmp_path / "fast").mkdir()
     found = plan_of(theirs, tmp_path / "fast", ["x"])
-    given = given_by(found)
-    mine = _saved(tmp_path / "mine", found)
+    stranger(_saved, scratch / "staging", found)
+    mine, open_one = _saved(tmp_path / "mine", found), _saved(tmp_path / "open", found)
     os.chown(mine / plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
-    open_one = _saved(tmp_path / "open", found)
     open_one.chmod(0o777)
-    sure = ["--yes"] if verb == "apply" else []
+    return {scratch / "staging": "is nobody's", mine: "the plan is nobody's", open_one: "other users"}
 
-    for home, why in ((given, "is nobody's"), (mine, "the plan is nobody's"), (open_one, "other users")):
-        assert guarded(["stage", verb, str(home), *sure]) == 3
+
+@pytest.mark.parametrize("words", [["apply", "--yes"], ["undo"]])
+def test_the_plan_of_another_user_is_refused(words, given, tmp_path, capsys):
+    for home, why in given.items():
+        assert guarded(["stage", words[0], str(home), *words[1:]]) == 3
         assert why in capsys.readouterr().err
     assert not [*(tmp_path / "fast").iterdir()]
 
@@ -170,14 +142,6 @@ def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scrat
     assert guarded(["stage", "apply", str(home), "--yes"]) == 3
     assert "is nobody's" in capsys.readouterr().err
     assert not [*copies.iterdir()]
-
-
-def test_undoing_makes_no_folder(theirs, tmp_path):
-    (tmp_path / "fast").mkdir()
-    home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]))
-
-    assert guarded(["stage", "undo", str(home)]) == 0
-    assert not [*(tmp_path / "fast").iterdir()]
 
 
 def test_a_map_that_is_a_link_is_replaced_and_what_it_leads_to_stays(victim, theirs, tmp_path):
