@@ -64,15 +64,12 @@ def _profile(**asked):
     [
         ("staging", "none", ["smallest", "advised"], "advised"),
         ("nodes", 1, [2, 4], 4),
-        (
-            "profile",
-            _profile(),
-            [_profile(posix="counters"), _profile(posix="trace"), _profile(posix="trace", every=5)],
-            {"posix": "trace", "every": 5},
-        ),
+        ("profile", _profile(),
+         [_profile(posix="counters"), _profile(posix="trace"), _profile(posix="trace", every=5)],
+         {"posix": "trace", "every": 5}),
         ("profile", _profile(), [_profile(tensorflow="5-15")], {"posix": "none", "tensorflow": "5-15"}),
     ],
-)
+)  # fmt: skip
 def test_a_setting_of_later_makes_another_cell_and_others_are_what_they_were(key, as_before, others, kept, point):
     cells = [make_cell({**point, key: value}) for value in (as_before, *others)]
 
@@ -91,11 +88,21 @@ def test_a_cell_of_several_nodes_says_so_and_on_one_node_nothing_is_synchronised
     assert make_cell({**point, "staging": "advised"}).id.startswith("micro-demo-local-advised-t4")
 
 
-def test_adam_stays_unnamed_as_before_there_was_another_optimizer(point):
-    adam, sgd = (make_cell({**compose("benchmark=alexnet", f"benchmark.optimizer={name}")}) for name in ("adam", "sgd"))
+def test_a_bucket_that_snapshots_drain_to_is_its_address_and_its_device_is_no_part_of_the_cell():
+    words = [word for word in BUFFERED if "slow" not in word]
+    roots = [f"https://h/b/p?region=eu{device}" for device in ("&device=/dev/sdb", "", "&timeout_s=7")]
+    one, same, other = (make_cell(compose(*words, f"checkpoint.slow.root='{root}'")) for root in roots)
 
-    assert "optimizer" not in adam.settings["benchmark"]
-    assert sgd.settings["benchmark"]["optimizer"] == "sgd"
+    assert (one, one.access.get("slow_device"), same.access.get("slow_device")) == (same, "/dev/sdb", None)
+    assert one.settings["checkpoint"]["slow"]["root"] == roots[1]
+    assert one.settings["checkpoint"].keys() == make_cell(compose(*BUFFERED)).settings["checkpoint"].keys()
+    assert other.id != one.id
+
+
+def test_adam_stays_unnamed_as_before_there_was_another_optimizer():
+    adam, sgd = (make_cell(compose("benchmark=alexnet", f"benchmark.optimizer={name}")) for name in ("adam", "sgd"))
+
+    assert [each.settings["benchmark"].get("optimizer") for each in (adam, sgd)] == [None, "sgd"]
     assert adam.id != sgd.id
 
 

@@ -75,15 +75,10 @@ def test_a_run_of_a_pair_that_was_begun_again_stands_in_no_pair():
     assert paired.pairs({"runs": runs}, None) == [(runs[2], runs[1])]
 
 
-def test_a_cell_that_is_not_profiled_has_nothing_to_compare(folder, compared):
-    cells, conduct = cells_of([compose(*ASKED, "benchmark=baseline")])
+@pytest.mark.parametrize(("words", "missing"), [(["benchmark=baseline"], [5]), (["profile.posix=none"], [5])])
+def test_only_the_profiled_cells_of_a_grid_are_compared(words, missing, folder):
+    cells, conduct = cells_of([compose(*ASKED), compose(*ASKED, *words)])
 
-    assert plan.make(cells, conduct, folder).entries[0].missing == 5
+    assert [each.missing for each in plan.make(cells, conduct, folder).entries] == [10, *missing]
     with pytest.raises(UsageError, match="nothing to compare"):
         cells_of([compose("profile.compare=true")])
-
-
-def test_of_a_grid_only_the_profiled_cells_are_compared(folder):
-    cells, conduct = cells_of([compose(f"profile.posix={posix}", ASKED[1]) for posix in ("none", "trace")])
-
-    assert [each.missing for each in plan.make(cells, conduct, folder).entries] == [5, 10]

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 
 from campaign.cells import judge, plan, record
@@ -37,18 +38,48 @@ def micro(folder):
     return lambda: Peaks(folder).of(made)
 
 
-def test_without_a_baseline_nothing_is_judged(micro, folder):
-    leave(folder, ["benchmark=baseline", "benchmark.access=write"], [900.0])
-
-    assert micro() is None
-
-
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
+    leave(folder, ["benchmark=baseline", "benchmark.access=write"], [900.0])
+    assert micro() is None
     read = leave(folder, READ, [160.0, 163.0])
     assert micro() == {"by": read["cell"]["id"], "mb_per_s": 163.0, "ceiling_mb_per_s": None, "reads": None}
-
     random = leave(folder, RANDOM, [70.0, 60.0], requests=140)
     assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "ceiling_mb_per_s": 140.0, "reads": 140}
+
+
+RATES = {1: [21.0, 20.0, 30.0], 4: [50.0, 61.0, 40.0, 90.0], 8: [45.0, 47.0, 80.0]}
+
+
+def test_what_readers_get_is_numpy_s_median_of_the_runs_by_their_number(folder):
+    cell = leave(folder, [], [50.0])
+    for threads, rates in RATES.items():
+        leave(folder, [*RANDOM, f"threads={threads}"], rates)
+    leave(folder, [*RANDOM, "threads=2", "dataset=caltech101"], [300.0])
+    leave(folder, [*READ, "benchmark.engine=fio"], [150.0, 100.0, 120.0, 190.0])
+    leave(folder, [*READ, "benchmark.engine=ior"], [110.0, 100.0, 190.0])
+
+    found = Peaks(folder).of_readers(cell)
+
+    assert found == {threads: np.median(rates) for threads, rates in RATES.items()}
+    assert [*found.values()] == sorted(found.values())
+    assert Peaks(folder).sequential(cell) == 135.0
+    assert Peaks(folder).sequential(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
+
+
+def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_readers_get(folder):
+    cell = leave(folder, [], [50.0])
+    for name, rates in {"a": [60.0, 90.0, 70.0], "b": [300.0, 100.0, 210.0, 180.0]}.items():
+        leave(folder, [*RANDOM, f"storage.name={name}"], rates)
+        leave(folder, [*RANDOM, f"storage.name={name}", "storage.stripe_count=4"], [rate + 7 for rate in rates])
+    for words, more in ((RANDOM, {}), ([*RANDOM, "storage.name=c"], {"host": "n2"}), ([*READ, "storage.name=d"], {}),
+                        ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
+        leave(folder, words, [400.0], **more)
+
+    found = Peaks(folder).elsewhere(cell)
+
+    assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
+        "a": (4, 77.0), "b": (4, 202.0),
+    }  # fmt: skip
 
 
 def test_a_baseline_of_other_conditions_judges_nothing(micro, folder):
@@ -134,16 +165,17 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
     assert peak["by"] == "hdd, emulated"
 
 
-def test_a_baseline_is_what_a_storage_gave_whatever_else_is_known(folder):
+@pytest.mark.parametrize(
+    ("words", "emulated"),
+    [
+        (READ, None), (READ, {"name": "hdd", "read_mb_per_s": 163.0}),  # what a storage gave, whatever else is known
+        ([], {"name": "unknown"}), ([], {"name": "hdd", "read_mb_per_s": None}),  # no bound is known
+    ],
+)  # fmt: skip
+def test_what_no_peak_bounds_is_judged_by_none(words, emulated, folder):
     leave(folder, RANDOM, [70.0])
 
-    assert Peaks(folder).of(leave(folder, READ, [160.0])) is None
-    assert Peaks(folder).of(leave(folder, READ, [300.0], **played(163.0))) is None
-
-
-@pytest.mark.parametrize("emulated", [{"name": "unknown"}, {"name": "hdd", "read_mb_per_s": None}])
-def test_an_emulated_storage_of_which_no_bound_is_known_judges_nothing(emulated, folder):
-    assert Peaks(folder).of(leave(folder, [], [50.0], emulated={"storage": emulated})) is None
+    assert Peaks(folder).of(leave(folder, words, [300.0], emulated=emulated and {"storage": emulated})) is None
 
 
 @pytest.mark.parametrize(
@@ -165,13 +197,6 @@ def test_what_is_another_storage_machine_or_way_to_read_judges_nothing(words, mo
     leave(folder, words, [160.0], **more)
 
     assert micro() is None
-
-
-def test_of_several_baselines_the_fastest_judges(micro, folder):
-    for engine, rate in (("fio", 150.0), ("builtin", 170.0), ("ior", 160.0)):
-        leave(folder, [*READ, f"benchmark.engine={engine}"], [rate])
-
-    assert micro()["mb_per_s"] == 170.0
 
 
 def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):

@@ -89,20 +89,6 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
     assert [fleet.state(how) for how in read_all(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
 
 
-def test_what_the_verb_did_not_cancel_is_lost_as_before(folder, programs, clock):
-    made = leave_batch(folder)
-    made.save_cancelled([0])
-    made.save_cancelled([2])
-    programs("scontrol", "exit 1")
-    programs.answer("squeue")
-    clock(fleet, scheduler)
-
-    found = states(folder, {"requests": [{"cells": ["a", "b"]}]})
-
-    assert [fleet.state(found[cell]["reason"]) for cell in ("a", "b")] == ["CANCELLED", "LOST"]
-    assert made.cancelled() == [0, 2]
-
-
 def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):
     made = leave_batch(folder, cells=[["micro-t1-aa"], ["micro-t2-bb"], ["micro-t4-cc", "micro-t8-dd"]])
     programs.answer("squeue", *(squeue_line(made, index, "RUNNING") for index in range(3)))
@@ -119,27 +105,17 @@ def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, program
 
 @pytest.mark.parametrize(("words", "whose"), [(["t1"], "these cells"), ([], "this campaign")])
 def test_where_no_job_is_left_it_is_said_of_what_was_named(words, whose, folder, programs, capsys):
+    assert (cancelling.main([str(folder.root)]), programs.calls) == (0, [])  # it never went to the cluster
     leave_batch(folder, cells=[["t1-aa"], ["t2-bb"]])
     programs.answer("squeue")
+    capsys.readouterr()
 
     assert cancelling.main([*words, str(folder.root)]) == 0
     assert capsys.readouterr().err == f"no job of {whose} is left\n"
-
-
-def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, programs):
-    leave_batch(folder)
     programs("squeue", "exit 1")
-
     with pytest.raises(SchedulerError, match="does not answer"):
         cancelling.main([str(folder.root)])
-
     assert _scancels(programs) == []
-
-
-def test_a_campaign_that_never_went_to_the_cluster_has_no_job_to_ask_for(folder, programs):
-    code = cancelling.main([str(folder.root)])
-
-    assert (code, programs.calls) == (0, [])
 
 
 def test_the_jobs_of_a_folder_that_was_removed_are_found_by_where_they_work(folder, programs, capsys):

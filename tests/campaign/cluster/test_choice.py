@@ -29,38 +29,28 @@ def test_auto_is_slurm_where_there_is_a_cluster_and_says_which_it_took(is_cluste
     assert said == [f"cluster=auto: {'Slurm' if is_cluster else 'this machine (there is no Slurm cluster)'}"]
 
 
-@pytest.mark.parametrize("name", ["slurm", "local", "debug"])
-def test_a_cluster_that_was_named_is_taken_without_a_question(name, chosen, programs):
-    programs("sbatch", "exit 1")
-    programs("sinfo", "echo debug")
-
-    assert chosen(name) == name
-    assert programs.calls == []
-
-
-@pytest.mark.parametrize("name", ["auto", "local", "debug"])
-def test_work_cannot_be_left_to_a_slurm_that_is_not_there(name, chosen, programs):
-    with pytest.raises(UsageError) as refused:
-        chosen(name, detach=True)
-
-    assert "detach=true" in str(refused.value)
-    assert "nohup" in refused.value.hint
-
-
-def test_work_may_be_left_to_slurm(chosen, monkeypatch):
-    monkeypatch.setattr(client, "found", lambda: True)
-
-    assert [chosen(name, detach=True) for name in ("auto", "slurm")] == ["slurm", "slurm"]
-
-
-def test_a_relative_root_that_each_node_has_for_itself_is_refused(chosen):
-    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
-        chosen("slurm", "data", shared=False)
-
-
 @pytest.mark.parametrize(
     ("name", "root", "shared"),
     [("slurm", "data", True), ("slurm", "~/data", False), ("slurm", "/scratch", False), ("local", "data", False)],
 )
-def test_a_root_that_the_runs_find_is_well(name, root, shared, chosen):
+def test_a_cluster_that_was_named_is_taken_without_a_question_where_runs_find_their_root(
+    name, root, shared, chosen, programs
+):
+    programs("sbatch", "exit 1")
+    programs("sinfo", "echo debug")
+
     assert chosen(name, root, shared=shared) == name
+    assert programs.calls == []
+    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
+        chosen("slurm", "data", shared=False)
+
+
+@pytest.mark.parametrize("name", ["auto", "local", "debug"])
+def test_work_can_be_left_to_a_slurm_that_is_there(name, chosen, monkeypatch):
+    monkeypatch.setattr(client, "found", lambda: False)
+    with pytest.raises(UsageError, match="detach=true") as refused:
+        chosen(name, detach=True)
+    assert "nohup" in refused.value.hint
+
+    monkeypatch.setattr(client, "found", lambda: True)
+    assert [chosen(name, detach=True) for name in ("auto", "slurm")] == ["slurm", "slurm"]

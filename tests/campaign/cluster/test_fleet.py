@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 from itertools import pairwise
@@ -68,30 +69,6 @@ def seen_as(folder, programs):
         return found
 
     return look
-
-
-@pytest.mark.parametrize(
-    ("reason", "why"),
-    [
-        ("Priority", "Priority"),
-        (
-            "PartitionTimeLimit",
-            "PartitionTimeLimit: will not start as it stands; cancel, then less cluster.timeout_min",
-        ),
-        ("JobHeldUser", "JobHeldUser: will not start as it stands; `scontrol release 70` lets it go"),
-        ("QOSMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit: will not start as it stands; cancel"),
-        ("QOSMaxJobsPerUserLimit", "QOSMaxJobsPerUserLimit"),
-    ],
-)
-def test_a_job_that_will_never_start_is_told_with_the_cure(reason, why, folder, batch, programs):
-    made = batch()
-    programs.answer("squeue", squeue_line(made, 0, "PENDING", reason))
-    found = fleet.of(folder, NO_ACCOUNTING)
-
-    seen = found.refresh()[_key(made, 0)]
-
-    assert seen.why.startswith(why)
-    assert ("will not start" in seen.why) is (why != reason)
 
 
 @pytest.fixture
@@ -216,9 +193,7 @@ def test_settling_does_not_wait_for_a_controller_that_is_down_and_its_silence_is
     found.settle()
     time.now += 30.0
 
-    assert programs.asked == ["squeue"]
-    assert len(found.open) == 2
-    assert (before, found.silent_s) == (0.0, 30.0)
+    assert (programs.asked, len(found.open), before, found.silent_s) == (["squeue"], 2, 0.0, 30.0)
 
 
 def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not_answer(
@@ -252,26 +227,61 @@ def test_what_goes_wrong_in_a_question_is_not_lost_with_its_thread(batch, folder
     assert found.silent_since is None
 
 
-def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, settled, begun):
+@pytest.fixture
+def followed(folder, monkeypatch):
+    """A function: follow a fleet once while the controller has been silent for so long; returns cells and hindrance."""
+
+    def follow(workers, silent_s):
+        shown = []
+        display = lambda _, hindrance: contextlib.nullcontext(lambda each: shown.append((each, hindrance())))  # noqa: E731
+        monkeypatch.setattr(fleet.Fleet, "silent_s", silent_s)
+        monkeypatch.setattr(fleet.display, "display", display)
+        monkeypatch.setattr(fleet, "until_over", lambda watched, states, show, _: show(watched.picture(states())))
+        fleet.follow(folder, workers)
+        ((picture, why),) = shown
+        return [cell for cell, _ in picture.news], why
+
+    return follow
+
+
+def test_runs_are_followed_in_the_order_of_workers_and_a_silence_is_said_when_it_lasts(
+    batch, begun, programs, followed, ids
+):
     made = batch()
     for number in range(3):
         begun(number, "done")
-    said = settled(made, "COMPLETED", "RUNNING")
+    programs("squeue", "exit 1")
+    workers = fleet.of(CampaignFolder(made.folder.parents[1]), NO_ACCOUNTING)
+    workers.refresh()
 
-    assert said == []
-    assert _ends(made) == {"0": "COMPLETED on n1"}
-    assert [each.open_workers() for each in read_all(folder)] == [[1]]
+    told = [followed(workers, silent_s) for silent_s in (9.9, 10.0, 60.0)]
+
+    assert told[0] == (ids, "")
+    assert [why.startswith("Slurm's controller does not answer since") for _, why in told] == [False, True, True]
+
+
+def test_how_workers_of_all_batches_ended_is_written_beside_their_work_lists(folder, batch, programs, begun):
+    made, other = batch(), batch("second-0")
+    done = begun(0, "done"), begun(1, "done")
+    lines = [squeue_line(made, 0, "COMPLETED", node="n1"), squeue_line(made, 1, "RUNNING", node="n1")]
+    programs.answer("squeue", *lines, *(squeue_line(other, place, "TIMEOUT", node="n2") for place in (0, 1)))
+    found = fleet.of(folder, NO_ACCOUNTING)
+    found.refresh()
+
+    said = fleet.settle_records(folder, found)
+
+    assert said == [f"{done[0].parent.name} and 2 more: Slurm: TIMEOUT on n2"]
+    assert (_ends(made), _ends(other)) == ({"0": "COMPLETED on n1"}, dict.fromkeys("01", "Slurm: TIMEOUT on n2"))
+    assert [each.open_workers() for each in read_all(folder)] == [[1], []]
 
 
 def test_a_run_that_a_worker_left_open_is_failed_for_the_reason_of_its_end(batch, settled, begun, ids):
-    made = batch()
-    over = begun(0, "done")
+    made, over, left = batch(), begun(0, "done"), begun(1)
     before = over.read_bytes()
-    left = begun(1)
-    said = settled(made, "NODE_FAIL", "RUNNING")
+
+    assert settled(made, "NODE_FAIL", "RUNNING") == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
 
     recorded = record.read(left)
-    assert said == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
     assert [(run["status"], run["reason"]) for run in recorded["runs"]] == [
         ("failed", "interrupted: Slurm: NODE_FAIL on n1")
     ]
@@ -280,37 +290,27 @@ def test_a_run_that_a_worker_left_open_is_failed_for_the_reason_of_its_end(batch
     assert over.read_bytes() == before
 
 
-@pytest.mark.parametrize("theirs", ["of an earlier submission", "damaged"])
-def test_a_record_that_is_not_the_workers_is_left_as_it_is_and_the_end_is_written(theirs, batch, settled, begun, ids):
-    made = batch()
-    path = begun(2, token="earlier")
-    if theirs == "damaged":
+@pytest.mark.parametrize(
+    ("whose", "state"),
+    [("of an earlier submission", "TIMEOUT"), ("damaged", "TIMEOUT"), ("of a worker that lives", "PENDING")],
+)
+def test_a_record_that_is_not_of_a_worker_that_ended_is_left_as_it_is(whose, state, batch, settled, begun):
+    made, path = batch(), begun(2, token="earlier" if "earlier" in whose else "first")
+    if whose == "damaged":
         path.write_text("{")
-    before = path.read_bytes()
-    said = settled(made, "RUNNING", "TIMEOUT")
+    before, over = path.read_bytes(), state == "TIMEOUT"
 
-    assert said == [f"{ids[2]}: Slurm: TIMEOUT on n1"]
+    assert settled(made, "RUNNING", state) == [f"{path.parent.name}: Slurm: TIMEOUT on n1"] * over
     assert path.read_bytes() == before
-    assert _ends(made) == {"1": "Slurm: TIMEOUT on n1"}
-
-
-def test_the_records_of_a_worker_that_lives_are_its_own(batch, settled, begun):
-    made = batch()
-    path = begun(0)
-    before = path.read_bytes()
-
-    assert settled(made, "RUNNING", "PENDING") == []
-    assert path.read_bytes() == before
-    assert not (made.folder / "ended.json").exists()
+    assert (made.folder / "ended.json").exists() is over
 
 
 def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, settled, begun, ids):
     made = batch()
     path = begun(2)
     made.work_list(1).with_suffix(".error.json").write_text('{"message": "no such module: CUDA", "hint": ""}')
-    said = settled(made, "RUNNING", "FAILED")
 
-    assert said == [f"{ids[2]}: no such module: CUDA"]
+    assert settled(made, "RUNNING", "FAILED") == [f"{ids[2]}: no such module: CUDA"]
     assert record.read(path)["runs"][0]["reason"] == "interrupted: no such module: CUDA"
     assert _ends(made) == {"1": "no such module: CUDA"}
 
@@ -329,33 +329,16 @@ def test_the_live_view_and_status_call_a_cell_that_was_left_behind_the_same(stat
     assert counts[left] == len(ids)
 
 
-MOVED = "slurmstepd-n1: error: execve(): /moved/away/bin/python: No such file or directory"
-SRUN = "srun: error: n1: task 0: Exited with exit code 2"
-
-
-@pytest.mark.parametrize(
-    ("state", "log", "says"),
-    [
-        ("FAILED", ["old", MOVED, SRUN], MOVED),
-        ("FAILED", ["srun: error: n1: task 0: Killed"], "srun: error: n1: task 0: Killed"),
-        ("OUT_OF_MEMORY", ["x" * 400, "", SRUN], "x" * 300),
-        ("FAILED", [], None),
-        ("CANCELLED", ["slurmstepd: error: *** JOB 70 ON n1 CANCELLED ***"], None),
-    ],
-)
-def test_why_a_job_failed_is_told_by_the_last_telling_line_of_its_log(state, log, says, batch, settled):
+@pytest.mark.parametrize(("state", "says"), [("FAILED", "its last word ({path})"), ("CANCELLED", None)])
+def test_why_a_job_failed_is_told_by_its_log(state, says, batch, settled):
     made = batch()
-    ((cell,), folder) = made.cells[1], CampaignFolder(made.folder.parents[1])
     path = made.folder / "70_1_0_log.err"
-    path.write_text("\n".join(log))
-    (made.folder / "70_0_0_log.err").write_text("of another worker")
+    path.write_text("its last word\n")
 
-    (said,) = settled(made, "RUNNING", state)
+    said = settled(made, "RUNNING", state)
 
-    assert said == f"{cell}: Slurm: {state} on n1" + (f"; {says} ({path})" if says else "")
-    assert states(folder, {"requests": [{"cells": [cell]}]})[cell]["status"] == (
-        "interrupted" if state == "CANCELLED" else "failed"
-    )
+    told = f"; {says.format(path=path)}" if says else ""
+    assert said == [f"{made.cells[1][0]}: Slurm: {state} on n1{told}"]
 
 
 def test_what_a_completed_worker_wrote_may_come_into_sight_late(batch, settled, begun, time):
@@ -367,16 +350,11 @@ def test_what_a_completed_worker_wrote_may_come_into_sight_late(batch, settled, 
     assert _ends(made) == {"1": "COMPLETED on n1"}
 
 
-@pytest.mark.parametrize("ended", [("COMPLETED", 5.0), ("FAILED", 0.0)])
-def test_what_a_worker_never_wrote_was_left_behind_and_those_that_completed_are_waited_for_once(
-    ended, batch, settled, ids, time
-):
-    state, waited_s = ended
-    before = time.now
+@pytest.mark.parametrize(("state", "waited_s"), [("COMPLETED", 5.0), ("FAILED", 0.0)])
+def test_what_a_worker_never_wrote_was_left_behind_and_is_waited_for_once(state, waited_s, batch, settled, time):
+    made, before = batch(), time.now
 
-    said = settled(batch(), state, state)
-
-    assert said == [f"{ids[0]} and 2 more: Slurm: {state} on n1"]
+    assert settled(made, state, state) == [f"{made.cells[0][0]} and 2 more: Slurm: {state} on n1"]
     assert time.now - before == waited_s
 
 
@@ -390,10 +368,3 @@ def test_why_a_job_has_not_made_the_data_is_said(state, lines, settled, folder):
 
     assert settled(made, state) == lines
     assert read_all(folder)[0].open_workers() == []
-
-
-def test_a_job_that_makes_data_is_followed_until_it_ends(folder):
-    follower = Follower(folder, [], 0, "first")
-
-    assert not follower.finished
-    assert follower.news() == []

@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import submitit
 from campaign import console
 from campaign.cells.plan import Entry
 from campaign.cluster import local
-from campaign.cluster.local import LocalWorker
+from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import batch as batches
@@ -64,25 +65,15 @@ def _ends(worker):
     return not worker.alive()
 
 
-def test_a_worker_lives_until_its_process_has_ended_though_nobody_has_waited_for_it(started):
+def test_a_worker_lives_until_its_process_has_ended_and_is_asked_to_end_if_anybody_saw_it(started, batch):
     worker, process, _ = started(_POLITE)
     alive = worker.alive()
-
-    process.kill()
-
-    assert alive
-    assert _ends(worker)
-    assert process.returncode is None
-
-
-def test_a_worker_is_asked_to_end_unless_it_had_ended_before_anybody_looked(started, batch):
-    worker, process, _ = started(_POLITE)
 
     for each in (worker, LocalWorker(batch, None)):
         each.stop()
         assert not each.alive()
 
-    assert process.stdout.read() == "asked to end\n"
+    assert (alive, process.returncode, process.stdout.read()) == (True, None, "asked to end\n")
 
 
 def test_a_worker_that_does_not_end_is_killed_with_all_that_it_started(started, batch, monkeypatch):
@@ -154,7 +145,9 @@ def submit(folder, cells):
 
 @pytest.mark.parametrize(("name", "cluster"), [("local", "local"), ("auto", "local"), ("debug", "debug")])
 def test_the_batch_and_its_work_list_are_on_disk_before_the_worker_starts(name, cluster, executor, submit, cells):
-    started = submit(name)
+    before = signal.getsignal(signal.SIGINT)
+
+    started = submit(name, run_timeout_s=600)
 
     assert executor["cluster"] == executor["work"]["cluster"] == started.batch.cluster == cluster
     assert executor["batches"] == [started.batch]
@@ -162,22 +155,10 @@ def test_the_batch_and_its_work_list_are_on_disk_before_the_worker_starts(name, 
     assert executor["path"] == str(started.batch.work_list(0))
     assert (executor["work"]["token"], executor["work"]["submitted_utc"]) == ("mine", UTC)
     assert [item["position"] for item in executor["work"]["cells"]] == [0, 1, 2]
-
-
-def test_ctrl_c_does_not_reach_the_worker_and_reaches_the_front_process_again(executor, submit):
-    before = signal.getsignal(signal.SIGINT)
-
-    started = submit()
-
-    assert executor["sigint"] == signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) == before
-    assert started.process is None  # it ended before it was found: no error yet
-
-
-def test_a_worker_has_time_for_every_run_up_to_its_limit(executor, submit):
-    submit(run_timeout_s=600)
-
-    assert executor["timeout_min"] == 18 * 10 + 60
+    assert executor["timeout_min"] == 18 * 10 + 60  # for every run up to its limit
+    # Ctrl-C does not reach the worker; one that ended before it was found is no error yet.
+    assert (executor["sigint"] == signal.SIG_IGN, signal.getsignal(signal.SIGINT)) == (cluster == "local", before)
+    assert started.process is None
 
 
 def test_in_the_front_process_the_error_of_the_worker_is_its_own(executor, submit):
@@ -206,42 +187,29 @@ def test_a_worker_that_did_its_whole_list_needs_no_explanation(ended, folder, ce
 
 
 @pytest.mark.parametrize(
-    ("left", "message", "hint"),
+    ("left", "kind", "said"),
     [
-        (("work-0.error.json", '{"message": "no space", "hint": "free some"}'), "no space", "free some"),
-        (("1_0_log.err", "Traceback …\nMemoryError\n"), "the worker ended with 3 cells to go: MemoryError", "mine-0"),
-        (None, "3 cells to go: it left no message", "mine-0"),
+        ({"work-0.error.json": '{"message": "no space", "hint": "free"}'}, EnvironmentFaultError, ("no space", "free")),
+        ({"work-0.error.json": '{"message": "loud", "hint": "h", "not_quiet": true}'}, NotQuietError, ("loud", "h")),
+        ({"1_0_log.err": "Traceback …\nEnd\n"}, WorkerLostError, ("ended with 3 cells to go: End", "mine-0")),
+        ({}, WorkerLostError, ("3 cells to go: it left no message", "mine-0")),
     ],
-    ids=["its error", "the last line of its log", "nothing"],
+    ids=["its error", "others were loud", "the last line of its log", "nothing"],
 )
-def test_what_the_worker_left_explains_its_end(left, message, hint, ended, batch):
-    if left:
-        (batch.folder / left[0]).write_text(left[1])
+def test_what_the_worker_left_explains_its_end(left, kind, said, ended, batch):
+    for name, text in left.items():
+        (batch.folder / name).write_text(text)
 
-    with pytest.raises(EnvironmentFaultError, match=message) as caught:
+    with pytest.raises(kind, match=said[0]) as caught:
         ended()
 
-    assert hint in caught.value.hint
+    assert said[1] in caught.value.hint
     assert not (batch.folder / "probe.json").exists()
 
 
-def test_others_that_did_not_become_quiet_are_told_from_other_faults_for_another_try_may_do_better(ended, batch):
-    (batch.folder / "work-0.error.json").write_text('{"message": "loud", "hint": "later", "not_quiet": true}')
-
-    with pytest.raises(NotQuietError, match="loud"):
+def test_a_worker_that_could_write_nothing_or_is_still_at_work_is_told_as_that(ended, folder, monkeypatch):
+    with folder.worker_lock(), pytest.raises(WorkerLostError, match="the worker is still running"):
         ended()
-
-
-def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):
-    def full(path, value):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(local, "write_json", full)
-
+    monkeypatch.setattr(local, "write_json", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
     with pytest.raises(EnvironmentFaultError, match=r"nothing can be written in .*: No space left on device"):
-        ended()
-
-
-def test_a_worker_whose_controller_was_killed_is_still_at_work(ended, folder):
-    with folder.worker_lock(), pytest.raises(EnvironmentFaultError, match="the worker is still running"):
         ended()

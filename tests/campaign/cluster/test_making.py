@@ -11,13 +11,13 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import making, submission
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import datasets
+from campaign.storage.to_make import ToMake
 from campaign.worker.work_list import Request
 from jobs.data import make
-from tests.campaign.work_lists import UTC, slurm_conduct
+from tests.campaign.work_lists import UTC, grid, slurm_conduct
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def planned(folder, tmp_path):
     (tmp_path / "data").mkdir()
 
     def planned(*words):
-        cells, conduct = cells_of(collect(["-m", f"storage.root={tmp_path}/data", *words]))
+        cells, conduct = cells_of(grid(f"storage.root={tmp_path}/data", *words))
         return plan.make(cells, slurm_conduct(conduct), folder)
 
     return planned
@@ -47,17 +47,38 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
     assert data.by_job == {entry.cell.id for entry in cdb.entries}
     with pytest.raises(EnvironmentFaultError, match="needs 3,775,739 MB more"):
         data.require_room()
+    of_nodes = _made(planned("+paper=cdb", "storage.shared=false"), login_data_gb=0)
+    of_nodes.require_room()
+    assert (of_nodes.by_job, "by each node that reads it" in of_nodes.lines[0]) == (set(), True)
+
+
+SITE = {"make_data": "ask", "login_data_gb": 10.0, "login_processes": 4}
+CORES = len(os.sched_getaffinity(0))
+BY_A_JOB = "by a job before the others"
+THINGS = [
+    # files, bytes, seconds of a processor; whether each node has its own, and what is said
+    ((7, 1_900_000, 90.0), True, "7 files, 1.9 MB, /p, on this login node by 4 processes of nice 19, in about 22 s"),
+    ((1, 999_000_000, 90.0), True, "999 MB, /p, on this login node by 1 process of nice 19, in about 1.5 min"),
+    ((2, 10**10, 7e4), True, "2 files, 10 GB, /p, on this login node by 2 processes of nice 19, in about 9.7 h"),
+    ((3, 10**10 + 1, 7e4), True, f"3 files, 10 GB, /p, {BY_A_JOB}, in about 19 h of one of its processors"),
+    ((1, 2_300_000_000_000, 0.01), False, "2.3 TB, /p, unless it is there, by each node that reads it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("amount", "shared", "said"), THINGS)
+def test_what_is_to_be_made_is_said_with_its_amount_who_makes_it_and_how_long_that_takes(amount, shared, said):
+    thing = ToMake("x", "/p", *amount, shared=shared, cells={"a"})
+    by_job = {"a"} if BY_A_JOB in said else set()
+
+    data = making.Making([thing], SITE)
+
+    assert (data.lines, data.by_job, data.needs_a_yes) == ([f"to make: x: {said}"], by_job, bool(by_job))
 
 
 @pytest.mark.shows("site.make_data", "site.login_data_gb")
 @pytest.mark.parametrize(
     ("make_data", "limit", "by_job", "needs_a_yes"),
-    [
-        ("ask", 10, False, False),
-        ("ask", 0.01, True, True),
-        ("job", 0.01, True, False),
-        ("login", 0.01, False, False),
-    ],
+    [("ask", 10, False, False), ("ask", 0.01, True, True), ("job", 0.01, True, False), ("login", 0.01, False, False)],
 )
 def test_more_data_than_the_site_lets_a_login_node_make_are_made_where_it_says(
     make_data, limit, by_job, needs_a_yes, planned
@@ -65,24 +86,18 @@ def test_more_data_than_the_site_lets_a_login_node_make_are_made_where_it_says(
     data = _made(planned(), make_data=make_data, login_data_gb=limit)
 
     assert (bool(data.by_job), data.needs_a_yes) == (by_job, needs_a_yes)
-    assert ("by a job before the others" if by_job else "by 2 processes of nice 19") in "\n".join(data.lines)
+    assert (BY_A_JOB if by_job else "by 2 processes of nice 19") in "\n".join(data.lines)
 
 
-def test_a_workstation_makes_its_data_itself(planned):
-    data = making.making(planned("benchmark=baseline,micro").entries, None)
+@pytest.mark.parametrize("files", [1, 50])
+def test_a_workstation_makes_its_data_itself_with_as_many_processors_as_it_has(files, planned):
+    seconds = 58.0 * min(CORES, files)
+    found = making.making(planned("benchmark=baseline,micro").entries, None)
 
-    assert (data.by_job, data.needs_a_yes) == (set(), False)
-    assert [line.partition(": ")[2].partition(":")[0] for line in data.lines] == [
-        "file of a baseline",
-        "data set demo",
-    ]
-
-
-def test_what_each_node_makes_for_itself_is_no_matter_of_the_login_node(planned):
-    data = _made(planned("storage.shared=false"), login_data_gb=0)
-
-    assert data.by_job == set()
-    assert "by each node that reads it" in "\n".join(data.lines)
+    assert (found.by_job, found.needs_a_yes) == (set(), False)
+    assert [line.split(":")[1].strip() for line in found.lines] == ["file of a baseline", "data set demo"]
+    (line,) = making.Making([ToMake("x", "/p", files, 10**6, seconds)], None).lines
+    assert line.endswith("1.0 MB, /p, in about 58 s")
 
 
 def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
@@ -165,10 +180,3 @@ def test_the_job_that_makes_data_comes_first_on_one_node_in_the_longest_job_that
     assert (first.makes_data, first.nodes, first.timeout_min, first.batch().cells) == (True, 1, 1440, [[]])
     assert [len(task) for task in first.tasks] == [1]  # cells of one data set
     assert [(array.data, array.nodes, array.timeout_min) for array in others] == [(first, 1, 60), (first, 2, 60)]
-
-
-def test_a_storage_that_each_node_has_for_itself_needs_no_room_on_the_login_node(planned):
-    data = _made(planned("+paper=cdb", "storage.shared=false"))
-
-    data.require_room()
-    assert "IT DOES NOT FIT" not in "\n".join(data.lines)

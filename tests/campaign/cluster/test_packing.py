@@ -27,20 +27,29 @@ def asked(folder):
     return made
 
 
-SEEDS = f"seed={','.join(map(str, range(200)))}"
-
-
-def test_two_hundred_cells_of_14_s_in_jobs_of_an_hour_are_a_few_short_jobs(asked):
-    todo, request = asked(SEEDS, took=14 / 6)
+@pytest.mark.parametrize(
+    ("words", "took", "sizes", "minutes"),
+    [
+        # 128 cells of 14 s are half an hour; the same number in each. Twice 15 s and 1,400 s, 90 s to save, 5 min more.
+        ([], 14 / 6, [100, 100], 54),
+        ([], 14 / 6, [101, 100], 55),
+        (["cluster.timeout_min=20"], 25.0, [4, 3], 20),  # of 150 s each: 10 min of runs in a job of 20
+        (["cluster.timeout_min=20"], 25.0, [4, 4], 20),
+        (["cluster.timeout_min=40"], 12.5, [7], 25),
+    ],
+)
+def test_many_cells_in_jobs_of_an_hour_are_a_few_short_jobs(words, took, sizes, minutes, asked):
+    number = sum(sizes)
+    todo, request = asked(f"seed={','.join(map(str, range(number)))}", *words, took=took)
 
     packed = packing.cheaper(todo, request, NOTHING)
 
-    cluster = packed.request.conduct["cluster"]
-    assert (packed.jobs, cluster["cells_per_job"]) == (2, 100)  # 128 cells are half an hour; the same number in each
-    assert cluster["timeout_min"] == 54  # twice 15 s and 1,400 s, 90 s to save, 5 min for a slow start
-    assert (packed.hours, packed.hours_before) == (1.8, 200.0)
+    cluster, before = packed.request.conduct["cluster"], request.conduct["cluster"]["timeout_min"]
     tasks = [task for array in submission.arrays(todo, packed.request, 1001) for task in array.tasks]
-    assert [len(task) for task in tasks] == [100, 100]
+    assert [len(task) for task in tasks] == sizes
+    assert (packed.jobs, cluster["cells_per_job"], cluster["timeout_min"]) == (len(sizes), sizes[0], minutes)
+    assert packed.job_s == pytest.approx(15 + 6 * took * sizes[0])
+    assert (packed.hours, packed.hours_before) == pytest.approx((len(sizes) * minutes / 60, number * before / 60))
 
 
 @pytest.mark.shows("cluster.pack")
@@ -55,12 +64,9 @@ def test_cluster_pack_submits_the_packing(asked, capsys):
     assert (
         "cluster.pack=true: 1 job of 3 cells and at most 13 min (about 4 min expected): 0.22" in capsys.readouterr().err
     )
-    assert packing.applied(*asked("seed=0,1,2"), NOTHING).conduct["cluster"]["cells_per_job"] == 1
-
-
-def test_without_a_recorded_run_nothing_is_packed_and_that_is_said(asked, capsys):
-    todo, request = asked("seed=0,1,2", "cluster.pack=true")
-
+    assert packing.applied(*(plain := asked("seed=0,1,2")), NOTHING) is plain[1]
+    (record,) = request.folder.records.glob("*/record.json")
+    record.unlink()
     assert packing.applied(todo, request, NOTHING) is request
     assert "no earlier run is recorded" in capsys.readouterr().err
 

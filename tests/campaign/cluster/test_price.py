@@ -43,26 +43,18 @@ def expect(folder):
     return expect
 
 
-def test_runs_take_what_those_of_their_kind_took_and_the_start_of_their_worker(grid, expect, leave):
+def test_runs_take_the_mean_of_their_kind_or_of_all_and_the_start_of_their_worker(grid, expect, leave):
     cells, conduct = grid
     baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
-    before = expect(cells, conduct)
-    leave(baseline, 2.0, 4.0)
-    leave(micro, 10.0)
+    assert expect(cells, conduct) is None
+    leave(micro, 10.0, 26.0, 12.0)
+    assert expect([baseline], conduct).least.seconds == START_S + 6 * 16.0
+    leave(baseline, 2.0, 3.0, 10.0)
 
     found = expect(cells, conduct)
 
-    assert before is None
-    assert found.least.seconds == found.most.seconds == START_S + 6 * 3.0 + 6 * 10.0  # five measured runs and a warm-up
-    assert str(found) == "about 2 min expected, from 3 earlier runs"
-
-
-def test_runs_of_an_unknown_kind_take_what_all_took(grid, expect, leave):
-    cells, conduct = grid
-    baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
-    leave(micro, 10.0, 20.0)
-
-    assert expect([baseline], conduct).least.seconds == START_S + 6 * 15.0
+    assert found.least.seconds == found.most.seconds == START_S + 6 * 5.0 + 6 * 16.0  # five measured runs and a warm-up
+    assert str(found) == "about 2 min expected, from 6 earlier runs"
 
 
 def test_runs_that_may_be_added_are_expected_too(expect, leave):
@@ -150,21 +142,18 @@ def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
 
 
 @pytest.mark.parametrize(
-    ("requeues", "retries", "bound"),
+    ("minutes", "again", "words"),
     [
-        (0, 0, "1.0 node-hours at most (1 job of at most 60 min)"),
-        (3, 0, "1.0 node-hours, at most 4.0 after requeues (1 job of at most 60 min)"),
-        (0, 2, "1.0 node-hours, at most 3.0 after retries (1 job of at most 60 min)"),
-        (3, 2, "1.0 node-hours, at most 12 after requeues and retries (1 job of at most 60 min)"),
+        (1, (0, 0), "0.017 node-hours at most (1 job of at most 1 min)"),
+        (5, (0, 0), "0.083 node-hours at most (1 job of at most 5 min)"),
+        (60, (3, 0), "1.0 node-hours, at most 4.0 after requeues (1 job of at most 60 min)"),
+        (60, (0, 2), "1.0 node-hours, at most 3.0 after retries (1 job of at most 60 min)"),
+        (1000, (3, 2), "17 node-hours, at most 200 after requeues and retries (1 job of at most 1000 min)"),
+        (10_000, (0, 0), "167 node-hours at most (1 job of at most 10000 min)"),
     ],
 )
-def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_and_retries(requeues, retries, bound):
-    assert str(price.Price(1, 60, requeues, retries, None)) == bound
-
-
-@pytest.mark.parametrize(("minutes", "hours"), [(1, "0.017"), (5, "0.083"), (60, "1.0"), (1000, "17"), (10_000, "167")])
-def test_node_hours_have_two_digits_that_mean_something(minutes, hours):
-    assert str(price.Price(1, minutes, 0, 0, None)).startswith(f"{hours} node-hours at most")
+def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_and_retries(minutes, again, words):
+    assert str(price.Price(1, minutes, *again, None)) == words
 
 
 def test_a_worker_that_makes_data_has_no_run_to_go(leave, submitted, folder):

@@ -11,7 +11,7 @@ from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.worker.work_list import Request
 from tests.campaign.command_line import TINY
-from tests.campaign.on_disk import leave_record, squeue_line
+from tests.campaign.on_disk import squeue_line
 from tests.campaign.work_lists import grid, walk
 
 
@@ -67,24 +67,12 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
 
 
 @pytest.mark.shows(
-    "cluster.partition",
-    "cluster.account",
-    "cluster.qos",
-    "cluster.constraint",
-    "cluster.wckey",
-    "cluster.comment",
-    "cluster.exclude",
-    "cluster.dependency",
-    "cluster.licenses",
-    "cluster.gpus_per_node",
-    "cluster.timeout_min",
-    "cluster.mem_gb",
-    "cluster.cpus_per_task",
-    "cluster.parallel",
-    "cluster.signal_delay_s",
-    "storage.shared",
-    "storage.license",
-)
+    *(f"cluster.{key}" for key in (
+        "partition", "account", "qos", "constraint", "wckey", "comment", "exclude", "dependency", "licenses",
+        "gpus_per_node", "timeout_min", "mem_gb", "cpus_per_task", "parallel", "signal_delay_s",
+    )),
+    "storage.shared", "storage.license",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "option"),
     [
@@ -106,21 +94,15 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
         ("threads=1,2,3,4 cluster.parallel=3", "array=0-3%3"),
         ("threads=1,2 storage.shared=true", "array=0-1%1"),
         ("threads=1,2 storage.shared=false", "array=0-1%2"),
-        (
-            "storage.exclusive=license storage.license='lustre:1' cluster.licenses='matlab:1'",
-            "licenses=matlab:1,lustre:1",
-        ),
+        ("storage.exclusive=license storage.license='lustre:1' cluster.licenses='a:1'", "licenses=a:1,lustre:1"),
     ],
 )
 def test_what_words_ask_sbatch_for(words, option, script):
     assert _asks(script(*words.split()), option)
 
 
-def test_what_no_key_asks_for_is_left_to_slurm(script):
+def test_what_no_key_asks_for_is_left_to_slurm_and_a_step_has_all_processors_of_its_job(script):
     assert not re.search(r"--(partition|account|qos|mem|gpus-per-node|dependency|licenses)\b", script())
-
-
-def test_a_step_of_a_job_has_all_of_its_processors(script):
     assert re.search(r"^srun .* --cpus-per-task=7 ", script("cluster.cpus_per_task=7"), re.MULTILINE)
 
 
@@ -130,23 +112,14 @@ def test_cluster_exclusive_asks_for_a_node_alone(script):
     assert not _asks(script("cluster.exclusive=false"), "exclusive")
 
 
-def test_no_file_of_the_jobs_folder_stands_for_a_module(script):
-    assert f"{sys.executable} -P -u -m campaign.worker " in script()
+@pytest.mark.shows("cluster.modules", "cluster.prelude")
+def test_cluster_modules_and_prelude_come_first_and_end_the_job_where_they_fail(script):
+    text = script("cluster.modules=[gcc/12.2,cuda]", "cluster.prelude=['source /site/env.sh','export A=1']")
 
-
-@pytest.mark.shows("cluster.modules")
-def test_cluster_modules_are_loaded_first(script):
-    text = script("cluster.modules=[gcc/12.2,cuda]")
-
-    assert "\nmodule load gcc/12.2 || exit 3\nmodule load cuda || exit 3\n" in text
-    assert text.index("module load cuda") < text.index("campaign.worker")
-
-
-@pytest.mark.shows("cluster.prelude")
-def test_cluster_prelude_comes_after_the_modules_and_ends_the_job_where_it_fails(script):
-    text = script("cluster.modules=[cuda]", "cluster.prelude=['source /site/env.sh','export A=1']")
-
-    assert "module load cuda || exit 3\nsource /site/env.sh || exit 3\nexport A=1 || exit 3\nexport PYTHONPATH" in text
+    before, _, after = text.partition("export PYTHONPATH")
+    first = ("module load gcc/12.2", "module load cuda", "source /site/env.sh", "export A=1")
+    assert before.endswith("".join(f"\n{each} || exit 3" for each in first) + "\n")
+    assert f"{sys.executable} -P -u -m campaign.worker " in after  # no file of the job's folder stands for a module
 
 
 @pytest.mark.shows("cluster.pool")
@@ -245,6 +218,7 @@ def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(program
 
     batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {})
 
+    assert f"sbatch {batch.folder}/job.sh" in programs.calls
     seen = (tmp_path / "environment").read_text().splitlines()
     assert batch.job_id == "5"
     assert [line for line in seen if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF=/lab/slurm.conf"]
@@ -255,24 +229,7 @@ def test_a_job_that_slurm_took_although_sbatch_failed_is_handed_over(programs, a
     programs.answer("squeue", squeue_line(array, 0, "PENDING"))
     programs("sbatch", "exit 1")
 
-    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {})
-
-    assert batch.job_id == "70"
-    assert f"sbatch {batch.folder}/job.sh" in programs.calls
-
-
-def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(arrays, folder, cells):
-    def priced():
-        return price.of(arrays("threads=1,2,4", "runs=6", "cluster.timeout_min=30"), folder)
-
-    before = priced()
-    leave_record(folder, cells[0][0], *[{"status": "failed", "elapsed_s_with_fork": 100.0}] * 6)
-
-    after = priced()
-
-    assert (before.jobs, before.at_most_h, before.expected) == (3, 1.5, None)
-    assert after.expected.least.seconds == 3 * (6 * 100 + 15)  # and 15 s for the start of each job
-    assert "0.51 node-hours in about 31 min expected, from 6 earlier runs" in str(after)
+    assert array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {}).job_id == "70"
 
 
 def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_another(arrays, folder):

@@ -82,17 +82,12 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
 @pytest.mark.parametrize(
     ("what", "at_work", "told"),
     [
-        ("nothing", False, ("planned", None)),
-        ("nothing", True, ("planned", None)),
-        ("running", False, ("interrupted", "words")),
-        ("running", True, ("running", "words")),
-        ("running", None, ("running", "words")),
+        ("nothing", True, ("planned", None)), ("running", False, ("interrupted", "words")),
+        ("running", True, ("running", "words")), ("running", None, ("running", "words")),
         ("running before", False, ("interrupted", "words")),
-        ("done", False, ("done", "words")),
-        ("invalid", True, ("invalid", "words")),
-        ("failed", False, ("failed", "words")),
+        *((over, at_work, (over, "words")) for over in ("done", "invalid", "failed") for at_work in (False, True)),
     ],
-)
+)  # fmt: skip
 def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_work, told, cluster, scene):
     scene.recorded(what)
     scene.patch.setattr(type(scene.folder), "worker_at_work", lambda _: at_work)
@@ -102,39 +97,25 @@ def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_wor
     assert scene.told() == told
 
 
-@pytest.mark.parametrize(
-    ("what", "told"),
-    [
-        ("nothing", ("planned", "Slurm refused it: Invalid account")),
-        ("running before", ("planned", "Slurm refused it: Invalid account")),
-        ("failed before", ("failed", "words")),
-        ("done before", ("done", "words")),
-    ],
-)
-def test_a_cell_whose_jobs_slurm_refused_is_planned_still(what, told, scene):
-    scene.recorded(what)
-    scene.batch(refused="Invalid account")
-
-    assert scene.told() == told
-    assert scene.programs.calls == []
+REFUSED = {"refused": "Invalid account"}
 
 
 @pytest.mark.parametrize(
-    ("what", "why", "told"),
+    ("what", "ended", "told"),
     [
-        ("nothing", CANCELLED, ("interrupted", CANCELLED)),
-        ("running", CANCELLED, ("interrupted", CANCELLED)),
-        ("failed before", CANCELLED, ("failed", "words")),
-        ("nothing", LOST, ("interrupted", LOST)),
+        *((what, REFUSED, ("planned", "Slurm refused it: Invalid account")) for what in ("nothing", "running before")),
+        *((f"{over} before", end, (over, "words")) for over in ("failed", "done") for end in (REFUSED, CANCELLED)),
+        *((what, CANCELLED, ("interrupted", CANCELLED)) for what in ("nothing", "running")),
+        *((what, NODE_FAIL, ("failed", NODE_FAIL)) for what in ("nothing", "running")),
+        ("nothing", LOST, ("interrupted", LOST)), ("running", TOO_SHORT, ("failed", TOO_SHORT)),
         ("running", "Slurm: PREEMPTED on n1", ("interrupted", "Slurm: PREEMPTED on n1")),
-        ("nothing", NODE_FAIL, ("failed", NODE_FAIL)),
-        ("running", NODE_FAIL, ("failed", NODE_FAIL)),
-        ("running", TOO_SHORT, ("failed", TOO_SHORT)),
     ],
-)
-def test_how_a_job_ended_that_left_the_cell_behind_is_told_and_a_verdict_stands(what, why, told, scene):
+)  # fmt: skip
+def test_of_a_job_that_was_refused_or_left_the_cell_behind_the_batch_tells_and_a_verdict_stands(
+    what, ended, told, scene
+):
     scene.recorded(what)
-    scene.batch().save_ends({1: why})
+    scene.batch(**REFUSED) if ended is REFUSED else scene.batch().save_ends({1: ended})
 
     assert scene.told() == told
     assert scene.programs.calls == []
@@ -187,36 +168,23 @@ def test_a_silent_scheduler_is_told_and_nothing_is_taken_for_lost(what, status, 
 SITUATIONS = {
     "no batch": lambda scene: None,
     "this machine": lambda scene: scene.batch("local"),
-    "refused": lambda scene: scene.batch(refused="Invalid account"),
+    "refused": lambda scene: scene.batch(**REFUSED),
     "cancelled": lambda scene: scene.batch().save_ends({1: CANCELLED}),
-    "node lost": lambda scene: scene.batch().save_ends({1: NODE_FAIL}),
-    "waits": lambda scene: (scene.batch(), scene.slurm("PENDING", "Priority", "")),
     "runs": lambda scene: (scene.batch(), scene.slurm("RUNNING", "None", "n2")),
     "is gone": lambda scene: (scene.batch(), scene.slurm()),
-    "failed": lambda scene: (scene.batch(), scene.slurm("NODE_FAIL", "None", "n3")),
     "is silent": lambda scene: (scene.batch(), scene.slurm(silent=True)),
 }
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_verdict_of_the_last_worker_stands_whatever_became_of_it_and_nobody_is_asked(situation, scene):
+def test_the_verdict_of_the_last_worker_stands_and_damage_is_damage_whatever_became_of_it(situation, scene):
     scene.recorded("failed")
     SITUATIONS[situation](scene)
 
-    assert scene.told() == ("failed", "words")
-    assert scene.programs.calls == []
-
-
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_damaged_record_is_damaged_whatever_became_of_its_worker(situation, scene):
-    scene.folder.cell(scene.cell.id).mkdir(parents=True)
+    assert (scene.told(), scene.programs.calls) == (("failed", "words"), [])
     scene.folder.record(scene.cell.id).write_text("{")
-    SITUATIONS[situation](scene)
-
     status, reason = scene.told()
-
-    assert status == "damaged"
-    assert "record.json" in reason
+    assert (status, "record.json" in reason) == ("damaged", True)
 
 
 def test_a_record_that_was_finished_while_the_scheduler_was_asked_is_believed(scene):

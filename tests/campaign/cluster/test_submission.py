@@ -56,22 +56,14 @@ def test_a_job_that_a_busy_controller_does_not_list_yet_is_not_refused_and_stays
     assert read_all(folder)[0].open_workers() == [0, 1]
 
 
-def test_what_slurm_refuses_outright_is_asked_for_once(batch, programs, folder):
-    programs.answer("squeue")
+@pytest.mark.parametrize("listed", [False, True], ids=["asked for once", "kept as refused"])
+def test_what_slurm_refuses_outright_is_refused(listed, batch, programs, folder):
+    programs.answer("squeue", *[squeue_line(batch, 0, "FAILED", "BadConstraints")] * listed)
 
     with pytest.raises(SchedulerError, match=r"refused 2 jobs: invalid partition specified: nowhere$"):
         job_id_despite(batch, REFUSED)
 
     assert len(programs.calls) == 1
-    assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
-
-
-def test_a_job_that_slurm_keeps_as_refused_is_refused(batch, programs, folder):
-    programs.answer("squeue", squeue_line(batch, 0, "FAILED", "BadConstraints"))
-
-    with pytest.raises(SchedulerError, match="refused 2 jobs"):
-        job_id_despite(batch, REFUSED)
-
     assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
 
 

@@ -1,5 +1,7 @@
 """Slurm's programs as they are asked, and what a job learns of itself."""
 
+import json
+import platform
 import subprocess
 from pathlib import Path
 
@@ -29,29 +31,37 @@ TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SA
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
 
 
-HOSTS = {
-    "n1": "127.0.1.1",
-    "n2": "127.0.0.2",
-    "cloud": "203.0.113.9",
-    "127.0.0.1": "127.0.0.1",
-    "127.0.0.9": "127.0.0.9",
-}
+HOSTS = {"n1": "127.0.1.1", "n2": "127.0.0.2", "cloud": "203.0.113.9"}
 
 
 @pytest.mark.parametrize(
     ("said", "address"),
     [
-        ("NodeName=n1 NodeAddr=127.0.0.9", "127.0.0.9"),  # what Slurm says in digits
-        ("NodeName=n1 NodeAddr=n1", "127.0.0.1"),  # a name that leads to loopback: the address towards n2
-        ("NodeName=n1 NodeAddr=cloud", "127.0.0.1"),  # an address that this host does not have
+        ("127.0.0.9", "127.0.0.9"),  # what Slurm says in digits
+        ("n1", "127.0.0.1"),  # a name that leads to loopback: the address towards n2
+        ("cloud", "127.0.0.1"),  # an address that this host does not have
     ],
 )
 def test_the_address_of_a_node_is_one_at_which_the_others_reach_it(monkeypatch, said, address):
+    answers = {"node": f"NodeName=n2 NodeAddr=n2\nNodeName=n1 NodeAddr={said}\n", "hostnames": "n1\nn2\n"}
+    found = lambda name, *_, **__: [(0, 0, 0, "", (each, 0)) for each in (HOSTS.get(name, name), "203.0.113.77")]  # noqa: E731
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    monkeypatch.setattr(client, "ask", lambda *words, **_: "n1\nn2\n" if "hostnames" in words else said)
-    monkeypatch.setattr(job.socket, "getaddrinfo", lambda name, *_, **__: [(0, 0, 0, "", (HOSTS[name], 0))])
+    monkeypatch.setattr(client, "ask", lambda *words, **_: answers[words[-2]])
+    monkeypatch.setattr(job.socket, "getaddrinfo", found)
 
     assert job.node_address() == address
+
+
+def test_what_a_job_asks_of_itself_is_asked_although_the_controller_was_silent(monkeypatch):
+    asked = []
+    for name in ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NODELIST"):
+        monkeypatch.setenv(name, "77")
+    monkeypatch.setattr(client, "ask", lambda *words, patient=False: asked.append((words[1:-1], patient)))
+    monkeypatch.setattr(job.socket, "getaddrinfo", lambda *_, **__: Path("/nowhere").stat())
+
+    assert (job.described(), job.node_address(), job.requeue()) == ({}, platform.node(), False)
+    shows = ("-o", "show", "job"), ("-o", "show", "node"), ("show", "hostnames")
+    assert asked == [(words, True) for words in (*shows, ("requeue",))]
 
 
 @pytest.fixture
@@ -70,20 +80,20 @@ def test_a_client_does_not_see_the_job_that_asks_and_still_finds_its_cluster(pro
     assert environment.issuperset(KEPT)
 
 
-def test_a_client_answers_with_what_it_prints_bytes_that_are_no_text_and_all(programs):
-    programs("squeue", "printf 'J\\303n  70\\n'; echo noise >&2")
-
-    assert client.ask("squeue", "-h", "-r") == "J\ufffdn  70\n"
-    assert programs.calls == ["squeue -h -r"]
-
-
-@pytest.mark.parametrize("text", [None, "echo half; exit 1", "echo half; exec sleep 60"])
-def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("printf 'J\\303n  70\\n'; echo noise >&2", "J\ufffdn  70\n"),
+        (None, None), ("echo half; exit 1", None), ("echo half; exec sleep 60", None),
+    ],
+)  # fmt: skip
+def test_a_client_answers_with_what_it_prints_unless_it_is_missing_fails_or_hangs(text, answer, programs, monkeypatch):
     monkeypatch.setattr(client, "_PATIENCE_S", 0.5)
     if text:
         programs("squeue", text)
 
-    assert client.ask("squeue") is None
+    assert client.ask("squeue", "-h", "-r") == answer
+    assert programs.calls == ["squeue -h -r"] * bool(text)
 
 
 @pytest.mark.parametrize(
@@ -212,17 +222,51 @@ def test_the_accounting_is_worth_a_question_where_there_is_one_and_sacct(kind, s
         ("exit 1", {}),
     ],
 )
-def test_a_job_is_described_by_what_was_granted(answer, described, programs, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
+def test_a_job_is_described_by_what_was_granted_and_outside_one_there_is_nothing(
+    answer, described, programs, monkeypatch
+):
     programs("scontrol", answer)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert (job.described(), job.requeue(), programs.calls) == ({}, False, [])
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
 
     assert job.described() == described
     assert programs.calls == ["scontrol -o show job 77"]
 
 
-def test_outside_a_job_there_is_nothing_to_describe_or_to_requeue(programs, monkeypatch):
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    programs("scontrol", "echo JobId=1")
+TOO_SHORT = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
+AGAIN = "the same command continues from here"
+REACHED = "the time limit of 12 min was reached"
+REFUSED = ", and Slurm did not take the job back into its queue"
 
-    assert (job.described(), job.requeue()) == ({}, False)
-    assert programs.calls == []
+
+@pytest.mark.shows("cluster.max_requeues")
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [
+        ((3, 2, "exit 0", None), None),
+        ((3, 3, "exit 0", None), (f"{REACHED} 4 times", TOO_SHORT)),
+        ((0, 0, "exit 0", None), (f"{REACHED} 1 time", TOO_SHORT)),
+        ((0, 0, "exit 0", "rank 1 is lost"), ("rank 1 is lost; the job was begun 1 time", AGAIN)),
+        ((3, 2, "exit 1", None), (f"{REACHED} 3 times{REFUSED}", f"{AGAIN}; {TOO_SHORT}")),
+        ((3, 0, "echo JobId=77 Restarts=1", None), None),  # Slurm took it for lost and has begun it again elsewhere
+    ],
+)
+def test_a_job_goes_back_as_often_as_it_may_and_writes_down_why_it_does_not(end, left, programs, monkeypatch, tmp_path):
+    most, restarts, scontrol, why = end
+    programs("scontrol", scontrol)
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+    cluster, fault = {"max_requeues": most, "timeout_min": 12}, tmp_path / "fault"
+
+    job.go_back(cluster, fault, why)
+
+    tried = restarts < most and "Restarts" not in scontrol
+    assert ("scontrol requeue 77" in programs.calls) is tried
+    assert (json.loads(fault.read_text()) if fault.exists() else None) == (
+        left and {"message": left[0], "hint": left[1]}
+    )
+    fault.unlink(missing_ok=True)
+    assert job.begun_too_often(cluster, fault) is False
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(most + 1))
+    assert job.begun_too_often(cluster, fault) is fault.exists() is True

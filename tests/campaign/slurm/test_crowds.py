@@ -78,30 +78,16 @@ def inside(programs, monkeypatch):
 
 
 @pytest.mark.parametrize("index", [0, 500, LAST])
-def test_a_job_learns_its_own_facts_and_no_other_s(index, inside, programs):
-    inside(index)
+def test_a_job_learns_its_own_facts_and_puts_itself_back_and_no_other(index, inside, programs, tmp_path):
+    inside(index)  # the last one began once less than the task of the line below its own
 
     facts = job.described()
-
-    assert programs.calls == [f"scontrol -o show job 70_{index}"]
-    assert (facts["ArrayTaskId"], facts["Restarts"]) == (str(index), str(_restarts("70", index)))
-    assert facts["Licenses"] == f"disk70_{index}:1"
-
-
-@pytest.mark.parametrize("index", [0, LAST])
-def test_a_job_puts_itself_back_and_not_the_array(index, inside, programs):
-    inside(index)
-
-    assert job.requeue()
-    assert programs.calls == [f"scontrol requeue 70_{index}"]
-
-
-def test_a_job_at_its_time_limit_goes_back_though_other_tasks_of_its_array_did_before(inside, programs, tmp_path):
-    inside(LAST)  # begun once less than the task of the line below its own
-
     job.go_back({"max_requeues": 7, "timeout_min": 2}, tmp_path / "fault")
 
-    assert programs.calls[-1] == f"scontrol requeue 70_{LAST}"
+    asks = f"scontrol -o show job 70_{index}"
+    assert programs.calls == [asks, asks, f"scontrol requeue 70_{index}"]
+    assert (facts["ArrayTaskId"], facts["Restarts"]) == (str(index), str(_restarts("70", index)))
+    assert facts["Licenses"] == f"disk70_{index}:1"
     assert not (tmp_path / "fault").exists()
 
 

@@ -83,27 +83,17 @@ def test_a_look_is_one_question_however_many_tasks_there_are_or_ends_are_to_be_e
     assert seen == [{"RUNNING"}, {None}, {"FAILED"}]
 
 
-def test_the_controller_is_asked_for_our_jobs_of_any_state_task_by_task():
-    known = Scheduler(Facts(""), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING))
-
-    known.refresh({KEY})
-
-    (words,) = known.ask.calls
-    assert words[0] == "squeue"
-    assert {"-r", "--all", "--states=all", f"--user={os.getuid()}", "--name=tfio-a,tfio-b"} <= set(words)
-    assert words[-2:] == ("-o", SQUEUE_FORMAT)
-
-
-def test_the_accounting_is_asked_for_our_names_since_the_first_submission():
+def test_the_controller_and_then_the_accounting_are_asked_for_our_jobs_by_name_task_by_task():
     known = Scheduler(Facts(SLURMDBD), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING, NOTHING))
 
     known.refresh({KEY})
     known.refresh({KEY})
 
-    words = known.ask.calls[1]
-    assert words[0] == "sacct"
-    assert {"-n", "-P", "-X", "--starttime=2026-11-20", "--name=tfio-a,tfio-b"} <= set(words)
-    assert words[-2:] == ("-o", SACCT_FORMAT)
+    controller, accounting = known.ask.calls
+    mine = (f"--user={os.getuid()}", "--name=tfio-a,tfio-b", "-o")
+    assert controller == ("squeue", "-r", "--all", "--states=all", *mine, SQUEUE_FORMAT)
+    user, names, format_ = mine
+    assert accounting == ("sacct", "-n", "-P", "-X", user, "--starttime=2026-11-20", names, format_, SACCT_FORMAT)
 
 
 def _sacct(state):
@@ -205,29 +195,33 @@ def test_one_unexplained_task_does_not_stop_the_others_from_being_seen():
     assert _state(known, other) == "RUNNING"
 
 
-def test_a_task_is_not_lost_by_many_answers_within_four_seconds(time):
-    known = _scheduler(*[NOTHING] * 5, config=NO_ACCOUNTING)
+@pytest.mark.parametrize("log", [None, "nothing", "a folder"])
+def test_a_task_is_lost_when_four_seconds_of_answers_lack_it_whatever_log_cannot_be_read(log, time, tmp_path):
+    if log == "a folder":
+        (tmp_path / "jobcomp.log").mkdir()
+    known = _scheduler(*[NOTHING] * 5, config=_log(tmp_path / "jobcomp.log") if log else NO_ACCOUNTING)
+    states = []
 
-    for seconds in (0.0, 1.0, 1.0, 1.9):
+    for seconds in (0.0, 1.0, 1.0, 1.9, 0.1):
         time.now += seconds
         known.refresh({KEY})
-    before = _state(known)
-    time.now += 0.2
-    known.refresh({KEY})
+        states.append(_state(known))
 
-    assert (before, _state(known)) == (None, LOST)
+    assert states == [None] * 4 + [LOST]
 
 
-def test_without_accounting_the_completion_log_tells_in_the_same_look(tmp_path):
+def test_without_accounting_the_completion_log_tells_in_the_same_look_of_ours_that_live_no_more(tmp_path):
     (tmp_path / "jobcomp.log").write_text(
-        _ended("PREEMPTED") + _ended("NODE_FAIL") + _ended("COMPLETED", 2) + _ended("FAILED", folder=OTHER)
-    )
-    known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
+        _ended("FAILED", 3).replace("JobId=71 ", "JobId=71 UserId=nobody(65534) ")  # in a folder of ours
+        + _ended("PREEMPTED") + _ended("NODE_FAIL") + _ended("COMPLETED", 2) + _ended("FAILED", folder=OTHER)
+    )  # fmt: skip
+    known = _scheduler(WAITING.replace("70|1", "70|4"), config=_log(tmp_path / "jobcomp.log"))
 
-    known.refresh({KEY})
+    known.refresh({(FOLDER, index) for index in range(1, 5)})
 
     assert known.ask.programs == ["squeue"]
     assert known.task(KEY).end() == "NODE_FAIL on n1"
+    assert [_state(known, (FOLDER, index)) for index in (2, 3, 4)] == ["COMPLETED", None, "PENDING"]
 
 
 def test_what_the_completion_log_says_of_a_task_that_lives_is_not_believed(tmp_path):
@@ -248,20 +242,6 @@ def test_a_completion_log_that_is_large_is_read_from_its_end_and_may_hold_what_i
     known.refresh({KEY, (FOLDER, 2)})
 
     assert (_state(known), _state(known, (FOLDER, 2))) == ("TIMEOUT", None)
-
-
-@pytest.mark.parametrize("there", ["nothing", "a folder"])
-def test_a_completion_log_that_cannot_be_read_is_no_error_and_tells_nothing(there, tmp_path, time):
-    if there == "a folder":
-        (tmp_path / "jobcomp.log").mkdir()
-    known = _scheduler(NOTHING, NOTHING, config=_log(tmp_path / "jobcomp.log"))
-
-    known.refresh({KEY})
-    before = _state(known)
-    time.now += 4.0
-    known.refresh({KEY})
-
-    assert (before, _state(known)) == (None, LOST)
 
 
 def test_a_controller_that_is_silent_leaves_what_was_known_and_is_timed_from_its_first_silence(time):

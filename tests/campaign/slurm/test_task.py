@@ -1,4 +1,3 @@
-import dataclasses
 from functools import partial
 from pathlib import Path
 
@@ -113,44 +112,27 @@ def test_a_job_that_is_no_array_is_nobody_s_task(moment):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "situation", "task"),
+    ("tasks", "situation", "told"),
     [
-        (from_squeue(_squeue("early")), "array-waiting", Task("", 1, RUNNING, "", "n1", "", "55264493_1")),
-        (from_squeue(_squeue("early")), "array-waiting", Task("", 2, PENDING, "Licenses", "", "", "55264493_2")),
-        (from_sacct(_sacct("early")), "array-failed-some", Task("", 3, FAILED, "", "n2", "3:0", "55264491_3")),
-        (
-            from_sacct(_sacct("early")),
-            "array-waiting-limited",
-            Task("", 5, PENDING, "Licenses", "", "0:0", "55264494_5"),
-        ),
-        (
-            from_completion_log(_completion_log(), 0),
-            "array-failed-some",
-            Task("", 3, FAILED, "", "n2", "3:0", "55264491_3"),
-        ),
+        (from_squeue(_squeue("early")), "array-waiting", (1, RUNNING, "", "n1", "", "55264493_1")),
+        (from_squeue(_squeue("early")), "array-waiting", (2, PENDING, "Licenses", "", "", "55264493_2")),
+        (from_sacct(_sacct("early")), "array-failed-some", (3, FAILED, "", "n2", "3:0", "55264491_3")),
+        (from_sacct(_sacct("early")), "array-waiting-limited", (5, PENDING, "Licenses", "", "0:0", "55264494_5")),
+        (from_completion_log(_completion_log(), 0), "array-failed-some", (3, FAILED, "", "n2", "3:0", "55264491_3")),
     ],
 )
-def test_a_task_carries_all_that_its_source_says_of_it(tasks, situation, task):
-    folder = f"/tmp/tfio/{situation}"  # noqa: S108
-
-    assert dataclasses.replace(task, folder=folder) in [each for each in tasks if each.folder == folder]
+def test_a_task_carries_all_that_its_source_says_of_it(tasks, situation, told):
+    assert Task(f"/tmp/tfio/{situation}", *told) in list(tasks)  # noqa: S108
 
 
 @pytest.mark.parametrize(
     ("job", "indices"),
     [
-        ("123_4", [4]),
-        ("123_[4]", [4]),
-        ("123_[2-5%1]", [2, 3, 4, 5]),
-        ("123_[1,3,7-9]", [1, 3, 7, 8, 9]),
-        ("123_[0-2,4-5%1]", [0, 1, 2, 4, 5]),
-        ("123_[0-6:3]", [0, 3, 6]),
-        ("123", []),
-        ("123.batch", []),
-        ("123_4.batch", []),
-        ("123+0", []),
+        ("123_4", [4]), ("123_[4]", [4]), ("123_[2-5%1]", [2, 3, 4, 5]), ("123_[1,3,7-9]", [1, 3, 7, 8, 9]),
+        ("123_[0-2,4-5%1]", [0, 1, 2, 4, 5]), ("123_[0-6:3]", [0, 3, 6]),
+        *((odd, []) for odd in ("123", "123.batch", "123_4.batch", "123+0")),
     ],
-)
+)  # fmt: skip
 def test_a_job_number_of_the_accounting_stands_for_these_tasks(job, indices):
     tasks = list(from_sacct(f"{job}|PENDING|0:0|None assigned|Resources|/batch"))
 
@@ -158,33 +140,17 @@ def test_a_job_number_of_the_accounting_stands_for_these_tasks(job, indices):
     assert [task.job_id for task in tasks] == [f"123_{index}" for index in indices]
 
 
-GARBAGE = [
-    "",
-    "   ",
-    "|||||",
-    "||||||||",
-    "slurm_load_jobs error: Unable to contact slurm controller",
-    "a=b c=d",
-    "_|_|_",
-]
-
-
-LINES = {
-    from_sacct: "7_1|RUNNING|0:0|n1|None|/batch",
-    partial(
-        from_completion_log, user=0
-    ): "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
-}
+GARBAGE = ["", "   ", "|||||", "||||||||", "slurm_load_jobs error: Unable to contact", "a=b c=d", "_|_|_"]
+LOGGED = "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1"
+LINES = {from_sacct: "7_1|RUNNING|0:0|n1|None|/batch", partial(from_completion_log, user=0): LOGGED}
 
 
 @pytest.mark.parametrize("line", GARBAGE)
 @pytest.mark.parametrize("read", LINES)
 def test_a_line_that_explains_no_end_is_passed_over_and_the_next_one_read(read, line):
-    found = list(read(f"{line}\n{LINES[read]}\n{line}\n"))
+    (found,) = read(f"{line}\n{LINES[read]}\n{line}\n")
 
-    assert [(*task.key, task.state, task.node, task.job_id) for task in found] == [
-        ("/batch", 1, "RUNNING", "n1", "7_1")
-    ]
+    assert (*found.key, found.state, found.node, found.job_id) == ("/batch", 1, "RUNNING", "n1", "7_1")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +174,7 @@ def test_a_list_of_indices_that_slurm_cut_short_does_not_hide_the_next_line(job)
     found = list(from_sacct(f"{job}|PENDING|0:0|None assigned|None|/batch\n7_1|FAILED|1:0|n1|None|/batch\n"))
 
     assert ("/batch", 1, "FAILED") in [(*task.key, task.state) for task in found]
-
-
-def test_a_line_that_ends_early_has_no_folder_and_so_is_nobody_s():
-    assert [task.key for task in from_sacct("7_1|FAILED")] == [("", 1)]
+    assert [task.key for task in from_sacct("7_1|FAILED")] == [("", 1)]  # nobody's
 
 
 def test_a_work_folder_may_have_any_name():
@@ -256,6 +219,22 @@ def test_a_state_means_that_a_task_waits_runs_or_is_over(states, live, queued):
     for state in states:
         task = Task("/batch", 0, state, "", "", "", "7_0")
         assert (task.live, task.queued) == (live, queued), state
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"),
+    [
+        *((reason, "") for reason in ("Priority", "QOSMaxJobsPerUserLimit", "")),
+        ("PartitionTimeLimit", "cancel, then less cluster.timeout_min, or another cluster.partition"),
+        ("JobHeldUser", "`scontrol release 70` lets it go"),
+        *((each, "cancel, then ask for less") for each in ("QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerNode")),
+        ("MaxMemPerLimit", "cancel, then ask for less"), ("InvalidQOS", "cancel, then cluster.qos=…"),
+    ],
+)  # fmt: skip
+def test_a_job_that_will_never_start_is_told_with_the_cure(reason, cure):
+    told = Task("/batch", 1, "PENDING", reason, "", "", "70_1").waits_for
+
+    assert told == (f"{reason}: will not start as it stands; {cure}" if cure else reason)
 
 
 def test_a_job_of_another_user_in_a_folder_of_ours_is_none_of_ours():

@@ -1,0 +1,51 @@
+"""Which cells are worth another try."""
+
+import pytest
+
+from campaign.cells import plan
+from campaign.cluster import retry
+from tests.campaign.fake_template import figures
+from tests.campaign.on_disk import leave_batch, leave_record
+
+LOUD = figures(status="invalid", other_cpu=8.93)
+SAYS = "1 cell not tried again: "
+
+
+@pytest.mark.parametrize(
+    ("runs", "how", "why"),
+    [
+        *(([], f"Slurm: {state} on n1", None) for state in ("NODE_FAIL", "PREEMPTED", "LOST", "A_STATE_TO_COME")),
+        *((runs, "Slurm: CANCELLED", "cancelled") for runs in ([], [None], [LOUD] * 5)),
+        ([None], "Slurm: DEADLINE", "the job's deadline has passed"),
+        ([None], "Slurm: OUT_OF_MEMORY, signal 9", "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
+        ([None], "Slurm: TIMEOUT on n1", "the time limit was reached (cluster.timeout_min=… asks for more)"),
+        ([None], "no such module: CUDA", "no such module: CUDA"),  # a worker's own words
+        *(([], f"Slurm: {state}", "the job failed before its first run") for state in ("FAILED", "COMPLETED")),
+        *(([None], f"Slurm: {state}", None) for state in ("FAILED", "COMPLETED")),
+        *(([LOUD] * 5, how, None) for how in ("Slurm: TIMEOUT", "Slurm: FAILED", "its own words", "")),
+        ([figures(status="failed", reason="of its own")] * 5, "Slurm: NODE_FAIL", ""),
+    ],
+)  # fmt: skip
+def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(runs, how, why, cells, folder):
+    (one, *_), conduct = cells
+    batch = leave_batch(folder, cells=[["another"], [one.id]])
+    batch.save_ends({1: how} if how else {})
+    if runs:
+        leave_record(folder, one, *runs, status="running" if runs == [None] else "invalid")
+
+    again, lines = retry.chosen(plan.make([one], conduct, folder))
+
+    assert (again, lines) == ([one] if why is None else [], [f"{SAYS}{why}"] if why else [])
+
+
+def test_cells_that_are_not_tried_again_are_counted_by_their_reason(cells, folder):
+    made, conduct = cells
+    leave_batch(folder, cells=[[cell.id] for cell in made]).save_ends(
+        {0: "Slurm: TIMEOUT", 1: "Slurm: CANCELLED", 2: "Slurm: CANCELLED on n2"}
+    )
+
+    again, lines = retry.chosen(plan.make(made, conduct, folder))
+
+    assert (again, [line.partition(" (")[0] for line in lines]) == (
+        [], [f"{SAYS}the time limit was reached", "2 cells not tried again: cancelled"],
+    )  # fmt: skip
