@@ -3,11 +3,13 @@
 import contextlib
 import os
 import socket
-import threading
 
 import pytest
 
+from jobs.ranks.channel import new_secret
+
 NOBODY = 65534
+SECRET, SOON_S = new_secret(), 20.0
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
@@ -17,36 +19,9 @@ def silent(number, address, port, after_each=lambda: None):
     with contextlib.ExitStack() as stack:
         strangers = []
         for _ in range(number):
-            strangers.append(stack.enter_context(socket.create_connection((address, port))))
+            strangers.append(stack.enter_context(socket.create_connection((address, port), SOON_S)))
             after_each()
         yield strangers
-
-
-@contextlib.contextmanager
-def between(address, port):
-    """A relay to a server that keeps all that passes it, as ``(from the client, from the server)``; yields its port."""
-    heard = bytearray(), bytearray()
-
-    def pump(source, target, kept):
-        with contextlib.suppress(OSError):
-            while chunk := source.recv(1 << 16):
-                kept.extend(chunk)
-                target.sendall(chunk)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def serve():
-        with listener.accept()[0] as near, socket.create_connection((address, port)) as far:
-            back = threading.Thread(target=pump, args=(far, near, heard[1]))
-            back.start()
-            pump(near, far, heard[0])
-            back.join()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1], heard
-    thread.join()
 
 
 @contextlib.contextmanager

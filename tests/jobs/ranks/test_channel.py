@@ -1,8 +1,6 @@
 """A channel between two processes of one job: the secret stays where it is, and what comes is bounded."""
 
 import contextlib
-import errno
-import itertools
 import json
 import secrets
 import socket
@@ -16,18 +14,16 @@ from jobs.ranks.channel import (
     CLIENT,
     MAGIC,
     NONCE_BYTES,
+    SERVER,
     Channel,
     ClosedError,
     StrangerError,
     connect,
-    new_secret,
     proof,
 )
-from jobs.ranks.listener import Listener
-from tests.jobs.jobs_factory import eventually
-from tests.jobs.ranks.strangers import between
+from tests.jobs.ranks.strangers import SECRET, SOON_S
 
-SOON_S = 20.0
+LONGEST_JSON = 1 << 24
 
 
 @pytest.fixture
@@ -39,149 +35,108 @@ def ends():
         end.close()
 
 
-@pytest.fixture
-def listener():
-    with contextlib.closing(Listener("127.0.0.1", new_secret(), 1)) as opened:
-        yield opened
-
-
-def entered(listener, rounds=200):
-    """The next who comes in."""
-    for _ in range(rounds):
-        newcomers, _ = listener.turn(0.1)
-        if newcomers:
-            return newcomers[0]
-    raise TimeoutError
-
-
-@contextlib.contextmanager
-def client_of(listener, port=None):
-    """A process of the job that connects while the block runs; yields what becomes of it."""
-    told = {}
-
-    def come():
-        try:
-            with contextlib.closing(connect("127.0.0.1", port or listener.port, listener._secret, SOON_S)) as channel:  # noqa: SLF001
-                channel.send({"rank": 1})
-                told.update(channel.receive(SOON_S).value)
-        except OSError as error:
-            told["error"] = error
-
-    thread = threading.Thread(target=come)
-    thread.start()
-    yield told
-    thread.join(SOON_S)
-    assert not thread.is_alive()
-
-
 def test_messages_come_as_they_were_sent_with_all_their_bytes(ends):
     one, other = ends
     payload = secrets.token_bytes(5_000_000)  # more than a socket takes at once
+    longest = {"a": "x" * (LONGEST_JSON - len('{"a": ""}'))}
     other.payload_longest = len(payload)
 
-    sender = threading.Thread(target=lambda: [one.send({"a": 1}), one.send({"b": "é"}, payload), one.send({})])
+    sender = threading.Thread(target=lambda: [one.send(longest), one.send({"b": "é"}, payload), one.send({})])
     sender.start()
     came = [other.receive(SOON_S) for _ in range(3)]
     sender.join()
 
-    assert [message.value for message in came] == [{"a": 1}, {"b": "é"}, {}]
+    assert [message.value for message in came] == [longest, {"b": "é"}, {}]
     assert [bytes(message.payload) for message in came] == [b"", payload, b""]
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("longest", "sent"),
     [
-        struct.pack("!II", 11, 2),  # one byte beside the JSON more than is allowed
-        struct.pack("!II", 0, (1 << 24) + 1),
-        struct.pack("!II", 0, 0),
-        struct.pack("!II", 0, 5) + b"[1,2]",
-        struct.pack("!II", 0, 5) + b"{'a':",
-        struct.pack("!II", 0, 100_000) + b"[" * 100_000,
+        (0, struct.pack("!II", 1, 2)),  # one byte beside the JSON more than is allowed
+        (10, struct.pack("!II", 11, 2)),
+        (10, struct.pack("!II", 0, LONGEST_JSON + 1)),
+        (10, struct.pack("!II", 0, 0)),
+        (10, struct.pack("!II", 0, 5) + b"[1,2]"),
+        (10, struct.pack("!II", 0, 5) + b"{'a':"),
+        (10, struct.pack("!II", 0, 100_000) + b"[" * 100_000),
     ],
 )
-def test_what_is_no_message_or_too_long_ends_the_connection_before_it_is_read(sent):
+def test_what_is_no_message_or_too_long_ends_the_connection_before_it_is_read(longest, sent):
     near, far = socket.socketpair()
     with far, contextlib.closing(Channel(near)) as channel:
-        channel.payload_longest = 10
+        channel.payload_longest = longest or channel.payload_longest
         far.sendall(sent)
 
         with pytest.raises(ClosedError, match="what came is no"):
             channel.receive(SOON_S)
 
 
-class Trickle:
-    """A socket that gives a byte at each read, or fails."""
+def test_who_sends_a_byte_now_and_then_is_waited_for_no_longer_than_who_is_silent():
+    near, far = socket.socketpair()
+    over = threading.Event()
 
-    def __init__(self, error=None):
-        self.error = error
+    def trickle():
+        for _ in range(1000):  # for ten seconds or more
+            far.send(b"\0")
+            if over.wait(0.01):
+                return
 
-    def setsockopt(self, *_):
-        pass
-
-    def settimeout(self, _seconds):
-        pass
-
-    def fileno(self):
-        return 0
-
-    def recv_into(self, view):
-        if self.error:
-            raise self.error
-        view[:1] = b"\1"
-        self.error = BlockingIOError()
-        return 1
+    with far, contextlib.closing(Channel(near)) as channel:
+        channel.payload_longest = 998
+        far.sendall(struct.pack("!II", 998, 2))
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        with pytest.raises(TimeoutError):
+            channel.receive(0.3)
+        over.set()
+        thread.join()
 
 
-def test_who_sends_a_byte_now_and_then_is_waited_for_no_longer_than_who_is_silent(monkeypatch):
-    clock, slow = itertools.count(), Trickle()
-    monkeypatch.setattr(channels.time, "monotonic", lambda: float(next(clock)))
+def test_a_connection_that_the_other_side_reset_is_closed(ends):
+    one, other = ends
+    one.send({})
+    other.close()  # it had not read what came
 
-    class Poll:
-        def register(self, *_):
-            pass
-
-        def poll(self, _timeout):
-            slow.error = None  # another byte
-
-    monkeypatch.setattr(channels.select, "poll", Poll)
-    with pytest.raises(TimeoutError):
-        Channel(slow).receive(5.0)
-
-    assert next(clock) < 10
+    for act in (one.receive, lambda: one.send({})):
+        with pytest.raises(ClosedError):
+            act()
 
 
-def test_a_connection_that_the_kernel_has_given_up_is_closed():
-    lost = TimeoutError(errno.ETIMEDOUT, "Connection timed out")
-
-    with pytest.raises(ClosedError, match="Connection timed out"):
-        Channel(Trickle(lost)).receive(5.0)
-
-
-def test_both_prove_that_they_know_the_secret_and_it_is_not_on_the_wire(listener):
-    with between("127.0.0.1", listener.port) as (port, (upwards, downwards)), client_of(listener, port) as told:
-        newcomer = entered(listener)
-        with contextlib.closing(newcomer.channel) as channel:
-            channel.send({"welcome": newcomer.hello["rank"]})
-
-    secret = listener._secret  # noqa: SLF001
-    assert told == {"welcome": 1}
-    for wire in (bytes(upwards), bytes(downwards)):
-        assert len(wire) > 2 * NONCE_BYTES
-        assert secret.encode() not in wire
-        assert bytes.fromhex(secret) not in wire
-
-
-def test_what_proved_it_once_proves_nothing_in_another_connection(listener):
-    with (
-        between("127.0.0.1", listener.port) as (port, (upwards, _)),
-        client_of(listener, port),
-        contextlib.closing(entered(listener).channel) as first,
-    ):
-        first.send({})
-
+def test_a_proof_is_of_one_connection_and_the_secret_on_no_wire(listener):
+    with socket.create_connection(("127.0.0.1", listener.port), SOON_S) as rank:
+        listener.turn(SOON_S)
+        greeting, nonce = rank.recv(1000), secrets.token_bytes(NONCE_BYTES)
+        said = nonce + proof(SECRET, CLIENT, greeting[len(MAGIC) :], nonce)
+        rank.sendall(said)
+        listener.turn(SOON_S)
+        answer = rank.recv(1000)
+        rank.sendall(struct.pack("!II", 0, 2) + b"{}")
+        ((newcomer,), _) = listener.turn(SOON_S)
+        newcomer.channel.close()
     with socket.create_connection(("127.0.0.1", listener.port)) as thief:
-        thief.sendall(bytes(upwards))
-        assert eventually(lambda: listener.turn(0.1) == ([], []) and "did not know the secret" in listener.strangers())
+        thief.sendall(said)
+        while "did not know the secret" not in listener.strangers():
+            assert listener.turn(SOON_S) == ([], [])
+
+    assert (greeting[: len(MAGIC)], len(greeting)) == (MAGIC, len(MAGIC) + NONCE_BYTES)
+    assert answer == proof(SECRET, SERVER, greeting[len(MAGIC) :], nonce)
+
+
+@contextlib.contextmanager
+def serving(*acts):
+    """A server that does one of these with each connection, and then ends it; yields its port."""
+
+    def serve():
+        for act in acts:
+            with listening.accept()[0] as connection, contextlib.suppress(OSError):
+                act(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join(SOON_S)
 
 
 def _reflects(connection, asked):
@@ -195,39 +150,51 @@ def _orders(connection, _):
     connection.sendall(struct.pack("!II", 0, len(order)) + order)
 
 
+def _greets(connection, then):
+    """Greet with a nonce of its choice; returns all that the client says."""
+    connection.sendall(MAGIC + bytes(NONCE_BYTES))
+    heard = connection.recv(1000)
+    then(connection, heard)
+    with contextlib.suppress(ConnectionResetError):  # what came was not even read
+        while chunk := connection.recv(1000):
+            heard += chunk
+    return heard
+
+
 @pytest.mark.parametrize("pretends", [_reflects, _orders])
 def test_a_fake_server_learns_no_secret_and_is_not_obeyed(pretends):
-    secret, heard = new_secret(), bytearray()
+    heard = []
 
-    def serve():
-        with listener.accept()[0] as connection:
-            connection.sendall(MAGIC + bytes(NONCE_BYTES))  # a nonce of its choice
-            heard.extend(connection.recv(1000))
-            pretends(connection, bytes(heard))
-            with contextlib.suppress(ConnectionResetError):  # the order was not even read
-                while chunk := connection.recv(1000):
-                    heard.extend(chunk)
+    with (
+        serving(lambda connection: heard.append(_greets(connection, pretends))) as port,
+        pytest.raises(StrangerError, match="does not know the job's secret"),
+    ):
+        connect("127.0.0.1", port, SECRET, SOON_S)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(StrangerError, match="does not know the job's secret"):
-            connect("127.0.0.1", listener.getsockname()[1], secret, SOON_S)
-        thread.join(SOON_S)
-
-    nonce = bytes(heard[:NONCE_BYTES])
-    assert bytes(heard) == nonce + proof(secret, CLIENT, bytes(NONCE_BYTES), nonce)  # and nothing else
+    nonce = heard[0][:NONCE_BYTES]
+    assert heard == [nonce + proof(SECRET, CLIENT, bytes(NONCE_BYTES), nonce)]  # and nothing else
 
 
-def test_a_server_that_speaks_otherwise_is_named():
-    def serve():
-        with listener.accept()[0] as connection:
-            connection.sendall(b"SSH-2.0-OpenSSH_9.2" * 10)
+def test_a_server_that_speaks_otherwise_or_says_nothing_and_where_there_is_none_are_told_apart(monkeypatch):
+    def refused(act, seconds=SOON_S):
+        with serving(act) as port, pytest.raises(ClosedError) as caught:
+            connect("127.0.0.1", port, SECRET, seconds)
+        return port, str(caught.value)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(StrangerError, match=f"127.0.0.1:{port} is no process of this job"):
-            connect("127.0.0.1", port, new_secret(), SOON_S)
-        thread.join()
+    port, why = refused(lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.2" * 10))
+    assert f"127.0.0.1:{port} is no process of this job" in why
+    monkeypatch.setattr(channels, "_HELLO_S", 1e6)  # who asks for less waits for less
+    assert "does not let this process in" in refused(lambda connection: connection.recv(1), 0.2)[1]
+    with pytest.raises(ClosedError, match=f"127.0.0.1:{port} does not answer"):
+        connect("127.0.0.1", port, SECRET, SOON_S)
+
+
+def test_who_is_sent_away_comes_again():
+    def lets_in(connection):
+        def proves(connection, said):
+            connection.sendall(proof(SECRET, SERVER, bytes(NONCE_BYTES), said[:NONCE_BYTES]))
+
+        _greets(connection, proves)
+
+    with serving(lambda _: None, lets_in) as port:
+        connect("127.0.0.1", port, SECRET, SOON_S).close()

@@ -2,33 +2,53 @@
 
 import contextlib
 import socket
+import threading
 
 import pytest
 
 from jobs.ranks import listener as listeners
-from jobs.ranks.channel import connect, new_secret
+from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.listener import Listener
-from tests.jobs.ranks.strangers import as_nobody, needs_root, silent
-from tests.jobs.ranks.test_channel import SOON_S, client_of, entered
+from tests.jobs.ranks.strangers import SECRET, SOON_S, silent
 
 
-@pytest.fixture
-def listener():
-    with contextlib.closing(Listener("127.0.0.1", new_secret(), 1)) as opened:
-        yield opened
+@contextlib.contextmanager
+def client_of(listener, secret=SECRET, seconds=SOON_S):
+    """A process that connects while the block runs; yields what becomes of it."""
+    told = {}
+
+    def come():
+        try:
+            with contextlib.closing(connect("127.0.0.1", listener.port, secret, seconds)) as channel:
+                channel.send({"rank": 1})
+                told.update(channel.receive(SOON_S).value)
+        except OSError as error:
+            told["error"] = type(error)
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    yield told
+    thread.join(SOON_S)
+    assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("number", [9, 300])
-def test_silent_connections_keep_no_rank_out_and_are_bounded(listener, number):
-    with silent(number, "127.0.0.1", listener.port, lambda: listener.turn(0.0)), client_of(listener) as told:
-        newcomer = entered(listener)
-        newcomer.channel.send({"in": True})
-        strangers = listener._strangers  # noqa: SLF001
-        assert len(strangers) <= 65
+def inside(listener):
+    """How many are there, let in or not."""
+    return len(listener.selector.get_map()) - 1  # without its own socket
+
+
+@pytest.mark.parametrize(("number", "each_is_heard"), [(9, True), (300, True), (130, False)])
+def test_silent_connections_keep_no_rank_out_and_are_bounded(listener, number, each_is_heard):
+    hear = (lambda: listener.turn(0.0)) if each_is_heard else lambda: None
+    with silent(number, "127.0.0.1", listener.port, hear), client_of(listener) as told:
+        while not (newcomers := listener.turn(SOON_S)[0]):
+            pass
+        newcomers[0].channel.send({"in": newcomers[0].hello})
+        assert inside(listener) == min(number, 64)
         assert f"127.0.0.1:{listener.port}: 127.0.0.1 said nothing ({number} times)" in listener.strangers()
-    newcomer.channel.close()
+    newcomers[0].channel.close()
 
-    assert told == {"in": True}
+    assert told == {"in": {"rank": 1}}
 
 
 @pytest.mark.parametrize(
@@ -52,45 +72,40 @@ def test_a_stranger_is_sent_away_and_named(listener, said, why):
 def test_a_silent_one_is_sent_away_when_its_time_is_up(listener, monkeypatch):
     monkeypatch.setattr(listeners, "_HELLO_S", 0.05)
     with silent(1, "127.0.0.1", listener.port) as (stranger,):
-        while not listener._sent_away:  # noqa: SLF001
+        listener.turn(SOON_S)
+        while inside(listener):
             listener.turn(SOON_S)
-        stranger.settimeout(SOON_S)
 
         while stranger.recv(100):  # the greeting, and then the end
             pass
-    assert not listener._strangers  # noqa: SLF001
 
 
 def test_of_many_kinds_of_strangers_few_words_are_kept(listener):
     for length in range(1, 30):
         with socket.create_connection(("127.0.0.1", listener.port)) as stranger:
             stranger.sendall(b"x" * length)
-        before = sum(listener._sent_away.values())  # noqa: SLF001
-        while sum(listener._sent_away.values()) == before:  # noqa: SLF001
+            listener.turn(SOON_S)
+        while inside(listener):
             listener.turn(SOON_S)
 
-    assert len(listener.strangers().split(", ")) < 12
-    assert "others were sent away, too" in listener.strangers()
+    words = listener.strangers().partition(": ")[2].split(", 127")
+    assert len(words) == 8
+    assert words[-1].endswith(", others were sent away, too (21 times)")
 
 
 def test_it_listens_at_the_one_address_that_it_is_given():
-    with contextlib.closing(Listener("127.0.0.2", new_secret(), 1)) as listener:
-        assert listener._socket.getsockname() == ("127.0.0.2", listener.port)  # noqa: SLF001
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", listener.port))
+    with (
+        contextlib.closing(Listener("127.0.0.2", SECRET, 1)) as listener,
+        silent(1, "127.0.0.2", listener.port),
+        pytest.raises(ConnectionRefusedError),
+    ):
+        socket.create_connection(("127.0.0.1", listener.port))
 
 
-@needs_root
-def test_another_user_who_guesses_does_not_come_in(listener):
-    def guess():
-        try:
-            connect("127.0.0.1", listener.port, "guessed", 1.0)
-        except OSError:
-            return 0
-        return 1
-
-    with as_nobody(guess) as ended:
+def test_who_guesses_the_secret_does_not_come_in(listener):
+    with client_of(listener, "guessed", 0.5) as told:
         while "did not know the secret" not in listener.strangers():
             assert listener.turn(SOON_S)[0] == []
         listener.close()
-        assert ended() == 0
+
+    assert told == {"error": ClosedError}

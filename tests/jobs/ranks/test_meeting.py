@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,7 @@ from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined
 from jobs.ranks.training import Meetings
 from tests.jobs.jobs_factory import eventually
-from tests.jobs.ranks.strangers import silent
-
-SOON_S = 20.0
+from tests.jobs.ranks.strangers import SOON_S, silent
 
 
 @contextlib.contextmanager
@@ -71,36 +70,61 @@ def test_nobody_leaves_a_barrier_before_the_last_one_has_come():
     assert left == [4] * 4
 
 
-def test_who_waits_for_a_rank_that_has_gone_hears_which_one():
-    with hub_of(3) as hub:
-        heard = each(hub, lambda rank: rank.close() if rank.rank == 1 else rank.barrier())
-
-    assert heard == ["rank 1 has gone", None, "rank 1 has gone"]
+def _closes(rank):
+    return rank.close() if rank.rank == 1 else rank.barrier()
 
 
-def test_a_rank_that_never_comes_is_named_in_bounded_time():
-    with hub_of(3, timeout_s=3.0) as hub:
+@pytest.mark.parametrize(
+    ("size", "sync", "does", "heard"),
+    [
+        (3, "none", _closes, ["rank 1 has gone", None, "rank 1 has gone"]),
+        (
+            2,
+            "none",
+            lambda rank: rank.barrier() if rank.rank else rank.gather(1),
+            ["the ranks do not do the same: rank . at (gather|barrier), rank . at (gather|barrier)"] * 2,
+        ),
+        (2, "allreduce", lambda rank: rank.meet([np.zeros(rank.rank + 1)]), [r"[^:]+ the same: \[4, 8\] bytes"] * 2),
+    ],
+    ids=["one goes", "they do different things", "they add up different things"],
+)
+def test_who_waits_for_what_does_not_come_hears_why(size, sync, does, heard):
+    with hub_of(size) as hub:
+        found = each(hub, does, sync=sync)
+
+    assert all(re.fullmatch(words or "None", str(one)) for words, one in zip(heard, found, strict=True))
+
+
+def test_a_rank_that_never_comes_is_named_in_bounded_time_with_who_came_instead():
+    with hub_of(3, timeout_s=3.0) as hub, silent(9, "127.0.0.1", hub.port):
         heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
 
-    assert set(heard) == {"rank 1 did not come where the others wait (barrier) within 3 s"}
+    why = "rank 1 did not come where the others wait (barrier) within 3 s; others connected to 127.0.0.1:"
+    assert set(heard) == {f"{why}{hub.port}: 127.0.0.1 said nothing (9 times)"}
 
 
-def test_whom_the_others_waited_for_is_known_when_all_have_been_ended():
-    with hub_of(2) as hub:
-        waits, hangs = (Among(request(hub, rank), None) for rank in range(2))
-        waits._tell({"at": "barrier"})  # noqa: SLF001 - it waits, and is killed
+def test_who_waits_where_the_hub_goes_is_told():
+    with hub_of(2) as hub, ThreadPoolExecutor(1) as threads:
+        waits = Among(request(hub, 0), None)
+        waiting = threads.submit(waits.barrier)
         assert eventually(hub.missing)
+        hub.close()
+        with pytest.raises(RanksError, match="the hub of the ranks has gone: the connection was closed"):
+            waiting.result(SOON_S)
         waits.close()
-        hangs.close()
 
     assert hub.late == "rank 1 did not come where the others wait (barrier)"
 
 
-def test_ranks_that_do_not_do_the_same_are_told():
-    with hub_of(2) as hub:
-        heard = each(hub, lambda rank: rank.barrier() if rank.rank else rank.gather(1))
+@pytest.mark.parametrize(("size_bytes", "accepted"), [((1 << 32) - 1, True), (1 << 32, False), (-1, False)])
+def test_what_ranks_add_up_has_a_size_that_a_message_can_have(size_bytes, accepted):
+    with hub_of(1) as hub, contextlib.closing(connect("127.0.0.1", hub.port, hub.secret, SOON_S)) as rank:
+        rank.send({"rank": 0})
+        rank.send({"at": "sizes", "value": size_bytes})
+        answer = rank.receive(SOON_S).value
 
-    assert all("the ranks do not do the same" in each for each in heard)
+    fault = {"error": f"the ranks do not add up the same: [{size_bytes}] bytes"}
+    assert answer == ({"values": [size_bytes]} if accepted else fault)
 
 
 def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
@@ -114,23 +138,6 @@ def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
 
         assert each(hub, slow) == [None, None]
         assert hub.seen[1].ended_s >= 2.5
-
-
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""])
-def test_strangers_at_the_hub_disturb_nobody(said):
-    with hub_of(2) as hub, silent(9, "127.0.0.1", hub.port) as strangers:
-        for stranger in strangers:
-            stranger.sendall(said)
-
-        assert each(hub, lambda rank: rank.gather(rank.rank)) == [[0, 1]] * 2
-
-
-def test_who_came_instead_of_a_rank_is_named():
-    with hub_of(2, timeout_s=3.0) as hub, silent(9, "127.0.0.1", hub.port):
-        (heard,) = each(hub, lambda rank: rank.barrier(), ranks=[0])
-
-    assert heard.startswith("rank 1 did not come where the others wait (barrier) within 3 s; others connected")
-    assert "127.0.0.1 said nothing (9 times)" in heard
 
 
 def test_where_no_rank_came_those_who_did_are_named():
@@ -164,9 +171,12 @@ def test_gradients_are_added_in_the_order_of_the_ranks_alike_on_all(size):
         expected = [mine + its for mine, its in zip(expected, gradients(rank), strict=True)]
 
     with hub_of(size) as hub:
-        heard = each(hub, lambda rank: [rank.meet(gradients(rank.rank)) for _ in range(3)], sync="allreduce")
+        heard = each(
+            hub, lambda rank: (rank.meet([]), *(rank.meet(gradients(rank.rank)) for _ in "123")), sync="allreduce"
+        )
 
-    for sums in itertools.chain(*heard):
+    assert [nothing for nothing, *_ in heard] == [[]] * size
+    for sums in itertools.chain(*(three for _, *three in heard)):
         for found, wanted in zip(sums, expected, strict=True):
             assert (found.shape, found.tobytes()) == (np.shape(wanted), np.asarray(wanted).tobytes())
 
@@ -189,18 +199,6 @@ def test_ranks_that_train_together_learn_from_the_mean_of_their_gradients():
 
     with hub_of(2) as hub:
         assert each(hub, trained, sync="allreduce") == [[[1.5, 12.0]]] * 2
-
-
-def test_ranks_without_gradients_add_nothing_up_and_meet():
-    with hub_of(2) as hub:
-        assert each(hub, lambda rank: rank.meet([]), sync="allreduce") == [[], []]
-
-
-def test_ranks_that_do_not_add_up_the_same_are_told():
-    with hub_of(2) as hub:
-        heard = each(hub, lambda rank: rank.meet([np.zeros(rank.rank + 1)]), sync="allreduce")
-
-    assert heard == ["the ranks do not add up the same: [4, 8] bytes"] * 2
 
 
 def test_a_rank_that_sends_more_than_the_model_has_is_not_listened_to():

@@ -1,9 +1,13 @@
 """A sleep that says how late it ended."""
 
+import errno
 import os
+import resource
 import signal
 import threading
 import time
+
+import pytest
 
 from jobs.system.alarm import Alarm
 from tests.jobs.jobs_factory import other_process
@@ -26,6 +30,20 @@ def test_a_process_that_was_stopped_wakes_late_and_by_as_much():
         late_s = float(process.stdout.readline())
 
     assert late_s > 1.0
+
+
+def test_a_process_without_a_descriptor_left_is_told_so():
+    free = os.dup(0)
+    os.close(free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        with pytest.raises(OSError, match="timerfd_create") as caught:
+            Alarm()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert caught.value.errno == errno.EMFILE
 
 
 def test_whoever_waits_can_be_woken():

@@ -13,83 +13,61 @@ from jobs.system import cgroup
 V1 = Path("/sys/fs/cgroup/cpu")
 
 
-@pytest.fixture
-def machine(tmp_path):
-    """A function that writes ``/proc/self`` and a tree of control groups; returns the former."""
-
-    def make(version, groups, path="/a/b", root="/"):
-        mount = tmp_path / "cgroup"
-        kind, options = ("cgroup2", "rw") if version == 2 else ("cgroup", "rw,cpu,memory")
-        for name, files in groups.items():
-            folder = mount / name
-            folder.mkdir(parents=True, exist_ok=True)
-            for file, text in files.items():
-                (folder / file).write_text(text)
-        proc = tmp_path / "self"
-        proc.mkdir()
-        (proc / "cgroup").write_text(f"0::{path}\n" if version == 2 else f"4:memory,cpu:{path}\n0::/\n")
-        (proc / "mountinfo").write_text(f"30 20 0:25 {root} {mount} rw - {kind} {kind} {options}\n")
-        return proc
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("version", "files", "limit"),
     [
-        (2, {"memory.max": "max", "memory.high": "4096"}, 4096),
-        (2, {"memory.max": "8192", "memory.high": "max"}, 8192),
-        (1, {"memory.limit_in_bytes": "8192"}, 8192),
-        (1, {"memory.limit_in_bytes": "9223372036854771712"}, None),
+        (2, {"a/memory.max": "max", "a/memory.high": "4096"}, 4096),
+        (2, {"a/memory.max": "8192", "a/b/memory.high": "9000", "a/memory.high": "max"}, 8192),
+        (1, {"a/memory.limit_in_bytes": "8192"}, 8192),
+        (1, {"a/memory.limit_in_bytes": "9223372036854771712"}, None),
+        (1, {"a/memory.limit_in_bytes": str((1 << 62) - 1)}, (1 << 62) - 1),
+        (1, {"a/memory.limit_in_bytes": str(1 << 62)}, None),
         (2, {}, None),
     ],
 )
 def test_the_least_limit_of_memory_counts_of_all_groups(version, files, limit, machine):
-    assert cgroup.memory_limit_bytes(machine(version, {"a/b": {}, "a": files})) == limit
+    assert cgroup.memory_limit_bytes(machine(version, files)) == limit
 
 
 STAT = "nr_periods 50\nnr_throttled 48\n"
+V1_FIFTH = {"a/b/cpu.cfs_quota_us": "20000", "a/b/cpu.cfs_period_us": "100000"}
 
 
 @pytest.mark.parametrize(
     ("version", "files"),
     [
-        (2, {"cpu.max": "20000 100000", "cpu.stat": STAT + "throttled_usec 3900000"}),
-        (
-            1,
-            {
-                "cpu.cfs_quota_us": "20000",
-                "cpu.cfs_period_us": "100000",
-                "cpu.stat": STAT + "throttled_time 3900000000",
-            },
-        ),
+        (2, {"a/b/cpu.max": "20000 100000", "a/b/cpu.stat": STAT + "throttled_usec 3900000"}),
+        (1, {**V1_FIFTH, "a/b/cpu.stat": STAT + "throttled_time 3900000000"}),
     ],
 )
 def test_both_versions_say_the_same(version, files, machine):
-    proc = machine(version, {"a/b": files})
+    more = "nr_periods 90\nnr_throttled 7\nthrottled_usec 5\nthrottled_time 5000\n"  # held back for less long
+    proc = machine(version, {**files, "a/cpu.max": "30000 100000", "a/cpu.stat": more})
 
     assert cgroup.quota(proc) == 0.2
     assert cgroup.throttled(proc) == cgroup.Throttled(48, 3.9)
 
 
-@pytest.mark.parametrize("files", [{}, {"cpu.max": "max 100000", "cpu.stat": STAT}, {"cpu.cfs_quota_us": "-1"}])
+@pytest.mark.parametrize(
+    "files", [{}, {"a/b/cpu.max": "max 100000", "a/b/cpu.stat": STAT}, {"a/b/cpu.cfs_quota_us": "-1"}]
+)
 def test_without_a_quota_there_is_nothing_to_tell(files, machine):
-    proc = machine(2, {"a/b": files})
+    proc = machine(2, files)
 
     assert cgroup.quota(proc) is None
     assert cgroup.throttled(proc) is None
 
 
 @pytest.mark.parametrize(
-    ("groups", "place", "cores"),
+    ("files", "place", "cores"),
     [
-        ({"": {}, "a": {"cpu.max": "150000 100000"}, "a/b": {"cpu.max": "max 100000"}}, {}, 1.5),
-        ({"job": {"cpu.max": "50000 100000"}}, {"path": "/docker/77/job", "root": "/docker/77"}, 0.5),
+        ({"cgroup.procs": "", "a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}, {}, 1.5),
+        ({"job/cpu.max": "50000 100000"}, {"path": "/docker/77/job", "root": "/docker/77"}, 0.5),
     ],
     ids=["nested groups", "a container's group, whose path begins at its own mount"],
 )
-def test_the_least_quota_of_all_groups_counts(groups, place, cores, machine):
-    assert cgroup.quota(machine(2, groups, **place)) == cores
+def test_the_least_quota_of_all_groups_counts(files, place, cores, machine):
+    assert cgroup.quota(machine(2, files, **place)) == cores
 
 
 def test_a_machine_that_tells_nothing_has_no_quota(tmp_path):

@@ -1,7 +1,5 @@
 """Which mount and which device stand behind a path: on recorded text, and on this machine."""
 
-# ruff: noqa: SLF001 - the parts are tested one by one
-
 import os
 import subprocess
 from dataclasses import asdict
@@ -86,17 +84,11 @@ def test_without_a_list_of_mounts_every_field_is_unknown(tmp_path, monkeypatch, 
     assert set(asdict(mount_of(tmp_path)).values()) == {"unknown"}
 
 
-@given(names, names, st.lists(st.sampled_from(["shared:1", "master:2", "unbindable"]), unique=True))
-def test_any_name_of_a_mount_point_survives_the_parse(point, source, tags):
-    line = " ".join(["36", "22", "8:1", "/", "/" + escape(point), "rw", *tags, "-", "ext4", escape(source), "rw"])
-
-    assert device._parse(line) == Mount("/" + point, source, "ext4", "rw")
-
-
 @given(st.lists(names, min_size=1, max_size=4, unique=True))
 def test_names_that_hold_line_ends_of_unicode_do_not_split_a_line(tmp_path_factory, points):
     file = tmp_path_factory.mktemp("mountinfo") / "mountinfo"
-    lines = [f"36 22 8:{n} / /{escape(point)} rw - ext4 /dev/sd{n} rw\n" for n, point in enumerate(points)]
+    tags = ("", "shared:1 ", "shared:1 master:2 ", "unbindable ")  # one of them in each line
+    lines = [f"36 22 8:{n} / /{escape(point)} rw {tags[n]}- ext4 /dev/sd{n} rw\n" for n, point in enumerate(points)]
     file.write_bytes("".join(lines).encode())
 
     with pytest.MonkeyPatch.context() as patch:
@@ -216,12 +208,16 @@ def test_facts_are_what_sysfs_has_and_the_others_unknown(tmp_path, monkeypatch):
     node = _sysfs(tmp_path, monkeypatch) / "sdz"
     facts = {"name": "sdz", "model": "ST4000NM0033-9ZM", "rotational": True}
     assert Device("sdz").facts() == {**dict.fromkeys(facts, "unknown"), "name": "sdz"}
+    assert (Device("sdz").logical_block_bytes, Device("sdz").request_bytes) == (4096, 1 << 60)
 
-    for file, text in {"queue/rotational": "1", "device/model": "ST4000NM0033-9ZM"}.items():
+    texts = {"queue/rotational": "1", "device/model": "ST4000NM0033-9ZM", "queue/logical_block_size": "512"}
+    for file, text in {**texts, "queue/max_sectors_kb": "1280", "dev": "8:16"}.items():
         (node / file).parent.mkdir(exist_ok=True)
         (node / file).write_text(f"{text}\n")
 
     assert Device("sdz").facts() == facts
+    assert (Device("sdz").logical_block_bytes, Device("sdz").request_bytes) == (512, 1280 << 10)
+    assert Device("sdz").number == "8:16"
     (node / "queue/rotational").write_text("0\n")
     assert Device("sdz").facts()["rotational"] is False
 
@@ -270,9 +266,12 @@ def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_i
 def test_several_devices_are_counted_as_one(monkeypatch):
     counts = {"a": Use(1, 2, 3, 4, 5, 6.0, 7.0, 8.0), "b": Use(*[10] * 8)}
     monkeypatch.setattr(Device, "use", lambda self: counts[self.name])
+    monkeypatch.setattr(Device, "logical_block_bytes", property(lambda self: {"a": 512, "b": 4096}[self.name]))
+    monkeypatch.setattr(Device, "request_bytes", property(lambda self: {"a": 1 << 17, "b": 1 << 20}[self.name]))
 
     several = device.together([Device("a"), Device("b"), Device("a")])
     assert several.use() == Use(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
     assert several.traffic() == (12, 14)
+    assert (several.name, several.logical_block_bytes, several.request_bytes) == ("a+b", 512, 1 << 20)
     assert device.together([Device("a"), Device("a")]) == Device("a")
     assert device.together([Device("a"), None]) is None

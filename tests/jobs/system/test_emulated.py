@@ -3,13 +3,16 @@
 import json
 import math
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from jobs.system import emulated as emulation
+from jobs.system import versioned
 from jobs.system.device import Mount
 from jobs.system.emulated import MARKER, emulated
+from jobs.system.untrusted import UntrustedError
 
 FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": None, "write_iops": None}
 DISK = {"kind": "disk", "rotation_ms": 8.33, "queue": 32, "source": "a datasheet"}
@@ -97,3 +100,28 @@ def test_what_is_no_file_of_some_kilobytes_at_the_top_is_no_marker_and_is_not_wa
     make(point / MARKER)
 
     assert emulated(point) is emulated(point / "data") is None
+
+
+SERVED = {"kind": "disk", "parameters": {"queue": 32.0}, "faults": {}, "pid": 7, "reads": 1, "writes": 2, "flushes": 3}
+SERVED |= {"read_bytes": 4, "written_bytes": 5, "spoiled": 6, "in_flight": 8}
+SERVED |= {"busy_s": 0.25, "queue_s": 0.5, "late_s": 0.0, "cpu_s": 1.5}
+
+
+def test_a_server_that_answers_is_heard_and_what_another_says_refused(tmp_path):
+    (tmp_path / "state").write_text(json.dumps(SERVED))
+    assert emulation.served(tmp_path) == SERVED
+
+    (tmp_path / "state").write_text(json.dumps(SERVED | {"reads": "many"}))
+    with pytest.raises(UntrustedError, match="reads is 'many'"):
+        emulation.served(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        emulation.served(tmp_path / "none")
+
+
+def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(tmp_path, monkeypatch):
+    answer = threading.Event()
+    monkeypatch.setattr(versioned, "read_as", lambda *_: answer.wait())
+
+    with pytest.raises(TimeoutError, match=r"it does not answer for 0\.05 s"):
+        emulation.served(tmp_path, 0.05)
+    answer.set()

@@ -37,24 +37,20 @@ def test_of_a_process_of_its_own_all_calls_are_the_c_librarys():
     assert (interposed(), allocator()) == ({}, None)
 
 
-def test_calls_of_a_preloaded_library_are_named_with_it(preloaded):
-    library, found = preloaded(
-        "long pread(int f, void *to, long size, long at) { return 0; } int fsync(int f) { return 0; }"
-    )
-
-    assert found == [{"pread": library, "fsync": library}, None]
-
-
-def test_another_allocator_is_no_call_that_reads(preloaded):
-    library, found = preloaded(
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n"
-        'void free(void *room) { void (*real)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "free"); real(room); }'
-    )
-
-    assert found == [{}, library]
+FREES = (
+    "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stddef.h>\n"
+    'void free(void *room) { void (*real)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "free"); real(room); }\n'
+)
+READS = "long pread(int f, void *to, long size, long at) { return 0; } int fsync(int f) { return 0; }"
 
 
-def test_a_library_that_replaces_no_call_is_none(preloaded):
-    _, found = preloaded("int something_else(void) { return 1; }")
+@pytest.mark.parametrize(
+    ("source", "calls", "allocates"),
+    [(FREES + READS, ["pread", "fsync"], True), ("int other(void) { return 1; }", [], False)],
+)
+def test_calls_of_a_preloaded_library_are_named_with_it_and_another_allocator_apart(
+    source, calls, allocates, preloaded
+):
+    library, found = preloaded(source)
 
-    assert found == [{}, None]
+    assert found == [dict.fromkeys(calls, library), library if allocates else None]

@@ -16,25 +16,10 @@ from tests.lies.lie import MissingError
 V1 = "blkio.throttle.read_bps_device"
 
 
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """Return a function that writes ``/proc/self`` and a tree of control groups; there is a device 8:16."""
+@pytest.fixture(autouse=True)
+def _the_device(monkeypatch):
+    """There is a device 8:16."""
     monkeypatch.setattr(Device, "number", "8:16")
-
-    def make(version, files, path="/a/b"):
-        mount = tmp_path / "cgroup"
-        for name, text in files.items():
-            file = mount / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        proc = tmp_path / "self"
-        proc.mkdir()
-        (proc / "cgroup").write_text(f"0::{path}\n" if version == 2 else f"7:blkio:{path}\n")
-        kind, options = ("cgroup2", "rw") if version == 2 else ("cgroup", "rw,blkio")
-        (proc / "mountinfo").write_text(f"30 20 0:25 / {mount} rw - {kind} {kind} {options}\n")
-        return proc
-
-    return make
 
 
 def found(proc):
@@ -76,7 +61,8 @@ def test_groups_are_hidden_where_none_is_mounted_and_there_are_none_where_the_ke
     assert io_limits.hidden(tmp_path) is True
 
 
-def test_a_real_limit_is_seen_by_the_process_that_it_holds_for(tmp_path):
+def test_a_real_limit_is_seen_by_the_process_that_it_holds_for(tmp_path, monkeypatch):
+    monkeypatch.undo()
     device = device_of(tmp_path)
     if device is None:
         pytest.skip(f"{tmp_path} is on no block device: pass --basetemp on a disk")

@@ -21,6 +21,7 @@ def test_below_a_plain_folder_there_is_nothing_to_look_at(disk):
     found = layers(disk)
 
     assert (found.files, found.in_memory, found.hidden) == ((), (), ())
+    assert layers(disk, disk) == found
 
 
 def test_pages_of_a_loop_devices_file_are_evicted_with_those_of_the_files(disk, staged):
@@ -48,6 +49,7 @@ def test_what_lies_in_memory_below_the_file_system_is_never_cold(tmp_path, stage
 
     assert found["resident_fraction"] == 1.0
     assert f"backing file {image} in memory (tmpfs)" in found["below"][0]
+    assert layers(tmp_path, point).in_memory == layers(point, tmp_path, point).in_memory == layers(point).in_memory
 
 
 def _hidden(point, image):
