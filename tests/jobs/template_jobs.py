@@ -41,6 +41,10 @@ def pid(_argument):
     return {"value": os.getpid()}
 
 
+def frozen(_argument):
+    return {"value": gc.get_freeze_count()}
+
+
 def echo(argument):
     return {"value": argument["value"]}
 

@@ -1,6 +1,7 @@
 """Benchmarks by hand: their figures on standard output, without Hydra, submitit or a campaign."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from jobs import run
 from jobs.__main__ import main
 from jobs.benchmarks import registry
 from jobs.profiler import table
-from tests.jobs.jobs_factory import truncate, write_jpegs
+from tests.jobs.jobs_factory import ROOT, truncate, write_jpegs
 
 # Others may take the processor, or the disk; and for `undelayed` a short run is not looked at often enough.
 BUSY = ("quiet", "time_adds_up", "undelayed")
@@ -26,12 +27,12 @@ def _without_the_campaign(tmp_path, monkeypatch):
         folder = tmp_path / "blocked" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text(f"raise ModuleNotFoundError('{name} is blocked', name='{name}')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "blocked"))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'blocked'}{os.pathsep}{ROOT}")
 
 
-def by_hand(*words):
+def by_hand(*words, **where):
     command = [sys.executable, "-m", "jobs", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, **where)
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def called(capsys):
     def call(*words):
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
-        return SimpleNamespace(returncode=ended.value.code, **capsys.readouterr()._asdict())
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=printed.out, stderr=printed.err)
 
     return call
 
@@ -94,15 +96,14 @@ def test_a_run_that_does_not_count_says_why_on_standard_error(data, monkeypatch,
 
 
 @pytest.mark.usefixtures("_without_the_campaign")
-@pytest.mark.parametrize("folder", ["missing", "empty"])
-def test_a_folder_without_images_ends_with_two_and_a_hint(tmp_path, folder):
+def test_a_folder_without_images_ends_with_two_and_a_hint_and_no_file_there_stands_for_a_module(tmp_path, called):
     (tmp_path / "empty").mkdir()
+    for name in ("numpy", "json"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the user')\n")
 
-    done = by_hand("micro", tmp_path / folder)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert "\n\nhint: " in done.stderr
+    for done in (by_hand("micro", tmp_path / "missing", cwd=tmp_path), called("micro", tmp_path / "empty")):
+        assert (done.returncode, done.stdout, done.stderr.partition(": ")[0]) == (2, "", "error")
+        assert "\n\nhint: " in done.stderr
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path, mod
 def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk, called):
     done = called("baseline", disk, "--access", access, "--file-mb", 60, "--threads", 2, *BUILTIN)
 
-    figures = json.loads(done.out)
+    figures = json.loads(done.stdout)
     assert done.returncode == (0 if figures["status"] == "valid" else 1)
     assert figures["bytes_asked"] == figures["bytes_written" if access == "write" else "bytes_read"]
     assert figures["bytes_asked"] <= 4 * 16 * 2**20
@@ -179,7 +180,7 @@ def test_a_missing_engine_ends_in_three_and_a_folder_that_is_not_there_or_somebo
 
     done = called("baseline", disk / words[0], "--file-mb", 1, *words[1:])
 
-    assert (done.returncode, ends[1] in done.err) == (ends[0], True)
+    assert (done.returncode, ends[1] in done.stderr) == (ends[0], True)
     assert not (disk / "own" / "missing").exists()
 
 
@@ -195,11 +196,15 @@ def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value):
     assert not list(tmp_path.iterdir())
 
 
-def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk, called):
-    done = called("baseline", disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, *BUILTIN)
+@pytest.mark.parametrize(("access", "blocks"), [("random_read", 4), ("read", 16 * 256)])
+def test_blocks_of_random_reads_are_rounded_up_to_what_the_device_reads_at_least(access, blocks, disk, called):
+    done = called("baseline", disk, "--access", access, "--file-mb", 16, "--block-bytes", 3 * 4096 + 1, *BUILTIN)
 
-    assert done.returncode in (0, 1), done.err
-    assert json.loads(done.out)["read_bytes_each"] % 512 == 0
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads(done.stdout)["read_bytes_each"] in (
+        blocks * 4096,
+        blocks * 4096 - 3584,
+    )  # of 4,096 bytes, or of 512
 
 
 def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):
@@ -211,5 +216,5 @@ def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):
     done = called("baseline", disk, "--file-mb", 16, *BUILTIN)
 
     assert done.returncode == 2
-    assert str(lock) in done.err
+    assert str(lock) in done.stderr
     assert not (disk / "precious").exists()

@@ -80,6 +80,7 @@ def test_each_run_is_a_process_of_its_own_that_sees_no_state_of_another(ask, lig
     pids = [ask("pid")["value"] for _ in range(2)]
 
     assert [ask("use_state")["value"] for _ in range(3)] == [1, 1, 1]
+    assert ask("frozen")["value"] > 10_000  # objects that a collection leaves alone
     assert len({*pids, template_pid(light), os.getpid()}) == 4
     assert eventually(lambda: all(map(gone, pids)))
 

@@ -13,11 +13,6 @@ import pytest
 from jobs.observe import machine
 from tests.jobs.jobs_factory import ROOT
 
-FACTS = {
-    *("host", "cpu", "cores", "affinity", "quota_cores", "memory_bytes", "kernel", "python"),
-    *("versions", "git", "mount", "device", "boot_id", "slurm"),
-}
-
 
 @pytest.fixture
 def bare(monkeypatch):
@@ -45,17 +40,12 @@ def git(folder, *words):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_every_fact_is_there_and_fits_into_json(tmp_path):
-    facts = machine.describe(tmp_path)
-
-    assert set(facts) == FACTS
-    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    assert set(facts["mount"]) == {"point", "source", "fstype", "options", "superblock"}
-
-
 def test_facts_are_those_that_other_programs_tell(tmp_path):
     facts = machine.describe(tmp_path)
 
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    there_is_none = machine.describe(tmp_path / "not-mounted")
+    assert {**facts, "device": "unknown", "mount": "unknown"} == there_is_none
     assert facts["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert facts["python"] == platform.python_version()
     assert facts["memory_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -64,12 +54,6 @@ def test_facts_are_those_that_other_programs_tell(tmp_path):
     assert facts["versions"]["tfio-campaign"] != "unknown"
     if (ROOT / ".git").exists():
         assert facts["git"]["commit"] == git(ROOT, "rev-parse", "HEAD")
-
-
-def test_of_a_storage_that_is_not_there_nothing_is_known(tmp_path):
-    facts = machine.describe(tmp_path / "not-mounted")
-
-    assert (facts["device"], facts["mount"]) == ("unknown", "unknown")
 
 
 def test_what_cannot_be_had_is_named_unknown(bare, tmp_path):

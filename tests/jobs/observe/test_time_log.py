@@ -63,40 +63,61 @@ def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
     assert events.start_ns[2] <= events.start_ns[1] <= events.end_ns[1] <= events.end_ns[2]
 
 
+def _ended(path):
+    with TimeLog(path) as log:
+        return log
+
+
+def test_the_clock_of_the_day_is_read_at_the_moment_that_was_least_interrupted(tmp_path, monkeypatch):
+    first = [0, 90, 100, 120, 200, 250, 300, 340, 400, 480]  # five tries: before and after
+    clock = itertools.chain(first, itertools.count(1000))
+    monkeypatch.setattr(time_log, "monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr(time_log.time, "time_ns", itertools.count(7000).__next__)
+    with TimeLog(tmp_path / "log"):
+        pass
+
+    head = json.loads((tmp_path / "log").read_text().splitlines()[0])
+    assert (head["started_ns"], head["realtime_ns"]) == (110, 7001)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
         (lambda log: log.event("sleep"), "there is no action 'sleep'; take one of: open, read"),
         (lambda log: log.at("test"), "there is no phase 'test'; take one of: none, train"),
-        (lambda log: log.at("train", -2), "there is no epoch -2"),
-        (lambda log: log.event("read", at=1), "there is no place 1"),
+        (lambda log: log.at("train", -2), "there is no epoch -2 with a step -1"),
+        (lambda log: log.at("train", 0, -2), "there is no epoch 0 with a step -2"),
+        (lambda log: log.at("train", 1 << 31), "there is no epoch 2147483648"),
+        (lambda log: log.at("train", 0, 1 << 31), "with a step 2147483648"),
+        (lambda log: log.event("read", at=1), "there is no place 1; take what `place` returns"),
+        (lambda log: log.event("read", at=-1), "there is no place -1"),
         (lambda log: log.add("read", 5), "5 is no moment of this log"),
+        (lambda log: log.add("read", time.monotonic_ns() + 10**10), "is no moment of this log"),
         (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
         (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
+        (lambda log: TimeLog("new", rank=-1, ranks=2), "there is no rank -1 of 2"),
         (lambda log: TimeLog("new", run=5), "5 is no name of a run; give text"),
         (lambda log: TimeLog("none/new"), "there is no folder .*/none; make it"),
         (lambda log: TimeLog("log"), "log is there already; remove it, or name"),
+        (lambda log: TimeLog("link"), "link is there already; remove it, or name"),
+        (lambda log: _ended("of before").event("read").__enter__().__exit__(None, None, None), "this log has ended"),
+        (lambda log: _ended("of before").flush(), "this log has ended"),
     ],
 )
 def test_what_cannot_be_is_refused_and_the_log_goes_on(wrong, why, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("log")
     with TimeLog(tmp_path / "log") as log:
         with pytest.raises(TimeLogError, match=why):
             wrong(log)
-        with log.event("read"):
-            pass
+        farthest = log.place("validation", (1 << 31) - 1, (1 << 31) - 1)
+        for at in (0, farthest):
+            with log.event("read", at=at):
+                pass
 
-    assert len(table(tmp_path / "log")) == 1
-
-
-def test_a_file_that_is_there_is_not_written_to(tmp_path):
-    (tmp_path / "log").write_text("mine")
-    (tmp_path / "link").symlink_to(tmp_path / "log")
-
-    for name in ("log", "link"):
-        with pytest.raises(FileExistsError):
-            TimeLog(tmp_path / name)
-    assert (tmp_path / "log").read_text() == "mine"
+    assert [event[3:] for event in table(tmp_path / "log")] == [
+        ("none", -1, -1), ("validation", (1 << 31) - 1, (1 << 31) - 1)
+    ]  # fmt: skip
 
 
 def test_no_event_of_any_thread_is_lost_or_twice(tmp_path, monkeypatch):
@@ -271,12 +292,3 @@ def test_a_log_that_fails_at_the_end_of_the_process_keeps_no_other_one_open(tmp_
 
     assert [table(tmp_path / number) for number in "56789"] == [[]] * 5
     assert "No space left on device" in done.stderr
-
-
-def test_an_ended_log_takes_no_more(tmp_path):
-    with TimeLog(tmp_path / "log") as log:
-        pass
-
-    with pytest.raises(TimeLogError, match="this log has ended"), log.event("read"):
-        pass
-    assert table(tmp_path / "log") == []

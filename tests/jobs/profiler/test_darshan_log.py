@@ -12,7 +12,7 @@ import pytest
 
 from jobs.profiler import Profile, ProfilerError, darshan_log, saved
 from jobs.profiler.__main__ import main
-from jobs.profiler.window import MODES
+from jobs.profiler.window import MODES, OPERATIONS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyDarshan's own, of what it draws with
@@ -30,6 +30,9 @@ def written(tmp_path):
         with Profile(mode=mode, only=[folder]) as profile:
             (folder / "a").write_bytes(bytes(70_000))
             (folder / "a").read_bytes()
+            with (folder / "a").open("r+b", buffering=0) as file:
+                file.seek(5)
+                file.write(bytes(30))
             np.save(folder / "b.npy", np.zeros(1000))
         profile.darshan(tmp_path / "log.darshan")
         return profile, tmp_path / "log.darshan"
@@ -56,8 +59,15 @@ def test_pydarshan_reads_our_counters_and_our_log_is_a_profile_again(mode, writt
                 )
     if mode == "trace":
         records = report.records["DXT_POSIX"].to_df()
-        segments = {report.name_records[each["id"]]: each["read_segments"] for each in records}
-        assert segments[str(log.parent / "data" / "a")]["length"].sum() == 70_000
+        (segments,) = [each for each in records if report.name_records[each["id"]].endswith("/data/a")]
+        events = [each for each in profile.events if profile.window.paths[each["file"]].endswith("/data/a")]
+        for kind in ("read", "write"):
+            found, seen = segments[f"{kind}_segments"], [e for e in events if kind in OPERATIONS[e["operation"]]]
+            for name in ("offset", "returned"):
+                assert found["length" if name == "returned" else name].tolist() == [each[name] for each in seen]
+            for edge in ("start", "end"):
+                at_s = [(each[edge] - profile.window.started_ns) / 1e9 for each in seen]
+                assert found[f"{edge}_time"].tolist() == pytest.approx(at_s)
     again = saved.read(log)
     for path, counters in profile.files.items():
         assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
@@ -75,6 +85,16 @@ def test_what_has_no_offset_is_no_segment(tmp_path):
     assert len(profile.events) == 4
     profile.darshan(tmp_path / "log.darshan")
     assert "DXT_POSIX" not in darshan.DarshanReport(str(tmp_path / "log.darshan"), read_all=False).modules
+
+
+def test_that_calls_were_dropped_is_known_again(data, tmp_path):
+    with Profile("counters", only=[data.parent], max_files=1) as profile:
+        data.read_bytes()
+        data.with_name("other").write_bytes(b"1")
+
+    profile.darshan(tmp_path / "log.darshan")
+    assert profile.dropped > 0
+    assert saved.read(tmp_path / "log.darshan").dropped == 1
 
 
 @pytest.mark.long

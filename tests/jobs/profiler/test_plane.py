@@ -68,6 +68,7 @@ def test_what_is_left_out_is_told(window, monkeypatch):
     drawn = [event.duration_ps // 1000 for line in lines.lines[:-1] for event in line.events]
     assert sorted(drawn, reverse=True) == took[:3].tolist()
     assert last.name == "not drawn"
+    assert last.events[0].duration_ps == 1000 * (window.ended_ns - window.started_ns)
     left_out = lines.event_metadata[last.events[0].metadata_id].name
     assert left_out == f"{len(window.events) - 3} shorter calls are not drawn"
 
@@ -139,13 +140,3 @@ def test_what_is_no_trace_is_refused_or_has_no_plane(tmp_path, garbage):
         found = None
 
     assert found is None
-
-
-def test_a_link_and_a_pipe_are_no_traces(tmp_path):
-    (tmp_path / "there").write_bytes(b"")
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    os.mkfifo(tmp_path / "pipe")
-
-    for name in ("link", "pipe"):
-        with pytest.raises(OSError, match="no regular file"):
-            xplane.plane(tmp_path / name, plane.SUMMARY, 1 << 20)

@@ -59,7 +59,7 @@ def test_windows_below_the_folder_are_listed_and_shown(logdir):
 
 def test_a_trace_is_read_once_for_the_list_however_many_there_are(logdir, monkeypatch):
     folder = logdir / "run" / "plugins" / "profile" / "2026"
-    for number in range(270):
+    for number in range(2_100):
         (folder / f"{number}.xplane.pb").write_bytes((folder / "failed.xplane.pb").read_bytes())
     read, plane_of = [], xplane.plane
     monkeypatch.setattr(xplane, "plane", lambda path, *words: read.append(path) or plane_of(path, *words))
@@ -67,9 +67,21 @@ def test_a_trace_is_read_once_for_the_list_however_many_there_are(logdir, monkey
 
     for _ in range(3):
         assert plugin.is_active()
-        assert len(apps["/windows"].get("/").json) == 272
+        listed = apps["/windows"].get("/").json
 
-    assert len(read) == len(set(read)) >= 272
+    assert [len(listed), len(read)] == [2_000, len(set(read))]  # one of the first is garbage, and one a link
+    assert listed[-1]["name"] < "run/plugins/profile/2026/99"
+
+
+@pytest.mark.parametrize(("more", "is_listed"), [(0, True), (1, False)])
+def test_what_the_list_has_of_a_window_has_its_bounds(logdir, more, is_listed):
+    nothing = '"host": "h", "fault": "", "figures": null, "started_ns": null'
+    fault = "x" * ((1 << 16) - len(nothing) + more)
+    (logdir / "run" / "plugins" / "profile" / "2026" / "z.xplane.pb").write_bytes(plane.planes(None, 0, fault, "h"))
+
+    listed = _client(logdir)[1]["/windows"].get("/").json
+
+    assert (listed[-1].get("fault") == fault) is is_listed
 
 
 def test_a_number_that_json_has_not_spoils_no_other_window(logdir):

@@ -3,10 +3,13 @@
 import json
 import sys
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, xplane
+from jobs.profiler.tensorboard import profiles
 from jobs.profiler.tensorboard.plane import LINES, SUMMARY
 
 FILES, BYTES = 12, 3000
@@ -89,3 +92,24 @@ def test_what_was_not_started_is_not_stopped(tmp_path, monkeypatch):
 def test_batches_that_are_no_range_are_refused(asked, tmp_path):
     with pytest.raises(ProfilerError, match="batches"):
         ProfileCallback(tmp_path, **asked)
+
+
+def test_traces_of_one_second_get_names_of_their_own_and_a_window_that_others_ended_is_told(tmp_path, monkeypatch):
+    def start(folder):
+        made = Path(folder, "plugins/profile/2026")
+        made.mkdir(parents=True)
+        (made / "vm.xplane.pb").touch()
+
+    profiler = SimpleNamespace(start=start, stop=lambda **_: None)
+    fake = SimpleNamespace(profiler=SimpleNamespace(experimental=profiler))
+    monkeypatch.setattr(profiles, "tf", fake)
+    monkeypatch.setattr(profiles, "join_tensorflow", lambda **_: None)
+    monkeypatch.setattr(profiles, "SESSION", SimpleNamespace(fault=None, profile=True, window=None))
+    for _ in range(3):
+        profile = TensorFlowProfile(tmp_path)
+        profile.start()
+        with pytest.raises(ProfilerError, match="ended by somebody else"):
+            profile.stop()
+
+    assert sorted(path.name for path in (tmp_path / "plugins/profile").iterdir()) == ["2026", "2026_2", "2026_3"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plugins"]

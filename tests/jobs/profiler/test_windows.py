@@ -45,10 +45,13 @@ def test_windows_are_disjoint(data):
 
 
 def test_one_window_at_a_time_and_none_twice(data):
-    with Profile(events=10), pytest.raises(ProfilerError, match="only one"):
-        Profile(events=10).start()
+    with Profile(events=10) as stopped:
+        with pytest.raises(ProfilerError, match="only one") as caught:
+            Profile(events=10).start()
+        stopped.stop()
     with pytest.raises(ProfilerError, match="no window is open"):
-        Profile().stop()
+        stopped.stop()
+    assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "all"}, {"events": 0}, {"max_files": 1 << 40}])
@@ -276,6 +279,7 @@ def test_a_child_is_not_in_the_window_and_may_have_its_own(data):
                 with contextlib.suppress(ProfilerError):
                     watched.stop()
                     os._exit(2)
+                watched.__exit__(None, None, None)
                 with Profile(only=[data]) as own:
                     data.read_bytes()
                 code = 0 if returned(own, "read") == 10_000 and own.window.process == os.getpid() else 3

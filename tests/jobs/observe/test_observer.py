@@ -1,0 +1,53 @@
+"""Observers begin in the order of their places, and end the other way, whatever the run does."""
+
+import pytest
+
+from jobs.observe.observer import Observer, observed, observers
+
+
+def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
+    found = observers()
+
+    places = [each.place for each in found]
+    assert places == sorted(places)
+    assert [found[0].__name__, found[-1].__name__] == ["Cache", "Waits"]
+    assert len({*found}) == len(found) >= 11
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_began_last_ends_first_and_hears_whether_the_run_failed(fails):
+    heard = []
+
+    class Hears(Observer):
+        def start(self):
+            heard.append(("start", self.request, len(self.beside)))
+
+        def stop(self, *, failed):
+            heard.append(("stop", self.request, failed))
+
+    watching = [Hears(name, None) for name in "ab"]
+    try:
+        with observed(watching):
+            heard.append("run")
+            assert not fails
+    except AssertionError:
+        heard.append("failed")
+
+    ends = [("stop", "b", fails), ("stop", "a", fails)]
+    assert heard == [("start", "a", 2), ("start", "b", 2), "run", *ends, *["failed"] * fails]
+
+
+def test_where_one_cannot_begin_those_before_it_end():
+    ended = []
+
+    class Fails(Observer):
+        def start(self):
+            if self.request == "b":
+                raise OSError(self.request)
+
+        def stop(self, *, failed):
+            ended.append((self.request, failed))
+
+    with pytest.raises(OSError, match="b"), observed([Fails(name, None) for name in "abc"]):
+        pytest.fail("the run began")
+    assert ended == [("a", True)]
