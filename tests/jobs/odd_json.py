@@ -3,9 +3,8 @@
 from hypothesis import strategies as st
 
 GONE = object()
-ODD = st.sampled_from(
-    [GONE, None, True, -1, 7, 10**18, 1.7e308, -1.5, "", "x", "../x", "\x1b", [], {}, [[]], [None], {"a": []}]
-)
+VALUES = [GONE, None, True, -1, 7, 10**18, 1.7e308, -1.5, "", "x", "../x", "\x1b", [], {}, [[]], [None], {"a": []}]
+ODD = st.sampled_from(VALUES)
 
 
 def changed(value, number, by):
