@@ -85,32 +85,29 @@ def test_each_run_is_a_process_of_its_own_that_sees_no_state_of_another(ask, lig
     assert eventually(lambda: all(map(gone, pids)))
 
 
-def test_an_exception_fails_the_run_and_its_traceback_is_in_the_log(ask, log):
-    answer = ask("fail")
-
-    assert (answer["status"], answer["reason"]) == ("failed", "ended with exit code 1: ValueError: on purpose")
-    assert answer["log_tail"].endswith("ValueError: on purpose")
-    assert "Traceback (most recent call last)" in log.read_text()
-
-
 @pytest.mark.parametrize(
-    ("function", "argument", "reason"),
+    ("asked", "reason"),
     [
-        ("leave", {"code": 3}, "ended with exit code 3"),
-        ("leave", {"code": 0}, "ended"),
-        ("no_such_function", {}, "AttributeError"),
-        *(("die", {"signal": int(each)}, f"killed by signal {int(each)} ({each.name})") for each in KILLS),
+        ({"function": "leave", "code": 3}, "ended with exit code 3"),
+        ({"function": "leave", "code": 0}, "ended"),
+        ({"function": "no_such_function"}, "AttributeError"),
+        ({"function": "fail"}, "ended with exit code 1: ValueError: on purpose"),
+        *(({"function": "die", "signal": int(n)}, f"killed by signal {int(n)} ({n.name})") for n in KILLS),
     ],
+    ids=str,
 )
-def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, function, argument, reason):
-    before = (ask("pid"), template_pid(light))
+def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, log, asked, reason):
+    ask("echo", value=1)
+    before = template_pid(light)
 
-    answer = ask(function, **argument)
+    answer = ask(**asked)
 
     assert answer["status"] == "failed"
     assert reason in answer["reason"]
+    assert "ValueError" not in reason or answer["log_tail"].endswith("ValueError: on purpose")
+    assert ("Traceback (most recent call last)" in log.read_text()) == ("Error" in reason)
     assert ask("echo", value=1)["value"] == 1
-    assert template_pid(light) == before[1]
+    assert template_pid(light) == before
 
 
 def test_a_run_past_its_limit_is_killed_with_its_own_children(ask, tmp_path):
@@ -121,36 +118,34 @@ def test_a_run_past_its_limit_is_killed_with_its_own_children(ask, tmp_path):
     assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "pids")))
 
 
-def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, log):
-    answer = ask("chatter")
+def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, light, tmp_path):
+    logs = [tmp_path / f"{number}.log" for number in range(3)]
+
+    answer = ask("chatter", into=tmp_path / "missing" / "run.log")  # one that cannot be opened costs no run
+    outcomes = light.run_together([{}] * 3, logs, 30, job="tests.jobs.template_jobs:chatter")
 
     assert answer["value"] == ""  # standard input is empty, not the requests
-    text = log.read_text()
-    assert "forged" in text
-    assert "straight to the descriptor" in text
-    assert "to stderr" in text
+    assert [each.run["value"] for each in outcomes] == [""] * 3
+    for text in (log.read_text() for log in logs):
+        assert [text.count(words) for words in ("forged", "straight to the descriptor", "to stderr")] == [1, 1, 1]
 
 
-def test_what_a_library_prints_while_it_is_imported_is_in_the_log_of_the_template(tmp_path, monkeypatch, log):
+def test_what_a_library_prints_while_it_is_imported_is_in_the_templates_log_which_no_link_leads_elsewhere(
+    tmp_path, monkeypatch, log
+):
     (tmp_path / "talkative.py").write_text("print('hello from the import', flush=True)\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
-    template = Template(tmp_path / "template.log", ("talkative",))
+    private, own = tmp_path / "private", tmp_path / "template.log"
+    private.write_text("of the user alone")
+    own.symlink_to(private)
+    template = Template(own, ("talkative",))
 
     answer = template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
     template.close()
 
-    assert answer["value"] == 1
-    assert "hello from the import" in (tmp_path / "template.log").read_text()
-
-
-def test_each_run_has_its_own_log_and_one_that_cannot_be_opened_costs_no_run(ask, tmp_path):
-    ask("fail", into=tmp_path / "one.log")
-    said = ask("chatter", into=tmp_path / "missing" / "run.log")
-    ask("echo", into=tmp_path / "two.log", value=1)
-
-    assert said["value"] == ""
-    assert "on purpose" in (tmp_path / "one.log").read_text()
-    assert (tmp_path / "two.log").read_text() == ""
+    assert (answer["value"], private.read_text()) == (1, "of the user alone")
+    assert not own.is_symlink()
+    assert "hello from the import" in own.read_text()
 
 
 def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, tmp_path):
@@ -215,15 +210,6 @@ def owner_that_gets(number, tmp_path):
     return run, child
 
 
-def test_several_requests_run_at_once_each_with_its_own_log(light, tmp_path):
-    logs = [tmp_path / f"{number}.log" for number in range(3)]
-
-    outcomes = light.run_together([{}] * 3, logs, 30, job="tests.jobs.template_jobs:chatter")
-
-    assert [each.run["value"] for each in outcomes] == [""] * 3
-    assert all("forged" in log.read_text() for log in logs)
-
-
 def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, tmp_path):
     arguments = [{"pids": str(tmp_path / "0")}, {"pids": str(tmp_path / "1"), "signal": int(signal.SIGKILL)}]
     logs = [tmp_path / f"{number}.log" for number in range(2)]
@@ -281,19 +267,6 @@ def test_a_link_in_the_place_of_a_log_is_replaced_and_what_it_leads_to_is_left_a
     assert log.read_text() != "of the user alone"
     assert not log.is_symlink()
     assert log.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_link_in_the_place_of_the_template_s_log_is_replaced(tmp_path, log):
-    private, own = tmp_path / "private", tmp_path / "template.log"
-    private.write_text("of the user alone")
-    own.symlink_to(private)
-    template = Template(own, ("tests.jobs.template_jobs",))
-
-    template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
-    template.close()
-
-    assert private.read_text() == "of the user alone"
-    assert not own.is_symlink()
 
 
 def test_a_run_that_dies_leaves_no_core_with_its_secrets_where_it_ran(tmp_path, monkeypatch):
