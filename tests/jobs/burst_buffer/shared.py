@@ -5,7 +5,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from jobs.burst_buffer import BurstBuffer, claim, snapshots
+from jobs.burst_buffer.__main__ import main
 from jobs.burst_buffer.journal import Failure, Journal
 from tests.jobs.burst_buffer.child import writer
 
@@ -27,6 +30,10 @@ def reasons(fast):
     return [event["reason"] for event in Journal(fast).read(Failure)[0]]
 
 
+def blob(folder):
+    return (folder / "blob").read_bytes()
+
+
 def bytes_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -41,6 +48,13 @@ def waits_for_drainer(fast):
     """Say whether somebody waits for the lock of the drainer (proc(5), /proc/locks)."""
     file = f":{Path(claim.lock(fast, 'drainer').lock_file).stat().st_ino} "
     return any("->" in line and file in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def in_this_process(capsys, *words):
+    """Give a verb as by hand, but here; returns its exit code and what it printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    return ended.value.code, *capsys.readouterr()
 
 
 def command(verb, *folders):

@@ -19,6 +19,7 @@ from tests.jobs.burst_buffer.shared import (
     bytes_of,
     command,
     drainer_ended,
+    in_this_process,
     saved,
     steps,
     waits_for_drainer,
@@ -38,17 +39,6 @@ def opened(folders):
         yield open_one
     if all(folder.is_dir() for folder in folders):
         drainer_ended(folders[0])
-
-
-def test_a_saved_snapshot_is_drained_with_every_byte(opened, folders):
-    buffer = opened()
-    saved = buffer.save(20, writer(20))
-
-    assert buffer.drained(20)
-
-    assert saved.path.parent.parent == folders[0]
-    assert bytes_of(saved.path) == contents(20)
-    assert bytes_of(folders[1] / saved.name / "files") == contents(20)
 
 
 def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, idle, monkeypatch):
@@ -94,20 +84,12 @@ def test_a_later_process_finishes_what_was_not_drained(folders, idle):
     assert steps(folders[1]) == [1, 2]
 
 
-def test_the_next_job_finishes_what_was_not_drained(folders, opened):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drainer.Drainer, "poke", lambda self: None)
-        with contextlib.closing(BurstBuffer(*folders)) as first:
-            first.save(1, writer(1))
-
-    assert opened().drained(20)
-    assert steps(folders[1]) == [1]
-
-
 def test_a_new_fast_folder_joins_the_buffer_of_the_slow_one(folders, tmp_path, opened):
     with contextlib.closing(BurstBuffer(*folders)) as first:
-        first.save(1, writer(1))
+        saved = first.save(1, writer(1))
         assert first.drained(20)
+        assert saved.path.parent.parent == folders[0]
+        assert bytes_of(saved.path) == bytes_of(folders[1] / saved.name / "files") == contents(1)
 
     with contextlib.closing(BurstBuffer(tmp_path / "new node", folders[1])) as second:
         assert bytes_of(second.latest()) == contents(1)
@@ -148,8 +130,9 @@ def test_the_newest_snapshots_are_kept_on_both_storages(folders, idle, keep):
 
 
 def test_a_step_saved_again_after_a_restart_is_the_newest(folders, idle):
-    saved(folders, 20, 40, 20)
+    names = saved(folders, 20, 40) + saved(folders, 20)
 
+    assert [snapshots.sequence(name) for name in names] == [1, 2, 3]
     assert bytes_of(latest(*folders)) == contents(20)
 
 
@@ -311,37 +294,29 @@ def test_what_cannot_be_meant_is_refused(folders, options):
 
 
 def test_status_and_verify_tell_where_snapshots_are_and_what_is_wrong(folders, idle, capsys):
-    from jobs.burst_buffer.__main__ import main  # noqa: PLC0415
-
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         name = buffer.save(1, writer(1)).name
         assert drain.drain(*folders) == 0
         waiting = buffer.save(2, writer(2)).name
     (folders[1] / name / "files" / "empty").write_bytes(b"!")
-    codes = []
-    for verb in ("status", "verify"):
-        with pytest.raises(SystemExit) as ended:
-            main([verb, *map(str, folders)])
-        codes.append(ended.value.code)
-    shown = capsys.readouterr().out
 
-    assert codes == [0, 1]
-    assert f"{name}  evictable" in shown
-    assert f"{waiting}  staged" in shown
-    assert f"{name}  committed" in shown
-    assert f"{name}  {folders[1]}  empty has 1 bytes of 0" in shown
+    status, verified = (in_this_process(capsys, verb, *folders) for verb in ("status", "verify"))
+
+    assert (status[0], verified[0]) == (0, 1)
+    assert {(line.split()[0], line.split()[1]) for line in status[1].splitlines()} == {
+        (name, "evictable"), (waiting, "staged"), (name, "committed"),
+    }  # fmt: skip
+    assert f"{name}  {folders[1]}  empty has 1 bytes of 0" in verified[1]
 
 
-def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders):
+def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders, capsys):
     for folder in folders:
         folder.mkdir()
     (folders[1] / "thesis.tex").write_text("years of work")
 
-    done = by_hand("drain", *folders)
+    code, _, said = in_this_process(capsys, "drain", *folders)
 
-    assert done.returncode == 2
-    assert "error: " in done.stderr
-    assert "hint: name an empty folder" in done.stderr
+    assert (code, "error: " in said, "hint: name an empty folder" in said) == (2, True, True)
     assert [path.name for folder in folders for path in folder.iterdir()] == ["thesis.tex"]
 
 

@@ -1,8 +1,4 @@
-"""Full, failing and lying storages under the burst buffer.
-
-Full and read-only ones are real (tmpfs).  I/O errors are injected into the drainer's calls: there is no device-mapper
-here that would make a disk fail.
-"""
+"""Full and read-only storages under the burst buffer; they are real (tmpfs)."""
 
 import contextlib
 import errno
@@ -10,25 +6,18 @@ import os
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots, transfer
+from jobs.burst_buffer import BurstBuffer, drain, snapshots, transfer
 from jobs.burst_buffer.restart import DrainWarning, latest
-from jobs.burst_buffer.sides import Sides
 from jobs.errors import RoomError
-from tests.jobs.burst_buffer.child import contents, writer
-from tests.jobs.burst_buffer.shared import reasons, saved, steps
+from tests.jobs.burst_buffer.child import writer
+from tests.jobs.burst_buffer.shared import blob, reasons, saved, steps
 from tests.lies import setup
 
 pytestmark = pytest.mark.long
 
 MB = 10**6
 QUICK = {"attempts": 2, "backoff_s": 0.01}
-
-
-def blob(folder):
-    return (folder / "blob").read_bytes()
 
 
 @pytest.fixture
@@ -94,24 +83,6 @@ def test_a_snapshot_larger_than_the_fast_storage_is_refused_not_waited_for(folde
         with pytest.raises(RoomError, match="one snapshot does not fit"):
             buffer.save(0, writer(0, 8 * MB))
         assert buffer.latest() is None
-
-
-def test_a_writer_that_says_full_in_words_alone_is_called_again(folders, idle):
-    calls = []
-
-    def write(folder):
-        calls.append(sorted(folder.iterdir()))
-        writer(2)(folder)
-        if len(calls) == 1:
-            raise RuntimeError(f"{folder}: {os.strerror(errno.ENOSPC)} [Op:SaveV2]")  # as TensorFlow puts it
-
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        buffer.save(1, writer(1))
-        assert drain.drain(*folders) == 0
-        buffer.save(2, write)
-
-    assert calls == [[], []]
-    assert (steps(folders[0]), steps(folders[1])) == ([2], [1])
 
 
 def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folders, small_fast, idle):
@@ -204,146 +175,3 @@ def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(
 
     assert drain.drain(*folders) == 0
     assert (steps(folders[1], "copying"), steps(folders[1])) == ([], [1])
-
-
-@pytest.mark.parametrize("call", ["copy", "sync", "hashes"])
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ESTALE])
-def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, idle, monkeypatch, call, code):
-    (name,) = saved(folders, 1, attempts=4, backoff_s=0.001)
-    real, left = getattr(transfer, call), [code] * 3
-
-    def failing(*arguments, **options):
-        if left:
-            raise OSError(left.pop(), "injected")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(transfer, call, failing)
-
-    assert drain.drain(*folders) == 0
-    assert reasons(folders[0]) == [f"{errno.errorcode[code]}: injected"] * 3
-    assert snapshots.read(folders[1] / name).facts["drain_retries"] == 3
-    assert snapshots.verify(folders[1] / name) == []
-
-
-def test_the_wait_between_retries_doubles_up_to_its_bound(folders, idle, monkeypatch):
-    waits = []
-    monkeypatch.setattr(drain, "_pause", lambda seconds, _: waits.append(seconds))
-    saved(folders, 1, attempts=6, backoff_s=1, backoff_max_s=5)
-    monkeypatch.setattr(transfer, "copy", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
-
-    assert drain.drain(*folders) == drain.GAVE_UP
-    assert waits == [1, 2, 4, 5, 5]
-    assert steps(folders[0]) == [1]
-
-
-def test_a_copy_that_reads_back_otherwise_is_copied_again(folders, idle, monkeypatch):
-    saved(folders, 1, attempts=3, backoff_s=0.001)
-    real, broken = transfer.copy, [True]
-
-    def lying(source, target, sizes, how):
-        real(source, target, sizes, how)
-        if broken and broken.pop():
-            flip(target / "ckpt.index")
-
-    monkeypatch.setattr(transfer, "copy", lying)
-
-    assert drain.drain(*folders) == 0
-    assert "ckpt.index has other bytes" in reasons(folders[0])[0]
-    assert [snapshots.verify(folders[1] / name) for name in snapshots.names(folders[1])] == [[]]
-
-
-def flip(file, at=50):
-    with file.open("r+b") as bytes_:
-        bytes_.seek(at)
-        old = bytes_.read(1)
-        bytes_.seek(at)
-        bytes_.write(bytes([old[0] ^ 1]))
-
-
-def truncate(file):
-    os.truncate(file, 50)
-
-
-DAMAGES = {
-    "flipped": (flip, "ckpt.index has other bytes"),
-    "truncated": (truncate, "ckpt.index has 50 bytes of 100"),
-    "missing": (os.unlink, "ckpt.index is missing"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("state", ["staged", "committed"])
-def test_damage_is_named_and_an_older_good_snapshot_found(folders, idle, damage, state):
-    break_, message = DAMAGES[damage]
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        for step in (1, 2):
-            name = buffer.save(step, writer(step)).name
-        roots = folders[:1]
-        if state == "committed":
-            assert drain.drain(*folders) == 0
-            roots = folders
-        for root in roots:
-            break_(root / name / "files" / "ckpt.index")
-
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            found = buffer.latest()
-
-    assert (found / "ckpt.index").read_bytes() == contents(1)["ckpt.index"]
-    assert len(told) == len(roots)
-    assert all(message in str(warning.message) and name in str(warning.message) for warning in told)
-
-
-def test_a_damaged_fast_copy_is_read_from_the_slow_storage(folders, idle):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        name = buffer.save(1, writer(1)).name
-        assert drain.drain(*folders) == 0
-        flip(folders[0] / name / "files" / "shards" / "ckpt.data-0")
-
-        with pytest.warns(DrainWarning, match="shards/ckpt.data-0 has other bytes"):
-            assert buffer.latest() == folders[1] / name / "files"
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, idle, damage):
-    break_, message = DAMAGES[damage]
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
-        break_(folders[0] / names[0] / "files" / "ckpt.index")
-
-        assert drain.drain(*folders) == 0
-
-        assert not buffer.drained()
-        with pytest.warns(DrainWarning, match=message):
-            buffer.save(3, writer(3))
-    assert snapshots.names(folders[1]) == names[1:]
-    assert steps(folders[0], "damaged") == [1]
-
-
-@given(st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12), st.integers(1, 3))
-def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory, deeds, keep):
-    root = tmp_path_factory.mktemp("buffer")
-    folders, newest = (root / "fast", root / "slow"), None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drainer.Drainer, "poke", lambda self: None)
-        with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
-            sides = Sides(*folders, claim.pair(*folders)[0], keep)
-            for step, deed in enumerate(deeds):
-                if deed == "save":
-                    buffer.save(step, writer(step, 10))
-                    newest = step
-                elif deed == "drain":
-                    assert drain.drain(*folders) == 0
-                else:
-                    getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
-                found = buffer.latest()
-                assert newest is None if found is None else blob(found) == bytes([newest]) * 10
-
-
-def test_a_snapshot_that_an_older_drainer_takes_away_keeps_no_trainer_from_opening(folders, idle, monkeypatch):
-    saved(folders, 1)
-    listed = snapshots.names
-    gone = "00000001-step1-01234567"
-    with monkeypatch.context() as patch:
-        patch.setattr(snapshots, "names", lambda root, state=None: [gone] * (not state) + listed(root, state))
-        snapshots.require_room(folders[0], 1)

@@ -13,8 +13,7 @@ from random import Random
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, slow, snapshots, staging
-from jobs.burst_buffer import buffer as burst_buffer
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
 
@@ -64,16 +63,6 @@ def visible_are_whole(folders):
 
 def temporary(folders):
     return [path.name for root in folders for path in root.iterdir() if re.match(r"[a-z]+-\d|\.\.", path.name)]
-
-
-def test_the_edges_here_are_all_that_the_code_has():
-    def edges(*modules):
-        return {name for m in modules for name in re.findall(r'edge\("(\w+)"\)', Path(m.__file__).read_text())}
-
-    assert edges(burst_buffer, staging) == set(SAVING)
-    assert edges(drain, slow) == set(DRAINING) - set(EVICTING)
-    assert edges(snapshots) == set(EVICTING)
-    assert edges(claim, restart) == set()
 
 
 @pytest.mark.parametrize("edge", [*SAVING, *EVICTING])

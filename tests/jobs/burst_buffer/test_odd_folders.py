@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,7 @@ from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
-from tests.jobs.burst_buffer.shared import by_hand, bytes_of, reasons, saved, steps
+from tests.jobs.burst_buffer.shared import bytes_of, in_this_process, reasons, saved, steps
 
 
 def fails(*_):
@@ -75,20 +74,11 @@ def test_a_link_in_the_place_of_a_snapshot_is_none_and_only_the_link_is_taken_aw
     assert (kept / snapshots.MANIFEST_NAME).exists() is leads
 
 
-@pytest.mark.parametrize(
-    "marker",
-    [
-        *(
-            '{"schema":1,"id":"a"}',
-            '{"schema":1,"role":"fast"}',
-            '{"schema":1,"id":"a","role":"\\u001b[2J"}',
-            '{"schema":[1]}',
-            '{"schema":1e400}',
-            "[" * 100_000,
-        ),
-        *("[]", "7", "null"),
-    ],
-)
+ODD = ("[" * 100_000, "[]", "7", "null", '{"schema":[1]}', '{"schema":1e400}', '{"schema":1,"id":"a"}',
+       '{"schema":1,"role":"fast"}', '{"schema":1,"id":"a","role":"\\u001b[2J"}')  # fmt: skip
+
+
+@pytest.mark.parametrize("marker", ODD)
 def test_an_odd_marker_is_said_to_be_none(folders, marker):
     folders[0].mkdir()
     (folders[0] / claim.MARKER_NAME).write_text(marker)
@@ -97,15 +87,14 @@ def test_an_odd_marker_is_said_to_be_none(folders, marker):
         BurstBuffer(*folders)
 
 
-def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle):
+def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
     BurstBuffer(*folders).close()
     marker = folders[0] / claim.MARKER_NAME
     marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
 
-    done = by_hand("status", *folders)
+    code, _, said = in_this_process(capsys, "status", *folders)
 
-    assert done.returncode == 2
-    assert "the marker's options are none of ours" in done.stderr
+    assert (code, "the marker's options are none of ours" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +110,7 @@ def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle):
         (("--gone", "typo", "fast"), "is no side of a burst buffer"),
     ],
 )
-def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tmp_path, idle, words, said):
+def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tmp_path, idle, capsys, words, said):
     for name in ("fast", "slow", "other_fast", "other_slow", "empty", "nothing"):
         (tmp_path / name).mkdir()
     for one in ("", "other_"):
@@ -130,23 +119,23 @@ def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tm
         assert drain.drain(*sides) == 0
     before = bytes_of(tmp_path)
 
-    refused = by_hand("clear", *(word if word.startswith("-") else tmp_path / word for word in words))
+    code, _, why = in_this_process(capsys, "clear", *(word if word[0] == "-" else tmp_path / word for word in words))
 
-    assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert (code, said in why) == (2, True), why
     assert bytes_of(tmp_path) == before
     assert (tmp_path / "empty").is_dir()
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_clear_by_hand_removes_a_burst_buffer_and_says_so(folders, idle, gone):
+def test_clear_by_hand_removes_a_burst_buffer_and_says_so(folders, idle, capsys, gone):
     saved(folders, 1)
     assert drain.drain(*folders) == 0
     if gone:
         shutil.rmtree(folders[0])
 
-    done = by_hand("clear", *(["--gone"] if gone else []), *folders)
+    code, said, _ = in_this_process(capsys, "clear", *["--gone"] * gone, *folders)
 
-    assert (done.returncode, str(folders[1]) in done.stdout) == (0, True)
+    assert (code, str(folders[1]) in said) == (0, True)
     assert not any(folder.exists() for folder in folders)
 
 
@@ -158,14 +147,3 @@ def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older
 
     with pytest.warns(DrainWarning, match=f"{gone}: it is listed and is not there"):
         assert latest(folders[0]) == folders[0] / name / "files"
-
-
-def test_a_drain_may_be_tried_any_number_of_times(monkeypatch):
-    pauses = []
-    monkeypatch.setattr(drain, "_attempt", fails)
-    monkeypatch.setattr(drain, "_pause", lambda seconds, _: pauses.append(seconds))
-    sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
-
-    assert drain._insist(sides, drain.Options(attempts=1100), journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
-
-    assert (pauses[:2], pauses[-1]) == ([0.5, 1.0], 30.0)

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 
 from jobs import checks
 from jobs.burst_buffer import snapshots
+from jobs.checkpoints import reclaim
 from jobs.checkpoints import run as checkpoint
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
@@ -17,17 +19,11 @@ from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable
 from tests.jobs.jobs_factory import check, make_alexnet_settings, request_of, write_classes
-from tests.lies import setup
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
 DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
-BUFFERED = {
-    "name": "burst_buffer",
-    "fast": {"name": "optane", "root": "/optane"},
-    "slow": {"name": "hdd", "root": "/hdd"},
-    **DEFAULTS_BUFFERED,
-    "every": 2,
-}
+SIDES = {"fast": {"name": "optane", "root": "/optane"}, "slow": {"name": "hdd", "root": "/hdd"}}
+BUFFERED = {"name": "burst_buffer", **SIDES, **DEFAULTS_BUFFERED, "every": 2}
 LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 
@@ -65,16 +61,6 @@ def save(template, tmp_path, classes):
     return run
 
 
-@pytest.mark.shows("checkpoint.every")
-def test_every_so_many_steps_there_is_a_snapshot(save):
-    figures = save({**DIRECT, "every": 3})
-
-    assert figures["status"] == "valid", figures["reason"]
-    assert [line["step"] for line in figures["checkpoints"]] == [3, 6]
-    assert all(line["bytes"] >= figures["state_bytes"] for line in figures["checkpoints"])
-    assert all(line["bytes"] < figures["state_bytes"] + 20_000 for line in figures["checkpoints"])
-
-
 def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save):
     figures = save(BUFFERED, **LONG_STEPS)
 
@@ -99,20 +85,26 @@ def test_in_the_background_training_stands_still_for_the_copy_alone(save):
     first, last = figures["checkpoints"]
     assert figures["status"] == "valid", figures["reason"]
     assert first["blocked_s"] < first["write_s"] < first["durable_fast_s"]
-    assert (
-        figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
-    )  # for the last one it waits
+    # For the last one it waits.
+    assert figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
     assert figures["checkpoint_s"] >= figures["checkpoint_finish_s"]
 
 
-@pytest.mark.parametrize("node", [DIRECT, BUFFERED, {**BUFFERED, "mode": "async"}], ids=["direct", "buffer", "async"])
-def test_a_run_proves_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, node):
-    figures = save({**node, "keep": 2})
+@pytest.mark.shows("checkpoint.every")
+@pytest.mark.parametrize(
+    "node",
+    [{**DIRECT, "every": 3, "keep": 1}, {**BUFFERED, "keep": 2}, {**BUFFERED, "keep": 2, "mode": "async"}],
+    ids=["direct", "buffer", "async"],
+)
+def test_a_run_proves_each_of_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, node):
+    figures = save(node)
 
-    found = check(figures, "checkpoints_durable")
-    assert found["passed"] is True, found
-    assert (found["observed"]["verified"], found["limit"]["verified"]) == (4, 4)
-    assert found["observed"]["written_share"] >= 1
+    steps = [step for step in range(1, 9) if step % node["every"] == 0]
+    proof = check(figures, "checkpoints_durable")
+    assert [(line["step"], line["verified"]) for line in figures["checkpoints"]] == [(step, True) for step in steps]
+    assert all(0 <= line["bytes"] - figures["state_bytes"] < 20_000 for line in figures["checkpoints"])
+    assert (proof["passed"], proof["observed"]["verified"], proof["limit"]["verified"]) == (True, *[len(steps)] * 2)
+    assert proof["observed"]["written_share"] >= 1
     assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
     assert [target["storage"] for target in figures["targets"]] == [path.parts[-3] for path in places(node, tmp_path)]
     for folder in places(node, tmp_path):
@@ -156,30 +148,15 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
         assert list(folder.parent.iterdir()) == []
 
 
-def test_a_storage_too_small_for_all_that_is_kept_ends_the_run_before_the_training(save, tmp_path, staged):
-    staged(setup.memory, tmp_path / "hdd", 8)
-
-    figures = save(DIRECT)
-
-    assert figures["status"] == "failed"
-    assert "snapshots of 3 MB do not fit" in figures["log_tail"]
-
-
 def opened(node, folders, **changes):
     return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
 
 
-@pytest.mark.shows(
-    "checkpoint.keep",
-    "checkpoint.when_full",
-    "checkpoint.bandwidth_mb_per_s",
-    "checkpoint.direct",
-    "checkpoint.streams",
-)
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("keep", 3), ("when_full", "fall_through"), ("bandwidth_mb_per_s", 7.0), ("direct", True), ("streams", 3)],
-)
+KEYS = {"keep": 3, "when_full": "fall_through", "bandwidth_mb_per_s": 7.0, "direct": True, "streams": 3}
+
+
+@pytest.mark.shows(*(f"checkpoint.{key}" for key in KEYS))
+@pytest.mark.parametrize(("key", "value"), KEYS.items())
 def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
     given = []
 
@@ -194,40 +171,73 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
     with opened({**BUFFERED, key: value}, places(BUFFERED, tmp_path)):
         pass
 
-    assert given == [{"snapshot_bytes": 1000, "keep": 5, **{k: BUFFERED[k] for k in _OF_DRAIN}, key: value}]
-
-
-_OF_DRAIN = ("when_full", "bandwidth_mb_per_s", "direct", "streams")
+    assert given == [{"snapshot_bytes": 1000, **{each: BUFFERED[each] for each in KEYS}, key: value}]
 
 
 @pytest.mark.parametrize(
-    ("planned", "keep", "told"),
+    ("node", "planned", "told"),
     [
-        ((3, 1_000), 5, ""),
-        ((4, 1_000), 5, "4 snapshots of 0 MB do not fit on .*/hdd/"),
-        ((9, 1_000), 2, ""),
-        ((9, 1_000), 3, "4 snapshots of 0 MB do not fit on .*/hdd/"),
-        ((1, 1 << 60), 5, "does not fit"),
-        ((0, 1_000), 5, "every=2 is more than there are steps"),
+        (DIRECT, (3, 1_000), ""),
+        (DIRECT, (4, 1_000), "4 snapshots of 0 MB do not fit on .*/hdd/"),
+        ({**DIRECT, "keep": 2}, (9, 1_000), ""),
+        ({**DIRECT, "keep": 3}, (9, 1_000), "4 snapshots of 0 MB do not fit on .*/hdd/"),
+        (BUFFERED, (3, 1_000), ""),
+        (BUFFERED, (4, 1_000), "4 snapshots of 0 MB do not fit on .*/hdd/"),
+        (DIRECT, (1, 1 << 60), "does not fit"),
+        (DIRECT, (0, 1_000), "every=2 is more than there are steps"),
     ],
 )
-def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, planned, keep, told):
-    monkeypatch.setattr(durable, "free_bytes", lambda _: 3_999)
-    folders = places(DIRECT, tmp_path)
+@pytest.mark.usefixtures("idle")
+def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, node, planned, told):
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 3_999 if "hdd" in str(folder) else 1_000)
+    folders = places(node, tmp_path)
 
     with pytest.raises((RoomError, BurstBufferError), match=told) if told else nullcontext():  # noqa: SIM117
-        with checkpoint.opened({**DIRECT, "keep": keep}, asked(folders), lambda: planned):
+        with checkpoint.opened(node, asked(folders), lambda: planned):
             pass
 
-    assert not folders[0].exists()
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_bucket_is_asked_for_the_room_of_all_that_it_holds_at_once_and_cleared_before_and_after(
+    tmp_path, monkeypatch
+):
+    bucket, (fast, _) = Mock(disk=None, marker=lambda: None), places(BUFFERED, tmp_path)
+    fast.mkdir(parents=True)
+    monkeypatch.setattr(checkpoint, "place_of", lambda word: bucket if word == "there" else Path(word))
+    monkeypatch.setattr(checkpoint, "BurstBuffer", Mock())
+
+    with checkpoint.opened({**BUFFERED, "keep": 2}, asked([fast, "there"], leave=True), lambda: (9, 1_000)):
+        assert bucket.mock_calls == [call.require_room(3_000)]
+    reclaim.clear([fast, bucket])
+
+    assert bucket.mock_calls[1:] == [call.clear()]
+
+
+TIMES_UP = [((4.9, False), False), ((5.0, False), True), ((5.1, False), True), ((5.1, True), False)]
+
+
+@pytest.mark.parametrize(("drain", "late"), TIMES_UP)
+def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypatch, clock, drain, late):
+    target = Mock(drained=lambda _: clock.sleep(drain[0]) or drain[1], troubles=lambda: ("of the target",))
+    monkeypatch.setattr(checkpoint, "Direct", lambda *_, **__: target)
+    clock.sleep(-clock.now())  # no digit is lost
+
+    figures = checkpoint.Checkpoints(DIRECT, [tmp_path], 5.0, 1_000).figures()
+
+    told = ["the drain was not over after drain_timeout_s=5"] * late
+    assert (figures["drain_wait_s"], figures["checkpoint_troubles"]) == (drain[0], [*told, "of the target"])
 
 
 def test_files_of_somebody_else_in_the_cells_folder_are_refused_and_stay_and_a_missing_storage_is_named(tmp_path):
     (folder,) = places(DIRECT, tmp_path)
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years")
+    gone, file = (
+        folder.parents[2] / name / "checkpoints" / "cell" for name in ("gone", "hdd/checkpoints/cell/thesis.tex")
+    )
 
-    for place, told in ((folder, "thesis.tex"), (tmp_path / "gone" / "checkpoints" / "cell", "is missing")):
+    for place, told in ((folder, "thesis.tex"), (gone, "is missing"), (file, "cannot make .*: Not a directory")):
         with pytest.raises(FolderError, match=told), opened(DIRECT, [place]):
             pass
 
@@ -265,49 +275,40 @@ def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own_and_a_buffer_i
     assert len(snapshots.names(tmp_path / "s")) == 2
 
 
-def test_by_hand_a_folder_of_somebody_else_ends_with_two(job, classes, tmp_path):
-    assert job("by_hand", benchmark="alexnet", words=[str(classes), "--checkpoint", str(classes)]) == [None, 2]
-
-
-LINES = [{"verified": True}, {"verified": True}]
-RUN = {
-    "checkpoints_asked": 2,
-    "checkpoints": LINES,
-    "checkpoint_troubles": [],
-    "targets": [{"storage": "hdd", "source": "dsk/sda", "bytes": 2000, "written_bytes": 2500}],
-}
-
-
-def _sides(fast, slow, *, one_device=False, image_on_fast=False):
+def _sides(fast, slow, device="dsk/sda", **more):
+    """The targets of a burst buffer: 2,000 bytes went to each, and so many came to their devices."""
     return [
         {"storage": "optane", "source": "dsk/nvme0n1", "bytes": 2000, "written_bytes": fast},
-        {
-            "storage": "hdd",
-            "source": "dsk/nvme0n1" if one_device else "dsk/sda",
-            "bytes": 2000,
-            "written_bytes": slow,
-            **({"below": ["dsk/nvme0n1", "dsk/vda"]} if image_on_fast else {}),
-        },
+        {"storage": "hdd", "source": device, "bytes": 2000, "written_bytes": slow, **more},
     ]
 
 
+ON_FAST = {"below": ["dsk/nvme0n1", "dsk/vda"]}  # the slow one's image lies on the fast one's device
+
+
 @pytest.mark.parametrize(
-    ("changes", "passed"),
+    ("verified", "asked_for", "targets", "passed"),
     [
-        ({}, True),
-        ({"checkpoints": LINES[:1]}, False),
-        ({"checkpoints": [{"verified": True}, {"verified": False}]}, False),
-        ({"checkpoints_asked": 0, "checkpoints": []}, False),
-        ({"targets": [{**RUN["targets"][0], "written_bytes": 1999}]}, False),
-        ({"targets": [{**RUN["targets"][0], "source": None, "written_bytes": None}]}, None),
-        ({"targets": _sides(2000, 2000)}, True),
-        ({"targets": _sides(2000, 1000)}, False),
-        ({"targets": _sides(2000, None)}, None),
-        ({"targets": _sides(3999, 3999, one_device=True)}, False),
-        ({"targets": _sides(4000, 4000, one_device=True)}, True),
-        ({"targets": _sides(3999, 2000, image_on_fast=True)}, False),
-        ({"targets": _sides(4000, 2000, image_on_fast=True)}, True),
+        ([True, True], 2, _sides(2000, 2500)[1:], True),
+        ([True], 2, _sides(2000, 2500)[1:], False),
+        ([True, False], 2, _sides(2000, 2500)[1:], False),
+        ([], 0, _sides(2000, 2500)[1:], False),
+        ([True, True], 2, _sides(2000, 2000)[1:], True),
+        ([True, True], 2, _sides(2000, 1999)[1:], False),
+        ([True, True], 2, _sides(2000, None, None)[1:], None),
+        ([True, True], 2, _sides(2000, 2000), True),
+        ([True, True], 2, _sides(2000, 1999), False),
+        ([True, True], 2, _sides(2000, None), None),
+        ([True, True], 2, _sides(3999, 3999, "dsk/nvme0n1"), False),
+        ([True, True], 2, _sides(4000, 4000, "dsk/nvme0n1"), True),
+        ([True, True], 2, _sides(3999, 2000, **ON_FAST), False),
+        ([True, True], 2, _sides(4000, 2000, **ON_FAST), True),
     ],
 )
-def test_snapshots_are_durable_where_each_was_read_back_and_its_bytes_came_to_the_device(changes, passed):
-    assert checks.checkpoints_durable({**RUN, **changes}, checks.Limits())["passed"] is passed
+def test_snapshots_are_durable_where_each_was_read_back_and_its_bytes_came_to_the_device(
+    verified, asked_for, targets, passed
+):
+    run = {"checkpoints_asked": asked_for, "checkpoints": [{"verified": each} for each in verified]}
+    run |= {"checkpoint_troubles": [], "targets": targets}
+
+    assert checks.checkpoints_durable(run, checks.Limits())["passed"] is passed

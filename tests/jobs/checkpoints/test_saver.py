@@ -12,8 +12,7 @@ def run(job):
     return partial(job, of="tests.jobs.checkpoints.checkpoint_jobs")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("folders", [["only"], ["fast", "slow"]], ids=["direct", "burst buffer"])
+@pytest.mark.parametrize(("mode", "folders"), [("sync", ["only"]), ("async", ["fast", "slow"])])
 def test_a_restart_has_the_weights_the_optimiser_and_the_next_loss(run, tmp_path, folders, mode):
     steps, same, (loss, expected) = run("restart", mode=mode, folders=[str(tmp_path / name) for name in folders])
 
