@@ -31,8 +31,8 @@ class FakeTemplate:
         self.answers = list(answers)
         self.asked = []
 
-    def run(self, argument, log, timeout_s):
-        self.asked.append((argument, log, timeout_s))
+    def run(self, argument, log, timeout_s, *job):
+        self.asked.append((argument, log, timeout_s, *job))
         answer = self.answers.pop(0) if self.answers else figures()
         if isinstance(answer, BaseException):
             raise answer

@@ -19,30 +19,49 @@ def clock(monkeypatch):
     return clock
 
 
-def _counted(number, each_s, clock, monkeypatch, *, terminal):
+@pytest.mark.parametrize(
+    ("each_s", "terminal", "said"),
+    [
+        (0.009, False, []),  # within a second
+        (0.1, False, ["checking cells: 10 of 100", "checking cells: 60 of 100"]),  # now and then, in a pipe
+        (0.1, True, ["10/100", "50/100", "99/100"]),  # one line that is drawn again and taken away
+    ],
+)
+def test_a_count_that_takes_long_is_told(each_s, terminal, said, clock, monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(console, "stderr", Console(file=out, force_terminal=terminal, width=200))
-    for _ in console.counting(range(number), "checking cells"):
+    for _ in console.counting(range(100), "checking cells"):
         clock.sleep(each_s)
-    return out.getvalue()
+
+    told = out.getvalue()
+    assert all(each in told for each in said)
+    assert told.count("\n") <= 2 if terminal else told.splitlines() == said
 
 
-def test_what_is_counted_within_a_second_is_done_without_a_word(clock, monkeypatch):
-    assert _counted(100, 0.009, clock, monkeypatch, terminal=False) == ""
+@pytest.mark.parametrize(
+    ("number", "told"), [(0, []), (4, []), (5, []), (6, ["… and 1 more"]), (30, ["… and 25 more"])]
+)
+def test_of_many_lines_the_first_five_are_said(number, told, capsys):
+    lines = [f"line {place} " + "x" * 300 for place in range(number)]
+
+    console.say_first(lines)
+
+    assert capsys.readouterr().err.splitlines() == [*lines[:5], *told]
 
 
-def test_a_longer_count_is_told_now_and_then_in_a_pipe(clock, monkeypatch):
-    said = _counted(100, 0.1, clock, monkeypatch, terminal=False)
+@pytest.mark.parametrize(("hint", "more"), [("", ""), ("cure\x1b", "\nhint: cure\\x1b\n")])
+def test_an_error_is_said_with_its_cure(hint, more, capsys):
+    console.complain("it is [red]broken\n", hint)
 
-    assert said.splitlines() == ["checking cells: 10 of 100", "checking cells: 60 of 100"]
+    assert capsys.readouterr().err == f"error: it is [red]broken\\n\n{more}"
 
 
-def test_on_a_terminal_one_line_is_drawn_again_and_taken_away(clock, monkeypatch):
-    said = _counted(100, 0.1, clock, monkeypatch, terminal=True)
-
-    assert "checking cells" in said
-    assert "99/100" in said
-    assert said.count("\n") <= 2
+def test_a_table_has_columns_of_one_width_with_numbers_at_their_right_end():
+    assert console.table([("a", "b", "c"), ("long", "10", "x"), ("m", "1000", "")], right={1}) == [
+        "a        b  c", "long    10  x", "m     1000",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="shorter"):
+        console.table([("a", "b"), ("c",)])
 
 
 _ASKS = "from campaign import console; print(console.agreed('submit?'))"
@@ -69,7 +88,7 @@ def _asked(*before, typed=""):
     return done.stdout.strip(), shown
 
 
-@pytest.mark.parametrize(("typed", "answer"), [("y\n", "True"), ("yes\n", "True"), ("\n", "False"), ("no\n", "False")])
+@pytest.mark.parametrize(("typed", "answer"), [("y\n", "True"), (" " * 600 + "yes\n", "True"), ("\n", "False")])
 def test_a_question_is_asked_on_the_controlling_terminal_wherever_stdin_and_stderr_lead(typed, answer):
     printed, shown = _asked(_TAKES_TERMINAL, typed=typed)
 
@@ -94,15 +113,7 @@ def test_a_yes_of_the_environment_is_one(monkeypatch):
     assert console.agreed("submit?") is True
 
 
-@pytest.mark.parametrize(
-    ("number", "noun", "words"),
-    [
-        (1, "copy", "1 copy"),
-        (2, "copy", "2 copies"),
-        (0, "try", "0 tries"),
-        (3, "cell", "3 cells"),
-        (2, "day", "2 days"),
-    ],
-)
-def test_a_noun_stands_in_the_plural_of_english(number, noun, words):
-    assert console.counted(number, noun) == words
+def test_a_noun_stands_in_the_plural_of_english():
+    words = ["1 copy", "2 copies", "0 tries", "3 cells", "2 days"]
+
+    assert [console.counted(*each) for each in ((1, "copy"), (2, "copy"), (0, "try"), (3, "cell"), (2, "day"))] == words

@@ -101,6 +101,7 @@ def test_python_p_m_takes_nothing_of_it(plant):
 @pytest.mark.parametrize(
     ("module", "words", "shown"),
     [
+        ("campaign", ["--version"], "tfio-campaign"),
         ("analysis", ["verdicts", "--help"], "verdicts"),
         ("analysis", ["nothing"], "nothing"),
         ("jobs", ["micro", "nowhere"], "nowhere"),
@@ -108,7 +109,7 @@ def test_python_p_m_takes_nothing_of_it(plant):
         ("jobs.profiler", ["report", "nothing"], "nothing"),
     ],
 )
-def test_nor_do_the_other_programs_of_ours(module, words, shown, plant):
+def test_nor_does_a_program_of_ours_but_the_package_that_it_names(module, words, shown, plant):
     done = ended([sys.executable, "-m", module, *words], plant(but=[module.partition(".")[0]]))
 
     assert shown in done.stdout + done.stderr
@@ -126,8 +127,8 @@ def test_a_program_of_somebody_keeps_its_folder_though_it_imports_us(tmp_path):
     assert done.stdout == "mine\n", done.stderr
 
 
-@pytest.mark.long
-def test_a_checkout_that_is_not_installed_works_in_its_root(tmp_path):
+@pytest.mark.parametrize("words", [["--version"], pytest.param(GRID, marks=pytest.mark.long)])
+def test_a_checkout_that_is_not_installed_works_in_its_root(words, tmp_path):
     """Its own modules are then files of the current folder."""
     for package in OURS:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -135,7 +136,7 @@ def test_a_checkout_that_is_not_installed_works_in_its_root(tmp_path):
     (tmp_path / "startup").mkdir()
     (tmp_path / "startup" / "sitecustomize.py").write_text(bare)
 
-    done = ended([sys.executable, "-m", "campaign", *GRID], tmp_path, PYTHONPATH=str(tmp_path / "startup"))
+    done = ended([sys.executable, "-m", "campaign", *words], tmp_path, PYTHONPATH=str(tmp_path / "startup"))
 
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "results" / "report.html").exists()
+    assert (tmp_path / "results" / "report.html").exists() is (words == GRID)

@@ -9,8 +9,6 @@ import time
 
 import psutil
 import pytest
-from filelock import FileLock
-from PIL import Image
 
 from tests.campaign.command_line import TINY
 
@@ -108,63 +106,6 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
     assert {run["status"] for run in runs} <= {"valid", "invalid"}  # a neighbour may spoil one
 
 
-@pytest.mark.long
-def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(command):
-    (command.cwd / "data").mkdir()
-    with FileLock(command.cwd / "data" / ".tfio-campaign.lock"):
-        front = command.start("threads=1", *TINY, "storage.exclusive=lock")
-        waits = "held by"  # said when it has waited for a while
-        _wait_for(lambda: any(waits in (each["reason"] or "") for each in _records(command.cwd).values()), waits)
-        (waiting,) = _records(command.cwd).values()
-        assert (waiting["reason"].startswith("waiting for"), waiting["runs"]) == (True, [])
-    front.communicate(timeout=120)
-
-    (record,) = _records(command.cwd).values()
-    assert front.returncode == 0
-    assert record["runs"][0]["exclusive"]["waited_s"] > record["runs"][1]["exclusive"]["waited_s"]
-
-
-@pytest.mark.long
-def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command):
-    images = command.cwd / "images" / "cats"
-    images.mkdir(parents=True)
-    for number in range(16):
-        Image.effect_noise((64, 64), 50).convert("RGB").save(images / f"{number}.jpg")
-    whole = (images / "7.jpg").read_bytes()
-    (images / "7.jpg").write_bytes(whole[: len(whole) // 2])
-    words = ["dataset=folder", "dataset.path=images", "batch_size=4", "runs=2", *TINY[-3:]]
-
-    broken = command(*words)
-    (cell,) = _records(command.cwd)
-    why = command("why", cell)
-    (images / "7.jpg").write_bytes(whole)
-    changed = command(*words)
-    mended = command(*words, "redo=true")
-
-    assert (broken.returncode, why.returncode) == (1, 1)
-    assert "1 unreadable:" in broken.stdout
-    assert "unreadable   " in why.stdout
-    assert "cats/7.jpg: jpeg::Uncompress failed" in why.stdout
-    assert changed.returncode == 2
-    assert "was measured on other data (checksum was" in changed.stderr
-    assert mended.returncode == 0
-    assert sorted(path.name for path in images.iterdir()) == sorted(f"{number}.jpg" for number in range(16))
-
-
-@pytest.mark.long
-def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(command):
-    assert command("threads=1", *TINY).returncode == 0
-    victim = min(command.cwd.glob("data/datasets/*/*/*.jpg"))
-    victim.write_bytes(victim.read_bytes()[:-100])
-
-    refused = command("threads=2", *TINY)
-
-    assert refused.returncode == 3
-    assert "does not match its manifest" in refused.stderr
-    assert victim.name in refused.stderr
-    assert "hint: `rm " in refused.stderr
-
-
 @pytest.mark.shows("run_timeout_s", "cluster.name")
 @pytest.mark.long
 def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
@@ -211,13 +152,3 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
     assert len(kept) >= 2
     assert again.returncode == 0, again.stderr
     assert all(run in [run for record in records() for run in record["runs"]] for run in kept)
-
-
-@pytest.mark.long
-def test_the_doctor_finds_this_machine_able(command):
-    parsed = command("doctor", "--json")
-
-    findings = {finding["what"]: finding for finding in json.loads(parsed.stdout)}
-    assert parsed.returncode == 0, parsed.stdout
-    assert all(findings[what]["passed"] for what in ("tensorflow", "cold", "write", "records"))
-    assert "100% read from the device" in findings["cold"]["message"]

@@ -81,16 +81,6 @@ def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, addin
     assert (recorded["status"], recorded["reason"]) == ("done", None)
 
 
-def test_where_the_interval_is_narrow_nothing_is_added(folder, adding):
-    template, (recorded,) = walk(folder, adding, *runs_of(STEADY))
-
-    again, _ = walk(folder, asked_again(adding))
-
-    assert len(template.asked) == 6
-    assert again.asked == []
-    assert recorded["checks"][1]["observed"] == pytest.approx(0.4 / 100.2)
-
-
 @pytest.mark.shows("max_runs")
 def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
     adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
@@ -155,21 +145,28 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(spoilt, asked, folder, add
     assert len(stopping.measured(later, "valid")) == 8
 
 
-def test_too_few_runs_for_an_interval_are_reason_enough(folder, adding):
-    adding["conduct"] |= {"runs": 3}
+@pytest.mark.parametrize(("runs", "numbers"), [(6, []), (3, [2, 3, 4])], ids=["narrow", "too few for an interval"])
+def test_as_many_runs_are_added_as_an_interval_needs_where_it_is_narrow(runs, numbers, folder, adding):
+    adding["conduct"] |= {"runs": runs}
 
-    _, (recorded,) = walk(folder, adding, *runs_of(STEADY))
+    template, (recorded,) = walk(folder, adding, *runs_of(STEADY))
+    again, _ = walk(folder, asked_again(adding))
 
     added = [run["added"] for run in recorded["runs"] if "added" in run]
-    assert [(why["n"], why["interval"], why["width"]) for why in added] == [
-        (2, None, None), (3, None, None), (4, None, None),
-    ]  # fmt: skip
-    assert recorded["checks"][1]["passed"] is True
+    assert [(why["n"], why["interval"], why["width"]) for why in added] == [(n, None, None) for n in numbers]
+    assert (recorded["checks"][1]["passed"], recorded["checks"][1]["observed"]) == (True, pytest.approx(0.4 / 100.2))
+    assert (len(template.asked), again.asked) == (6, [])
 
 
-def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan(folder, cells, adding):
+def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan_which_says_how_many_runs_there_may_be(
+    folder, cells, adding
+):
     made, conduct = cells
     adding["conduct"] |= {"max_runs": 30}
+    planned = plan.make(made, {**conduct, "until_spread": 0.01}, folder)
+    assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
+    assert plan.runs_in_words(planned.to_do, planned.conduct) == "18 to 90 runs"
+    assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
 
     with pytest.raises(KeyboardInterrupt):
         walk(folder, adding, *runs_of(WIDE), KeyboardInterrupt())
@@ -178,14 +175,3 @@ def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan(folder, cell
         plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
     )
     assert [(entry.missing, entry.at_most) for entry in (loosely, wide, narrow)] == [(0, 0), (1, 24), (0, 0)]
-
-
-def test_the_plan_says_how_many_runs_there_may_be(cells, folder):
-    made, conduct = cells
-    asked = {**conduct, "until_spread": 0.01}
-
-    planned = plan.make(made, asked, folder)
-
-    assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
-    assert plan.runs_in_words(planned.to_do, asked) == "18 to 90 runs"
-    assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"

@@ -4,14 +4,9 @@ from functools import partial
 
 import pytest
 
-from campaign.cli.cancel import cancel
-from campaign.cluster import fleet, submission
-from campaign.cluster.states import states
-from campaign.slurm import job, scheduler
-from campaign.slurm.client import Facts
+from campaign.slurm import job
 from campaign.slurm.task import from_completion_log, from_sacct, from_squeue
 from tests.campaign.fake_slurm import ARRAYS, SQUEUE_HEAD, TASKS, crowd
-from tests.campaign.on_disk import leave_batch
 
 LAST = TASKS - 1  # the task that has the array's own id
 
@@ -96,59 +91,3 @@ def test_a_node_learns_its_own_address(programs, monkeypatch):
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
 
     assert job.node_address() == "10.0.0.7"
-
-
-@pytest.fixture
-def batches(folder):
-    """Two batches of a thousand workers with a cell each."""
-    return [
-        leave_batch(folder, f"{name}-0", [[f"{name}-{index}"] for index in range(TASKS)], job_id=array)
-        for array, name in zip(ARRAYS, ("first", "second"), strict=True)
-    ]
-
-
-def _of(batches):
-    folders = dict(zip(ARRAYS, (batch.folder for batch in batches), strict=True))
-    return crowd(lambda array, _, index: _squeue(array, folders[array], index))
-
-
-def test_cancel_ends_what_lives_of_one_array_and_nothing_of_the_other(folder, batches, programs):
-    programs.answer("squeue", *_of(batches))
-    programs("scancel", f"echo '{SQUEUE_HEAD}' > {programs.folder}/squeue.answer")
-
-    cancel(folder, {(str(batches[1].folder), index) for index in range(len(batches[1].cells))})
-
-    ended = [word for call in programs.calls if call.startswith("scancel") for word in call.split()[1:]]
-    assert ended == [f"71_{index}" for index in range(TASKS) if _state("71", index) in ("RUNNING", "PENDING")]
-
-
-def test_the_job_of_a_submission_is_found_although_sbatch_failed(batches, programs):
-    programs.answer("squeue", *_of(batches))
-
-    assert submission.job_id_despite(batches[1], RuntimeError("Socket timed out")) == "71"
-
-
-def test_status_tells_each_cell_by_its_own_task(batches, folder, programs, clock):
-    clock(fleet, scheduler)
-    programs.answer("squeue", *_of(batches))
-    programs.answer("scontrol", "AccountingStorageType = accounting_storage/none")
-
-    cells = states(folder, {"requests": [{"cells": [cell for batch in batches for (cell,) in batch.cells]}]})
-
-    means = {"RUNNING": "running", "PENDING": "queued", "FAILED": "failed", "COMPLETED": "failed"}
-    assert {cell: state["status"] for cell, state in cells.items()} == {
-        f"{name}-{index}": means[_state(array, index)]
-        for array, name in zip(ARRAYS, ("first", "second"), strict=True)
-        for index in range(TASKS)
-    }
-    assert programs.asked.count("squeue") == 1
-    assert Facts("").tasks_at_most >= TASKS
-
-
-def test_the_nodes_outside_a_pool_of_a_large_cluster_are_named(programs, monkeypatch):
-    submission._outside.cache_clear()  # noqa: SLF001 - of the test before
-    every = [f"n{number}" for number in range(TASKS)]
-    programs.answer("sinfo", *every, *every)  # a line for each partition of a node
-    programs("scontrol", 'case "$*" in *hostlistsorted*) echo "$3";; *) printf "n5\\nn6\\n";; esac')
-
-    assert set(submission._outside("n[5-6]").split(",")) == {*every} - {"n5", "n6"}  # noqa: SLF001

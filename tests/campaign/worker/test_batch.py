@@ -4,6 +4,7 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import batch as batches
+from campaign.worker.runner import tail
 from tests.campaign.on_disk import leave_batch
 from tests.campaign.work_lists import LATER
 
@@ -66,10 +67,66 @@ def test_the_error_that_a_worker_left_is_its_own_where_it_could_be_written_whole
     assert batch.fault(1) == {"message": "no space", "hint": "free some"}
 
 
+MOVED = "slurmstepd-n1: error: execve(): /moved/away/bin/python: No such file or directory"
+SRUN = "srun: error: n1: task 0: Exited with exit code 2"
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (["old", MOVED, SRUN], MOVED),
+        (["srun: error: n1: task 0: Killed"], "srun: error: n1: task 0: Killed"),
+        (["old", "last", "", "slurmstepd: error: *** JOB 70 ON n1 CANCELLED ***"], "last"),
+        *((["y", "x" * length], "x" * min(300, length)) for length in (299, 300, 301)),
+        ([], None),
+        (["", "  "], None),
+    ],
+)
+@pytest.mark.parametrize("cluster", ["slurm", "local"])
+def test_the_last_words_of_a_worker_are_the_last_telling_line_of_its_last_log(log, says, cluster, made):
+    batch = made(cluster=cluster)
+    names = ("70_1_0_log.err", "71_1_0_log.err") if cluster == "slurm" else ("1_0_log.err", "2_0_log.err")
+    for name, lines in zip(names, (["of an earlier start"], log), strict=True):
+        (batch.folder / name).write_text("\n".join(lines))
+    if cluster == "slurm":
+        (batch.folder / "72_0_0_log.err").write_text("of another worker")
+
+    assert batch.last_words(1) == (f"{says} ({batch.folder / names[1]})" if says else "")
+    assert batch.last_words(7) == (batch.last_words(1) if cluster == "local" else "")
+
+
+@pytest.mark.parametrize(("lines", "shown"), [(14, 14), (15, 15), (16, 15), (1000, 15)])
+def test_the_end_of_a_log_is_a_few_lines_of_64_kib_at_most(lines, shown, tmp_path):
+    log = tmp_path / "log"
+    log.write_text("\n".join(f"line {number}" for number in range(lines)))
+    assert tail(log).splitlines() == [f"line {number}" for number in range(lines - shown, lines)]
+    assert tail(log, 1) == f"line {lines - 1}"
+    log.write_bytes(b"a" + b"b" * (1 << 16))
+    assert tail(log) == "b" * (1 << 16)
+    log.write_bytes(b"a" + b"b" * ((1 << 16) - 1))
+    assert tail(log).startswith("ab")
+    assert tail(tmp_path / "none") == ""
+
+
+def test_cancelled_workers_are_kept_in_their_order_with_those_before(made):
+    batch = made()
+    assert batch.cancelled() == []
+    for indices in ([12, 3], [3, 5], []):
+        batch.save_cancelled(indices)
+    assert batch.cancelled() == [3, 5, 12]
+
+
+def shaped(**change):
+    good = {"cluster": "slurm", "token": "t", "job_name": "j", "cells": [["a"]], "submitted_utc": "u"}
+    return json.dumps(good | {"job_id": None, "refused": None} | change)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        *(("batch.json", text) for text in ("", "{", "[]", "{}", '{"token": 3}', '"text"', "\x00")),
+        *(("batch.json", text) for text in ("", "{", "[]", "{}", '"text"', "\x00")),
+        *(("batch.json", shaped(cells=cells)) for cells in (3, "ab", [3], ["a"], [[1]])),
+        ("batch.json", shaped(submitted_utc=0)),
         *(("ended.json", text) for text in ("", "[]", '{"1": 2}')),
     ],
 )
@@ -82,14 +139,3 @@ def test_a_damaged_file_of_a_batch_is_told_with_the_cure(name, text, folder, mad
 
     assert "move its folder away" in caught.value.hint
     assert file.read_text() == text
-
-
-@pytest.mark.parametrize(
-    "change", [{"cells": 3}, {"cells": "ab"}, {"cells": [3]}, {"cells": ["a"]}, {"cells": [[1]]}, {"submitted_utc": 0}]
-)
-def test_a_batch_that_parses_and_is_malformed_is_damaged(change, folder, made):
-    path = made().folder / "batch.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-
-    with pytest.raises(EnvironmentFaultError, match="damaged"):
-        batches.read_all(folder)

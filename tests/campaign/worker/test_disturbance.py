@@ -64,31 +64,23 @@ def test_after_two_disturbed_runs_it_waits_for_quiet_and_then_ends_with_the_word
     assert not folder.record(work["cells"][1]["id"]).exists()
 
 
-def test_it_goes_on_when_others_are_quiet_again(folder, one, seconds):
-    seconds(2.5, 2.5, 0.1)
-
-    _, (found,) = walk(folder, one, *[disturbed()] * 2)
-
-    assert found["status"] == "done"
-    assert [run["status"] for run in found["runs"]] == ["invalid"] * 2 + ["valid"] * 4
-
-
-def test_one_disturbed_run_is_not_waited_for(folder, one, seconds):
-    given = seconds(2.5)
+@pytest.mark.parametrize(
+    ("others", "runs"),
+    [
+        ((2.5, 2.5, 0.1), ["invalid"] * 2 + ["valid"] * 4),  # until they are quiet again
+        ((), ["valid", "invalid"] * 2 + ["valid"] * 2),
+        ((0.1,), ["invalid"] * 4),  # what disturbs runs alone ends the cell, and not the others
+    ],
+)
+def test_others_are_waited_for_after_two_disturbed_runs_in_succession(others, runs, folder, work, seconds):
+    given = seconds(*others)
     began = given.now
 
-    _, (found,) = walk(folder, one, figures(), disturbed(), figures(), disturbed())
+    _, found = walk(folder, work, *(figures() if status == "valid" else disturbed() for status in runs))
 
-    assert (found["status"], given.now) == ("done", began)
-
-
-def test_what_disturbs_runs_alone_ends_the_cell_and_not_the_others(folder, work, seconds):
-    seconds(0.1)
-
-    _, found = walk(folder, work, *[disturbed()] * 4)
-
-    assert [each["status"] for each in found] == ["invalid", "done", "done"]
-    assert len(found[0]["runs"]) == 4
+    assert given.now - began == len(others)
+    assert [run["status"] for run in found[0]["runs"]] == runs
+    assert [each["status"] for each in found[1:]] == ["done", "done"]
 
 
 def test_without_patience_runs_go_on_as_they_are(folder, one, seconds):

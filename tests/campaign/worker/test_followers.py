@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import socket
 import struct
 import threading
@@ -10,29 +9,28 @@ import time
 
 import pytest
 
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import followers
 from campaign.worker import leader as leading
 from campaign.worker.leader import Leader, RankLostError
-from jobs.ranks import listener as listeners
-from jobs.ranks.channel import MAGIC, NONCE_BYTES, Channel, connect, derived
+from jobs.ranks.channel import MAGIC, NONCE_BYTES, Channel, ClosedError, connect, derived
 from tests.campaign.fake_template import FakeTemplate, failed, figures
 from tests.jobs.jobs_factory import eventually
-from tests.jobs.ranks.strangers import as_nobody, needs_root, silent
+from tests.jobs.ranks.strangers import silent
 
 SOON_S = 20.0
 
 
 class Slow(FakeTemplate):
-    """A template whose run lasts until somebody stops it, where it is to hang."""
+    """A template whose run lasts so long, or until somebody stops it."""
 
-    def __init__(self, *answers, hangs=False):
+    def __init__(self, *answers, lasts_s=0.0):
         super().__init__(*answers)
-        self.hangs, self.was_stopped, self._stop = hangs, False, threading.Event()
+        self.lasts_s, self.was_stopped, self._stop = lasts_s, False, threading.Event()
 
     def run(self, argument, log, timeout_s):
         run = super().run(argument, log, timeout_s)
-        if self.hangs and not self._stop.wait(SOON_S):
+        if not self._stop.wait(self.lasts_s) and self.lasts_s == SOON_S:
             raise TimeoutError
         return failed("the template process was killed") if self.was_stopped else run
 
@@ -44,8 +42,8 @@ class Slow(FakeTemplate):
 @pytest.fixture
 def work_list(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
-    monkeypatch.setattr("campaign.slurm.job.node_address", lambda: "127.0.0.1")
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    monkeypatch.setattr("campaign.slurm.job.node_address", lambda: "127.0.0.3")
     monkeypatch.setattr(leading, "_GRACE_S", 0.3)
     return tmp_path / "work-0.json"
 
@@ -80,12 +78,21 @@ def test_each_rank_runs_its_own_request_again_and_again_and_all_end_with_the_fir
 
     assert [[each.run["images_per_s"] for each in one] for one in outcomes] == [[0, 1, 2], [10, 11, 12]]
     assert [template.asked[0] for template in templates] == list(zip(requests, logs, [5.0] * 3, strict=True))
-    assert leader.addresses == ["127.0.0.1"] * 3
+    assert leader.addresses == ["127.0.0.3"] * 3  # at which alone it listened
+
+
+def test_a_rank_that_takes_longer_than_the_first_is_waited_for(work_list, tmp_path):
+    with job_of(work_list, Slow(figures(rate=1)), Slow(figures(rate=2), lasts_s=0.6)) as leader:
+        leader.gather()
+        outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
+
+    assert [(each.run["images_per_s"], each.alone) for each in outcomes] == [(1, False), (2, False)]
+    assert outcomes[0].ended_s < 0.6 <= outcomes[1].ended_s
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
 def test_where_one_rank_fails_those_that_hang_are_stopped_and_only_it_has_failed_by_itself(work_list, tmp_path, bad):
-    templates = [Slow(failed()) if rank == bad else Slow(hangs=True) for rank in range(3)]
+    templates = [Slow(failed()) if rank == bad else Slow(lasts_s=SOON_S) for rank in range(3)]
 
     with job_of(work_list, *templates) as leader:
         leader.gather()
@@ -104,15 +111,6 @@ def test_a_stop_that_comes_when_the_run_has_ended_is_not_answered(work_list, tmp
         outcomes = leader.run([{}] * 2, [tmp_path / "log"] * 2, 5.0)
 
     assert [each.run["images_per_s"] for each in outcomes] == [1, 2]
-
-
-def test_a_rank_that_never_comes_is_named(work_list):
-    leader = Leader(Slow(), work_list, 2, 0.2)
-
-    with pytest.raises(EnvironmentFaultError, match=r"^rank 1 of the job did not come within 0\.2 s$"):
-        leader.gather()
-    leader.close()
-    assert not _file(work_list).exists()
 
 
 def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
@@ -137,10 +135,16 @@ def _file(work_list):
     return work_list.with_suffix(".ranks.json")
 
 
+def _where(work_list):
+    """Where the first rank listens, by its file."""
+    eventually(_file(work_list).exists)
+    return json.loads(_file(work_list).read_text())
+
+
 @contextlib.contextmanager
 def member(work_list):
     """Connect as a process of the job, which has read its file."""
-    where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
+    where = _where(work_list)
     with contextlib.closing(connect(where["address"], where["port"], where["secret"], SOON_S)) as channel:
         yield channel
 
@@ -155,75 +159,54 @@ def meanwhile(act):
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("number", [9, 200])
-def test_silent_connections_do_not_stop_a_job_and_are_told(work_list, tmp_path, capfd, number):
-    leader = Leader(Slow(figures()), work_list, 2, SOON_S)
+@pytest.mark.parametrize("comes", [True, False])
+def test_those_who_came_instead_of_a_rank_are_named_and_a_rank_that_comes_does_not_wait_for_them(
+    comes, work_list, tmp_path, capfd
+):
+    leader = Leader(Slow(), work_list, 2, SOON_S if comes else 1.0)
+    work = {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}
 
     def come():
-        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
-        with silent(number, where["address"], where["port"]):
-            followers.serve(
-                work_list, {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}, 1, Slow()
-            )
+        where = _where(work_list)
+        with silent(9, where["address"], where["port"]), contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                connect(where["address"], where["port"], "guessed", 0.1)
+            followers.serve(work_list, work, 1, Slow()) if comes else time.sleep(1.5)
 
-    began = time.monotonic()
-    with meanwhile(come):
+    with meanwhile(come), contextlib.nullcontext() if comes else pytest.raises(EnvironmentFaultError) as caught:
         leader.gather()
         leader.close()
-
-    assert time.monotonic() - began < listeners._HELLO_S  # noqa: SLF001 - nobody was waited for
-    assert leader.addresses == ["127.0.0.1"] * 2
-    assert f"127.0.0.1 said nothing ({number} times); no rank waited for them" in capfd.readouterr().err
-
-
-def test_the_leader_listens_at_the_address_of_its_node_alone(work_list, monkeypatch):
-    monkeypatch.setattr("campaign.slurm.job.node_address", lambda: "127.0.0.3")
-    leader = Leader(Slow(), work_list, 2, 1.0)
-
-    def look():
-        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
-        assert where["address"] == "127.0.0.3"
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", where["port"]))
-
-    with meanwhile(look), pytest.raises(EnvironmentFaultError):
-        leader.gather()
     leader.close()
 
+    words = capfd.readouterr().err if comes else caught.value.message
+    start = (
+        "others connected to 127.0.0.3:" if comes else "rank 1 of the job did not come within 1 s; others connected to"
+    )
+    assert words.startswith(start)
+    assert "did not know the secret" in words
+    assert "said nothing" in words
+    assert ("no rank waited for them" in words) is comes
+    assert not _file(work_list).exists()
 
-def test_where_a_rank_is_missing_those_who_came_instead_are_named(work_list):
-    leader = Leader(Slow(), work_list, 2, 1.0)
 
-    def stranger():
-        where = followers._found(_file(work_list), SOON_S)  # noqa: SLF001
-        with silent(9, where["address"], where["port"]), contextlib.suppress(OSError):
-            connect(where["address"], where["port"], "guessed", 0.1)
-            time.sleep(1.5)
+@pytest.mark.parametrize("hello", [{"rank": 0}, {"rank": 2}, {"rank": "1"}, {}])
+def test_who_is_no_rank_of_the_job_is_sent_away_and_the_file_is_private_until_all_have_come(hello, work_list):
+    modes, leader = [], Leader(Slow(), work_list, 2, SOON_S)
 
-    with meanwhile(stranger), pytest.raises(EnvironmentFaultError) as caught:
+    def come():
+        with member(work_list) as stranger:
+            modes.append(_file(work_list).stat().st_mode & 0o777)
+            stranger.send(hello)
+            with pytest.raises(ClosedError):
+                stranger.receive(SOON_S)
+        with member(work_list) as channel:
+            channel.send({"rank": 1})
+            eventually(lambda: not _file(work_list).exists())
+
+    with meanwhile(come):
         leader.gather()
+        assert not _file(work_list).exists()
     leader.close()
-
-    words = caught.value.message
-    assert "rank 1 of the job did not come within 1 s; others connected to 127.0.0.1:" in words
-    assert "127.0.0.1 did not know the secret" in words
-    assert "127.0.0.1 said nothing" in words
-
-
-def test_the_file_is_private_and_goes_when_all_have_come(work_list):
-    modes = []
-    with job_of(work_list, Slow()) as leader:
-        leader._size = 2  # noqa: SLF001
-
-        def come():
-            modes.append(eventually(lambda: _file(work_list).exists() and _file(work_list).stat().st_mode & 0o777))
-            with member(work_list) as channel:
-                channel.send({"rank": 1})
-                eventually(lambda: not _file(work_list).exists())
-
-        with meanwhile(come):
-            leader.gather()
-            assert not _file(work_list).exists()
 
     assert modes == [0o600]
 
@@ -261,45 +244,24 @@ def test_a_follower_writes_no_log_outside_the_campaign_s_folder(work_list, tmp_p
     assert outcomes[1].run["reason"].startswith("refused: the log ")
 
 
-@needs_root
-def test_a_fake_first_rank_of_another_user_learns_no_secret_and_makes_nobody_write(work_list, tmp_path, capfd):
-    """It listens where the first rank of the job was, which was killed and has left its file."""
-    told = tmp_path.parent / "told"
-    evil = tmp_path / "evil.log"
-    with socket.create_server(("127.0.0.1", 0)) as listener, told.open("wb") as heard:
-        where = {
-            **followers.this_start(),
-            "address": "127.0.0.1",
-            "port": listener.getsockname()[1],
-            "secret": "5e" * 32,
-        }
-        _file(work_list).touch(0o600)
-        _file(work_list).write_text(json.dumps(where))
-        os.chmod(tmp_path, 0o700)  # noqa: PTH101
+def test_who_listens_where_a_killed_first_rank_did_is_not_obeyed_and_its_file_goes(work_list, tmp_path, capfd):
+    """It does not know the secret; what it learns of it: tests/jobs/ranks/test_channel.py."""
+    template, evil = Slow(figures()), tmp_path / "evil.log"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = {"address": "127.0.0.1", "port": listener.getsockname()[1], "secret": "5e" * 32}
+        _file(work_list).write_text(json.dumps({**followers.this_start(), **where}))
 
         def pretend():
-            with contextlib.suppress(OSError):
-                heard.write(_file(work_list).read_bytes())
-            with listener.accept()[0] as follower:
-                follower.sendall(MAGIC + bytes(NONCE_BYTES))
-                heard.write(follower.recv(1000))
+            with listener.accept()[0] as follower, contextlib.suppress(ConnectionResetError):
                 order = json.dumps({"do": "run", "request": {}, "log": str(evil), "timeout_s": 1}).encode()
-                follower.sendall(bytes(32) + struct.pack("!II", 0, len(order)) + order)
-                with contextlib.suppress(ConnectionResetError):  # the order was not even read
-                    while chunk := follower.recv(1000):
-                        heard.write(chunk)
-            heard.flush()
+                follower.sendall(MAGIC + bytes(NONCE_BYTES) + bytes(32) + struct.pack("!II", 0, len(order)) + order)
+                while follower.recv(1000):
+                    pass
 
-        template = Slow(figures())
-        with as_nobody(pretend) as ended:
-            followers.serve(
-                work_list, {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}, 1, template
-            )
-            assert ended() == 0
+        with meanwhile(pretend):
+            work = {"conduct": {"ranks_timeout_s": SOON_S}, "campaign_dir": str(tmp_path)}
+            followers.serve(work_list, work, 1, template)
 
-    assert len(told.read_bytes()) == 64  # a nonce and a proof
-    assert b"5e5e" not in told.read_bytes()
-    assert bytes.fromhex(where["secret"]) not in told.read_bytes()
     assert (template.asked, evil.exists(), _file(work_list).exists()) == ([], False, False)
     assert "is no process of this job: it does not know the job's secret" in capfd.readouterr().err
 
@@ -318,27 +280,52 @@ def test_the_file_of_a_first_rank_that_was_killed_is_removed_by_one_that_sees_it
     assert not _file(work_list).exists()
 
 
-def test_what_an_earlier_start_of_the_job_left_is_not_taken_for_this_one(work_list):
+def test_what_an_earlier_start_of_the_job_left_is_not_taken_for_this_one(work_list, tmp_path, capfd):
     before = {"job": "7", "restarts": 3, "address": "a", "port": 1, "secret": "s"}
-    file = work_list.with_suffix(".ranks.json")
-    file.write_text(json.dumps(before))
+    _file(work_list).write_text(json.dumps(before))
 
-    with pytest.raises(OSError, match="was not found"):
-        followers._found(file, 0.3)  # noqa: SLF001
+    followers.serve(work_list, {"conduct": {"ranks_timeout_s": 0.3}, "campaign_dir": str(tmp_path)}, 1, Slow())
+
+    assert capfd.readouterr().err == "rank 1 ends: the first rank was not found\n"
+    assert _file(work_list).exists()
 
 
-def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it(work_list, tmp_path, monkeypatch):
-    kernels = iter(["first", "other", "other"])
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        ({"checksum": "c", "path": "/theirs"}, None),
+        ({"checksum": "d"}, "rank 1 on n7 has other data"),
+        (UsageError("no room", "less data"), "rank 1 on n7: no room"),
+    ],
+)
+def test_each_node_makes_its_own_data_which_must_be_the_same(there, error, work_list, monkeypatch):
+    def with_dataset(folder, item):
+        if isinstance(there, Exception):
+            raise there
+        return {**item, "dataset": there}
+
+    monkeypatch.setattr(followers.session, "with_dataset", with_dataset)
+    with job_of(work_list, Slow(), Slow()) as leader:
+        leader.gather()
+        with pytest.raises(UsageError, match=error) if error else contextlib.nullcontext():
+            leader.make_data({"id": "x"}, {"checksum": "c", "path": "/ours"})
+
+
+def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work_list, tmp_path, monkeypatch):
+    kernels, held = iter(["first", "other", "other"]), []
     monkeypatch.setattr(followers, "boot", lambda: next(kernels, "first"))
-    asked = []
-    monkeypatch.setattr(followers.locks, "locked", lambda path: contextlib.nullcontext(asked.append(path)))
+    monkeypatch.setattr(leading, "boot", lambda: "first")
 
+    @contextlib.contextmanager
+    def locked(path):
+        held.append(path)
+        yield
+        held.remove(path)
+
+    monkeypatch.setattr(followers.locks, "locked", locked)
     with job_of(work_list, *[Slow() for _ in range(4)]) as leader:
         leader.gather()
-        kinds = {each.boot for each in leader._followers}  # noqa: SLF001
-        monkeypatch.setattr(leading, "boot", lambda: "first")
         with leader.holding(tmp_path / "lock"):
-            held = list(asked)
+            during = [*held]
 
-    assert kinds == {"first", "other"}
-    assert held == [tmp_path / "lock"]
+    assert (during, held) == ([tmp_path / "lock"], [])

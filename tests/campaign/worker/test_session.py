@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import json
 import shutil
@@ -65,25 +66,22 @@ def test_a_list_that_was_requeued_in_its_second_cell_repeats_nothing(folder, job
     assert len(records[1]["sittings"]) == 2
 
 
-def test_a_requeued_list_does_not_try_again_what_it_gave_up(folder, job):
+def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm_up(folder, job):
     work = job()
     with pytest.raises(WorkerStoppedError):
         walk(folder, work, failed(), failed(), WorkerStoppedError(signal.SIGUSR2))
 
     well = [Worker(folder, work, FakeTemplate()).run_cell(item) for item in work["cells"]]
+    again = asked_again(work)
+    again["cells"] = again["cells"][1:]
+    template, found = walk(folder, again)
 
     assert well == [False, True, True]
     assert len(record.read(folder.record(work["cells"][0]["id"]))["runs"]) == 2
-
-
-def test_what_another_start_finished_in_the_meantime_gets_neither_run_nor_warm_up(folder, one):
-    walk(folder, one, figures(), *[figures()] * 3, invalid(), invalid())
-
-    template, (recorded,) = walk(folder, asked_again(one))
-
     assert template.asked == []
-    assert (recorded["status"], len(recorded["runs"])) == ("done", 6)
-    assert recorded["campaign"]["token"] == "second"
+    assert [(each["status"], len(each["runs"]), each["campaign"]["token"]) for each in found] == [
+        ("done", 7, "second"), ("done", 6, "second")
+    ]  # fmt: skip
 
 
 @pytest.mark.shows("redo")
@@ -220,25 +218,19 @@ def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_noth
     assert not folder.record(work["cells"][1]["id"]).exists()
 
 
-def test_a_worker_whose_cell_a_later_submission_took_leaves_it_and_goes_on_with_the_others(folder, job):
+@pytest.mark.parametrize(("later", "stopped"), [(True, False), (True, True), (False, True)])
+def test_a_worker_whose_cell_another_took_leaves_it_and_goes_on_or_ends_if_it_is_stopped(later, stopped, folder, job):
     work = job()
-    template = TakenOver(folder, asked_again(work))
+    template = TakenOver(
+        folder, asked_again(work) if later else work, *[figures()] * 2, *[WorkerStoppedError()] * stopped
+    )
 
-    assert Worker(folder, work, template).walk()
+    with pytest.raises(WorkerStoppedError) if stopped else contextlib.nullcontext():
+        assert Worker(folder, work, template).walk()
 
     records = [folder.record(item["id"]) for item in work["cells"]]
     assert records[0].read_bytes() == template.theirs
-    assert [record.read(path)["status"] for path in records[1:]] == ["done", "done"]
-
-
-@pytest.mark.parametrize("later", [True, False])
-def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(later, folder, one):
-    template = TakenOver(folder, asked_again(one) if later else one, figures(), figures(), WorkerStoppedError())
-
-    with pytest.raises(WorkerStoppedError):
-        Worker(folder, one, template).walk()
-
-    assert folder.record(one["cells"][0]["id"]).read_bytes() == template.theirs
+    assert stopped or [record.read(path)["status"] for path in records[1:]] == ["done", "done"]
 
 
 def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, one):
@@ -339,13 +331,16 @@ class Removed(FakeTemplate):
         return super().run(*request)
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(anew, folder, job, clock, monkeypatch):
-    batch = folder.workers / "first-0"
-    batch.mkdir()
-    monkeypatch.chdir(batch)
-    clock(durable)
+@pytest.fixture
+def in_batch(folder, monkeypatch, clock):
+    """As a job: in a folder of the campaign, and nobody waits for the clock, which is returned."""
+    (folder.workers / "first-0").mkdir()
+    monkeypatch.chdir(folder.workers / "first-0")
+    return clock(durable)
 
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(anew, folder, job, in_batch):
     with pytest.raises(EnvironmentFaultError, match="was removed while a job of its campaign ran"):
         Worker(folder, job(), Removed(folder, anew=anew)).walk()
 
@@ -353,29 +348,22 @@ def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(ane
     assert folder.root.exists() is anew
 
 
-def test_a_campaign_folder_that_is_removed_while_a_record_is_written_is_not_waited_for(folder, one, monkeypatch):
-    batch = folder.workers / "first-0"
-    batch.mkdir()
-    monkeypatch.chdir(batch)
-    one["conduct"]["cluster"]["save_patience_s"] = 600
-    checked = session.make_sure_it_is_ours
-
-    def removed_then(*arguments):
-        checked(*arguments)
-        shutil.rmtree(folder.root)
-
-    monkeypatch.setattr(session, "make_sure_it_is_ours", removed_then)
+def test_a_campaign_folder_that_is_removed_while_a_record_is_written_is_not_waited_for(
+    folder, job, in_batch, monkeypatch
+):
+    checked, began = session.make_sure_it_is_ours, in_batch.now
+    monkeypatch.setattr(session, "make_sure_it_is_ours", lambda *words: (checked(*words), shutil.rmtree(folder.root)))
 
     with pytest.raises(EnvironmentFaultError, match="was removed"):
-        walk(folder, one)
+        walk(folder, job(save_patience_s=600))
+    assert in_batch.now == began
 
 
 def test_a_campaign_folder_that_is_away_is_waited_for_and_not_made_anew(folder, job, clock):
     work, waiting = job(save_patience_s=30), clock(durable)
-    template = Removed(folder, anew=False)
 
     with pytest.raises(FileNotFoundError):
-        Worker(folder, work, template).walk()
+        Worker(folder, work, Removed(folder, anew=False)).walk()
 
     assert waiting.now >= 1020
     assert not folder.root.exists()

@@ -1,5 +1,7 @@
 """A cell on several ranks: one record with each rank's own figures, or why one of them failed."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from campaign.worker import together
@@ -17,7 +19,7 @@ class FakePlaces:
     hub_secret = "5e"
 
     def __init__(self, *outcomes):
-        self.outcomes = [Outcome(run, place + 1.0, alone) for place, (run, alone) in enumerate(outcomes)]
+        self.outcomes = [Outcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
         self.addresses = [f"127.0.0.{rank + 1}" for rank in range(len(outcomes))]
 
     def run(self, requests, logs, timeout_s):
@@ -45,16 +47,16 @@ def bare(**changed):
 
 
 def test_a_run_of_several_ranks_is_one_run_with_the_figures_of_each(tmp_path):
-    _, found = run(tmp_path, (bare(images=30, wall_s=2.0), False), (bare(images=10, wall_s=1.0), False))
+    _, found = run(tmp_path, (bare(images=30, wall_s=2.0),), (bare(images=10, wall_s=1.0),))
 
     assert found["images_per_s"] == 20.0
     assert [each["figures"]["images"] for each in found["ranks"]] == [30, 10]
-    assert found["straggler"] == 0
+    assert (found["straggler"], found["elapsed_s_with_fork"]) == (0, 2.0)
     assert {check["rule"] for check in found["checks"]} >= {"cold", "complete", "quiet", "began_together"}
 
 
 def test_each_rank_has_files_of_its_own_and_the_first_alone_saves(tmp_path):
-    places, _ = run(tmp_path, (bare(), False), (bare(), False))
+    places, _ = run(tmp_path, (bare(),), (bare(),))
 
     (one, log, _), (other, other_log, _) = places.asked
     assert (log.name, other_log.name) == ("run-3.log", "run-3-rank1.log")
@@ -66,7 +68,7 @@ def test_each_rank_has_files_of_its_own_and_the_first_alone_saves(tmp_path):
 
 @pytest.mark.shows("sync", "ranks_timeout_s")
 def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
-    places, _ = run(tmp_path, (bare(), False), (bare(), False), ranks_timeout_s=7)
+    places, _ = run(tmp_path, (bare(),), (bare(),), ranks_timeout_s=7)
 
     for rank, (request, _, _) in enumerate(places.asked):
         place = request["rank"]
@@ -77,9 +79,20 @@ def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
 @pytest.mark.parametrize("cause", [0, 1])
 def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(tmp_path, cause):
     outcomes = [(ALONE, True), (ALONE, True)]
-    outcomes[cause] = (failed("killed by signal 9 (SIGKILL)"), False)
+    outcomes[cause] = (failed("killed by signal 9 (SIGKILL)"),)
 
     _, found = run(tmp_path, *outcomes)
 
     assert (found["status"], found["reason"]) == ("failed", f"rank {cause}: killed by signal 9 (SIGKILL)")
     assert found["log"] == ["run-3.log", "run-3-rank1.log"][cause]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_all_ranks_may_be_on_this_machine(size, tmp_path):
+    asked = []
+    template = SimpleNamespace(run_together=lambda *words: asked.append(words) or [Outcome({}, 0.0)] * size)
+
+    places = together.Here(template, size)
+
+    assert len(places.run([{}] * size, [tmp_path] * size, 7.0)) == size
+    assert (places.addresses, asked) == (["127.0.0.1"] * size, [([{}] * size, [tmp_path] * size, 7.0)])

@@ -2,6 +2,9 @@ import errno
 import itertools
 import json
 import signal
+import subprocess
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +15,10 @@ from campaign.errors import EnvironmentFaultError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
+from campaign.worker.leader import RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError
+from campaign.worker.work_list import Request
 from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import UTC, walk
@@ -21,7 +26,9 @@ from tests.campaign.work_lists import UTC, walk
 pytestmark = pytest.mark.usefixtures("cpus")
 
 
-def test_each_cell_gets_its_warm_up_and_its_measured_runs(folder, work):
+def test_each_cell_gets_its_warm_up_and_its_measured_runs_as_the_cell_says(folder, work):
+    work["conduct"]["run_timeout_s"] = 77
+
     template, records = walk(folder, work)
 
     assert len(template.asked) == 18
@@ -29,18 +36,22 @@ def test_each_cell_gets_its_warm_up_and_its_measured_runs(folder, work):
         assert recorded["status"] == "done"
         assert [run["role"] for run in recorded["runs"]] == ["warmup", *["measured"] * 5]
         assert [run["run"] for run in recorded["runs"]] == [0, 1, 2, 3, 4, 5]
-
-
-def test_the_run_is_asked_for_what_the_cell_says(folder, work):
-    work["conduct"]["run_timeout_s"] = 77
-
-    template, _ = walk(folder, work)
-
     argument, log, timeout_s = template.asked[0]
     assert argument["settings"] == work["cells"][0]["settings"]
     assert argument["limits"] == work["conduct"]["checks"]
-    assert log == folder.cell(work["cells"][0]["id"]) / "run-0.log"
-    assert timeout_s == 77
+    assert (log, timeout_s) == (folder.cell(work["cells"][0]["id"]) / "run-0.log", 77)
+
+
+@pytest.mark.parametrize(("answer", "is_there"), [({"name": "gpu"}, True), (failed("no GPU is visible"), False)])
+def test_where_any_cell_needs_a_gpu_it_is_looked_for_before_all_runs(answer, is_there, folder, work):
+    work["cells"][1]["settings"]["accelerator"] = {"name": "gpu"}
+    template = FakeTemplate(answer)
+
+    with nullcontext() if is_there else pytest.raises(EnvironmentFaultError, match="no GPU is visible"):
+        Worker(folder, work, template).walk()
+
+    assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe")
+    assert len(template.asked) == (19 if is_there else 1)
 
 
 def test_the_record_is_on_disk_before_during_and_after_each_run(folder, one):
@@ -222,6 +233,59 @@ def test_the_exit_code_tells_slurm_how_the_list_ended_and_the_handlers_are_given
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
 
 
+def test_a_job_that_lost_a_rank_goes_back_and_lets_the_others_go(job, listed, answers, monkeypatch):
+    deeds = []
+
+    class LosingLeader:
+        def __init__(self, template, path, nodes, timeout_s):
+            deeds.append((nodes, timeout_s))
+
+        def gather(self):
+            raise RankLostError("rank 1 on n2 is lost")
+
+        def close(self):
+            deeds.append("closed")
+
+    monkeypatch.setattr(worker, "Leader", LosingLeader)
+    work = job(max_requeues=0)
+    for item in work["cells"]:
+        item["settings"] |= {"nodes": 2, "sync": "none"}
+    path = listed(work)
+
+    assert worker.main(str(path)) == 143
+    assert deeds == [(2, work["conduct"]["ranks_timeout_s"]), "closed"]
+    assert "rank 1 on n2 is lost" in path.with_suffix(".error.json").read_text()
+
+
+def test_a_job_that_makes_data_makes_all_of_them_and_has_no_run(job, listed, answers, monkeypatch):
+    made, work = [], job()
+    monkeypatch.setattr(session, "with_dataset", lambda folder, item, progress: made.append(item["id"]))
+    work |= {"cells": [], "to_make": work["cells"]}
+
+    assert worker.main(str(listed(work))) == 0
+    assert made == [item["id"] for item in work["to_make"]]
+
+
+@pytest.mark.parametrize(("name", "code"), [("work-0.json", 0), ("none.json", 1)])
+def test_a_list_may_be_walked_by_hand(name, code, work, listed):
+    path = listed(work | {"cells": []}).with_name(name)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "campaign.worker", path], capture_output=True, text=True, check=False
+    )  # fmt: skip
+
+    assert (done.returncode, "none.json" in done.stderr) == (code, bool(code))
+
+
+def test_a_campaign_is_known_by_its_first_request(folder, work):
+    first, later, other = (
+        Request(folder, work["conduct"], token, UTC, (), first=first)
+        for token, first in (("first", ""), ("second", "first"), ("second", ""))
+    )
+
+    assert work["campaign_id"] == first.campaign_id == later.campaign_id != other.campaign_id
+
+
 def test_an_error_of_the_whole_worker_is_left_for_the_front_process_and_forgotten_at_the_next_start(
     job, listed, answers
 ):
@@ -243,12 +307,9 @@ def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_t
     folder, job, work, listed, monkeypatch
 ):
     at_work = []
-
-    class Looking(FakeTemplate):
-        def start(self):
-            at_work.append(folder.worker_at_work())
-
-    monkeypatch.setattr(worker, "Template", lambda _log: Looking())
+    template = FakeTemplate()
+    template.start = lambda: at_work.append(folder.worker_at_work())
+    monkeypatch.setattr(worker, "Template", lambda _log: template)
     for each in (work, job()):
         worker.main(str(listed(each)))
 
@@ -318,11 +379,11 @@ def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(listed_job, an
     assert "work-0.error.json (Read-only file system); waiting for it" in capfd.readouterr().err
 
 
-def test_a_template_starts_though_its_log_cannot_be_written(tmp_path):
+def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot_be_imported(tmp_path):
     template = Template(tmp_path / "no-folder" / "template.log", preload=("json",))
 
-    process = template.start()
-    alive = process.poll() is None
+    assert template.start().poll() is None
     template.close()
 
-    assert alive
+    with pytest.raises(EnvironmentFaultError, match=r"TensorFlow cannot be imported: .*no_such_module"):
+        Template(tmp_path / "template.log", preload=("no_such_module",)).start()
