@@ -55,42 +55,35 @@ def lines(monkeypatch, capsys):
     return see
 
 
-def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown(terminal):
+def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown_without_markup(terminal):
     news = [(CELL, _run(0, "warmup", **figures(321.0))), (CELL, _run(1, **invalid()))]
-    counts = {"running": 1, "planned": 2}
+    under_way = [(CELL, _run(2), "n[1]"), (OTHER, _run(0, "warmup"), "")]
+    picture = _picture(news, {"running": 1, "planned": 2}, running=under_way, progress=(2, 9))
 
-    under_way = [(CELL, _run(2), "n3"), (OTHER, _run(0, "warmup"), "")]
+    shown, again = terminal(picture, picture)
 
-    (shown,) = terminal(_picture(news, counts, running=under_way, progress=(2, 9)))
-
-    assert re.search(r"micro-demo-local-t1-b64-p0 +run 2 \(measured\) +400 images/s +n3", shown)
+    assert re.search(r"micro-demo-local-t1-b64-p0 +run 2 \(measured\) +400 images/s +n\[1\]", shown)
     assert "run 0 (warm-up)" in shown
-    assert re.search(r"cells +planned 2 +running 1", shown)
+    assert re.search(r"cells +planned 2 +running 1", again)
     assert "2/9" in shown
     assert "ETA" in shown
     assert f"{CELL} run 1: 400.0 images/s, invalid: cold" in shown
+    assert not {"[/]", "[default]"}.intersection(again.split())
 
 
-def test_on_a_terminal_no_markup_is_seen_below_a_run_that_did_not_count(terminal):
-    picture = _picture([(CELL, _run(1, **invalid()))], {"queued": 3, "running": 1}, running=[(CELL, _run(2), "n[1]")])
-
-    _, shown = terminal(picture, picture)
-
-    assert re.search(r"cells +queued 3 +running 1", shown)
-    assert "n[1]" in shown
-    assert "[/]" not in shown
-    assert "[default]" not in shown
-
-
-def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other(terminal):
+def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other_and_of_runs_as_many_as_fit(terminal):
     states = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
     counts = {state: number for number, state in enumerate(states, start=1)}
+    lists = [[(f"{number}-{CELL}", _run(), "") for number in range(length)] for length in (12, 13, 20)]
 
-    all_of_them, some = terminal(_picture(counts=counts), _picture(counts={"done": 8, "failed": 0}))
+    all_of_them, some, fit, one_more, many = terminal(
+        _picture(counts=counts), _picture(counts={"done": 8, "failed": 0}), *(_picture(running=runs) for runs in lists)
+    )
 
     assert re.findall(r"([a-z]+) (\d)\b", all_of_them) == [(state, str(counts[state])) for state in states]
-    assert "done 8" in some
-    assert not re.search("failed|queued|running", some)
+    assert re.findall(r"([a-z]+) (\d)\b", some) == [("done", "8")]
+    assert [each.count("(measured)") for each in (fit, one_more, many)] == [12] * 3
+    assert [re.findall(r"… and (\d+) more", each) for each in (fit, one_more, many)] == [[], ["1"], ["8"]]
 
 
 def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words_unless_there_is_a_hindrance(terminal):
@@ -100,20 +93,10 @@ def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words_unless_
 
     (shown,), (hindered,) = terminal(waiting), terminal(waiting, hindrance="nobody answers [red]")
 
-    assert "queued 10" in shown
     assert "7 jobs waiting: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs waiting: Priority" in shown
     assert "1 job waiting: submitted" in shown
     assert "nobody answers [red]" in hindered
     assert "Priority" not in hindered
-
-
-def test_on_a_terminal_more_runs_than_fit_are_counted(terminal):
-    running = [(f"{number}-{CELL}", _run(), "") for number in range(20)]
-
-    (shown,) = terminal(_picture(running=running))
-
-    assert shown.count("(measured)") == 12
-    assert "… and 8 more" in shown
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(2820.4, "ETA 0:47:00"), (None, "ETA -:--:--")])
@@ -136,24 +119,18 @@ def test_in_a_log_each_run_has_a_line_with_its_number(lines):
     ]
 
 
-def test_in_a_log_another_reason_of_the_queue_is_a_line_its_end_is_none_and_the_same_is_told_once(lines):
+def test_in_a_log_another_reason_is_a_line_its_end_is_none_and_the_same_is_told_once(lines):
     said = lines(
         *[_picture(counts={"queued": 3}, reasons={"Priority": 3})] * 3,
         _picture(counts={"queued": 2, "running": 1}, reasons={"Resources": 2}),
-        _picture(counts={"running": 3}),
+        *[_picture(counts={"running": 3})] * 4,
         _picture(counts={"queued": 3}, reasons={"Priority": 3}),
+        hindrances=[""] * 5 + ["nobody answers; now 1 s", "nobody answers; now 2 s", ""],
     )
 
     assert said == [
         "cells: 3 queued; 3 jobs waiting: Priority",
         "cells: 2 queued, 1 running; 2 jobs waiting: Resources",
+        "cells: 3 running; nobody answers",
         "cells: 3 queued; 3 jobs waiting: Priority",
     ]
-
-
-def test_in_a_log_a_hindrance_is_told_once(lines):
-    running = _picture(counts={"running": 1})
-
-    said = lines(*[running] * 4, hindrances=["", "nobody answers", "nobody answers", ""])
-
-    assert said == ["cells: 1 running; nobody answers"]

@@ -117,68 +117,51 @@ def _counts(picture):
     return {state: number for state, number in picture.counts.items() if number}
 
 
-@pytest.mark.parametrize(
-    ("seen", "counts", "reasons"),
-    [
-        ([Seen("running"), Seen("running")], {"running": 2, "planned": 1}, {}),
-        ([Seen("queued", "Resources"), Seen("queued", "Priority")], {"queued": 3}, {"Resources": 1, "Priority": 1}),
-        ([Seen("unknown", "submitted")] * 2, {"queued": 3}, {"submitted": 2}),
-    ],
-    ids=["running", "queued", "unknown"],
-)
-def test_without_records_the_scheduler_tells_how_the_cells_of_a_worker_are(seen, counts, reasons, watched):
-    picture = watched.picture(dict(zip("ab", seen, strict=True)))
+UNDER_WAY, THREE = [figures(), None], [figures()] * 3
+# Runs and status of the records of three cells, how their two workers are seen, and what is told of that: counts of
+# cells, reasons, runs under way, and how many runs are news.
+PICTURES = {
+    "running": ([], [("running", "", "n1")] * 2, {"running": 2, "planned": 1}, {}, [], 0),
+    "queued": ([], [("queued", "A"), ("queued", "B")], {"queued": 3}, {"A": 1, "B": 1}, [], 0),
+    "nobody has reported": ([], [("unknown", "submitted")] * 2, {"queued": 3}, {"submitted": 2}, [], 0),
+    "runs under way": (
+        [(UNDER_WAY, "running"), ([None], "running")], [("running", "", "n1"), ("running", "", "n2")],
+        {"running": 2, "planned": 1}, {}, [(0, 1, "n1"), (1, 0, "n2")], 1,
+    ),
+    "left behind": (
+        [None, (UNDER_WAY, "running")], [("ended", "FAILED", "", "failed"), ("ended", "CANCELLED")],
+        {"failed": 1, "interrupted": 2}, {}, [], 1,
+    ),
+    "outcomes": (
+        [(THREE, "done"), (THREE, "invalid"), (THREE, "failed")], [("ended",)] * 2,
+        {"done": 1, "invalid": 1, "failed": 1}, {}, [], 9,
+    ),
+    "records of which the scheduler says nothing": (
+        [(THREE, "done"), (UNDER_WAY, "running")], [("unknown", "submitted")] * 2,
+        {"done": 1, "running": 1, "planned": 1}, {}, [(1, 1, "")], 4,
+    ),
+}  # fmt: skip
 
-    assert _counts(picture) == counts
-    assert picture.reasons == reasons
 
+@pytest.mark.parametrize("told", PICTURES.values(), ids=PICTURES)
+def test_records_and_the_scheduler_tell_how_cells_are(told, watched, made, write):
+    records, workers, counts, reasons, running, news = told
+    for cell, recorded in zip(made, records, strict=False):
+        if recorded:
+            write(cell, *recorded)
 
-def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
-    write(made[0], [figures(), None])
-    write(made[1], [None])
+    picture = watched.picture({key: Seen(*seen) for key, seen in zip("ab", workers, strict=True)})
 
-    picture = watched.picture({"a": Seen("running", "", "n1"), "b": Seen("running", "", "n2")})
-
+    assert (_counts(picture), picture.reasons, len(picture.news)) == (counts, reasons, news)
     assert [(cell, run["run"], where) for cell, run, where in picture.running] == [
-        (made[0].id, 1, "n1"), (made[1].id, 0, "n2")
-    ]  # fmt: skip
-    assert (picture.runs_over, picture.runs_total) == (1, 9)
-
-
-def test_cells_that_a_worker_left_behind_are_what_its_end_says_and_its_run_is_under_way_no_more(watched, made, write):
-    write(made[1], [figures(), None])
-
-    picture = watched.picture({"a": Seen("ended", "FAILED", "", "failed"), "b": Seen("ended", "CANCELLED")})
-
-    assert _counts(picture) == {"failed": 1, "interrupted": 2}
-    assert (picture.running, picture.reasons) == ([], {})
-
-
-def test_outcomes_of_several_workers_add_up(watched, made, write):
-    for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
-        write(cell, [figures()] * 3, status)
-
-    picture = watched.picture({"a": Seen("ended"), "b": Seen("ended")})
-
-    assert _counts(picture) == {"done": 1, "invalid": 1, "failed": 1}
-    assert sorted(watched.finished()) == ["a", "b"]
-    assert len(picture.news) == 9
-
-
-def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched, made, write):
-    write(made[0], [figures()] * 3, "done")
-    write(made[1], [figures(), None])
-
-    picture = watched.picture({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
-
-    assert _counts(picture) == {"done": 1, "running": 1, "planned": 1}
-    assert len(picture.news) == 4
-    assert [(cell, run["run"]) for cell, run, _ in picture.running] == [(made[1].id, 1)]
-    assert not picture.reasons
+        (made[number].id, run, where) for number, run, where in running
+    ]
+    assert (picture.runs_over, picture.runs_total) == (news, 9)
+    assert len(watched.finished()) == {9: 2, 4: 1}.get(news, 0)
 
 
 def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
-    write(made[1], [figures()] * 3, "done")
+    write(made[1], THREE, "done")
     watched.picture({"a": Seen("running"), "b": Seen("running")})
 
     picture = watched.picture({"a": Seen("running"), "b": Seen("queued", "BeginTime")})
