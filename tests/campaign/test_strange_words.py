@@ -27,42 +27,27 @@ def trace(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "word",
+    "words",
     [
-        f"+hydra={{callbacks: {HYDRA}}}",
-        f"++hydra={{callbacks: {HYDRA}}}",
-        f"hydra.callbacks={HYDRA}",
-        f"+hydra.callbacks.a={HYDRA}",
-        f" hydra.callbacks={HYDRA}",
-        f"hydra.hydra_logging={LOGGING}",
-        f"++hydra.job_logging={LOGGING}",
-        "~hydra.sweeper",
-        "~hydra",
-        "hydra/launcher=basic",
-        "hydra/sweeper=grid,basic",
-        "hydra.sweeper={_target_: os.system}",
-        "hydra.searchpath=[file:///theirs]",
-        "+storage@hydra.callbacks.a=local",
-        "+storage@_global_.hydra.callbacks.a=local",
-        "site@:hydra.callbacks=none",
+        *(["--dry-run", word] for word in (
+            f"+hydra={{callbacks: {HYDRA}}}", f"++hydra={{callbacks: {HYDRA}}}", f"hydra.callbacks={HYDRA}",
+            f"+hydra.callbacks.a={HYDRA}", f" hydra.callbacks={HYDRA}", f"hydra.hydra_logging={LOGGING}",
+            f"++hydra.job_logging={LOGGING}", "~hydra.sweeper", "~hydra", "hydra/launcher=basic",
+            "hydra/sweeper=grid,basic", "hydra.sweeper={_target_: os.system}", "hydra.searchpath=[file:///theirs]",
+            "+storage@hydra.callbacks.a=local", "+storage@_global_.hydra.callbacks.a=local",
+            "site@:hydra.callbacks=none",
+        )),
+        *([*start.split(), f"+hydra.callbacks.a={HYDRA}"] for start in (
+            "reproduce --dry-run", "doctor", "testbed up --dry-run", "--cfg job",
+        )),
     ],
-)
-def test_a_word_for_hydra_is_refused(word, trace, tmp_path, monkeypatch, capsys):
+)  # fmt: skip
+def test_a_word_for_hydra_is_refused_wherever_it_is_typed(words, trace, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    code = guarded(["--dry-run", word.replace("TRACE", str(trace))])
+    code = guarded([word.replace("TRACE", str(trace)) for word in words])
 
     assert code == 2
-    assert "is for Hydra itself" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "start", [["reproduce", "--dry-run"], ["doctor"], ["testbed", "up", "--dry-run"], ["--cfg", "job"]]
-)
-def test_it_is_refused_wherever_it_is_typed(start, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    assert guarded([*start, "+hydra.callbacks.a={}"]) == 2
     assert "is for Hydra itself" in capsys.readouterr().err
 
 
@@ -157,15 +142,26 @@ def test_no_home_is_no_request_of_ones_own(copied, monkeypatch, tmp_path):
     assert not requests.is_own(folder.root, {**asked, "mark": ""})
 
 
-def test_the_key_of_another_user_is_none(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+@pytest.mark.parametrize(
+    ("spoil", "is_key"),
+    [
+        (lambda key: None, True),
+        (lambda key: key.write_bytes(bytes(32)), False),
+        *((lambda key, size=size: key.write_bytes(key.read_bytes()[:size]), False) for size in (31, 0)),
+        (lambda key: key.write_bytes(key.read_bytes() + b"x"), False),
+        (lambda key: os.chown(key, 65534, 65534), os.geteuid() != 0),
+    ],
+)
+def test_the_key_is_private_and_one_of_another_user_or_size_is_none(spoil, is_key, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a" / "b"))
     asked = requests.marked(tmp_path, {"words": []})
-    key = tmp_path / "tfio-campaign" / "key"
-    assert (key.stat().st_mode & 0o777, requests.is_own(tmp_path, asked)) == (0o600, True)
+    key = tmp_path / "a" / "b" / "tfio-campaign" / "key"
+    assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
-    if os.geteuid() == 0:
-        os.chown(key, 65534, 65534)
-        assert not requests.is_own(tmp_path, asked)
+    spoil(key)
+
+    assert requests.is_own(tmp_path, asked) is is_key
+    assert is_key or requests.marked(tmp_path, {"words": []}) != asked
 
 
 @pytest.mark.long

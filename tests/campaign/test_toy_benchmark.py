@@ -76,7 +76,7 @@ OBSERVER = Toy
 """
 LOUD = (  # others work here
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000",
-    "checks.delayed_max=1",
+    "checks.delayed_max=1", "checks.throttled_max=1",
 )  # fmt: skip
 
 
@@ -100,54 +100,32 @@ def python(house, folder, *words):
     )
 
 
-@pytest.fixture(scope="module")
-def campaign(house, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
-    done = python(house, folder, "campaign", "-m", "benchmark=toy", "benchmark.size=1,2", "runs=3", *LOUD)
+def test_a_new_benchmark_and_observer_are_planned_run_judged_recorded_and_drawn(house, tmp_path):
+    done = python(house, tmp_path, "campaign", "-m", "benchmark=toy", "benchmark.size=1,2", "runs=3", *LOUD)
+
     assert done.returncode == 0, done.stderr
-    return folder / "results"
-
-
-@pytest.fixture(scope="module")
-def records(campaign):
-    found = [json.loads(path.read_text()) for path in campaign.glob("records/*/record.json")]
-    return sorted(found, key=lambda record: record["cell"]["settings"]["benchmark"]["size"])
-
-
-def test_a_new_benchmark_is_planned_run_judged_and_recorded(records):
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
+    records = sorted(found, key=lambda record: record["cell"]["settings"]["benchmark"]["size"])
     sizes = [record["cell"]["settings"]["benchmark"]["size"] for record in records]
     described = {key: records[0]["cell"][key] for key in ("benchmark", "kind", "figure", "unit", "better")}
-
     assert (sizes, {record["status"] for record in records}) == ([1, 2], {"done"})
     assert described == {
         "benchmark": "toy", "kind": "storage", "figure": "sums_per_s", "unit": "sums/s", "better": "higher",
     }  # fmt: skip
     rules = {check["rule"] for check in records[0]["runs"][1]["checks"]}
-    assert rules == {"time_adds_up", "quiet", "unstolen", "undelayed", "same_conditions"}
+    assert rules - {"unthrottled"} == {"time_adds_up", "quiet", "unstolen", "undelayed", "same_conditions"}
     assert records[0]["checks"][0]["observed"] is not None  # the spread of its own rate
-
-
-def test_its_figure_of_merit_is_in_the_table_and_drawn(campaign):
-    with (campaign / "tables" / "medians.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-
-    assert {row["benchmark"] for row in rows} == {"toy"}
-    assert [path.name for path in (campaign / "figures").glob("*.csv") if "sums/s" in path.read_text()]
-
-
-def test_a_value_out_of_the_range_that_it_declares_is_refused(house, tmp_path):
-    done = python(house, tmp_path, "campaign", "benchmark=toy", "benchmark.size=11")
-
-    assert done.returncode == 2
-    assert "benchmark.size=11 is out of range" in done.stderr
-    assert "legal: 1 to 10" in done.stderr
-
-
-def test_it_runs_by_hand_with_its_own_options(house, tmp_path):
-    done = python(house, tmp_path, "jobs", "toy", str(tmp_path), "--size", "2")
-
-    assert json.loads(done.stdout)["sums_per_s"] > 0, done.stderr
-
-
-def test_the_figures_of_a_new_observer_stand_in_every_run(records):
     assert {tuple(run["toy"]) for record in records for run in record["runs"]} == {("start", "stop")}
+    with (tmp_path / "results" / "tables" / "medians.csv").open(newline="") as file:
+        assert {row["benchmark"] for row in csv.DictReader(file)} == {"toy"}
+    assert [path for path in tmp_path.glob("results/figures/*.csv") if "sums/s" in path.read_text()]
+
+
+def test_a_new_benchmark_has_its_own_options_and_a_value_out_of_their_range_is_refused(house, tmp_path):
+    by_hand = python(house, tmp_path, "jobs", "toy", str(tmp_path), "--size", "2")
+    refused = python(house, tmp_path, "campaign", "benchmark=toy", "benchmark.size=11")
+
+    assert json.loads(by_hand.stdout)["sums_per_s"] > 0, by_hand.stderr
+    assert refused.returncode == 2
+    assert "benchmark.size=11 is out of range" in refused.stderr
+    assert "legal: 1 to 10" in refused.stderr
