@@ -1,6 +1,5 @@
 """What `doctor` finds out of a cluster: a Slurm of scripts, whose sbatch runs the probe job here and now."""
 
-import json
 import os
 import sys
 
@@ -187,22 +186,33 @@ def test_what_ends_the_examination(spoil, message, programs, examined):
     assert (only.what, only.passed, only.message) == ("slurm", False, message)
 
 
-@pytest.mark.long
-def test_variables_that_are_not_used_are_named(examined, no_tensorflow, tmp_path, monkeypatch):
-    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
+def test_variables_that_are_not_used_are_named(programs, examined, monkeypatch):
+    programs("sbatch", "exit 1")
+    for name in ("SBATCH_PARTITION", "SBATCH_ACCOUNT", "SLURM_CONF_OF_MINE"):
+        monkeypatch.setenv(name, "mine")
 
-    findings = examined(f"storage.root={tmp_path}")
+    _, named = _of(examined(), "slurm")
 
-    assert "SBATCH_ACCOUNT in the environment: not used" in _of(findings, "slurm")[1].message
+    assert (named.passed, named.message) == (
+        None, "SBATCH_ACCOUNT, SBATCH_PARTITION in the environment: not used for our jobs",
+    )  # fmt: skip
 
 
-def test_the_answer_is_json(tmp_path, no_tensorflow, capsys):
-    from campaign.doctor import node  # noqa: PLC0415 - what is under test
+@pytest.mark.parametrize(
+    ("kind", "log", "told"),
+    [
+        ("none", None, (None, "for 300 s (MinJobAge)")),
+        ("none", "/dev/null", (True, "no sacct; /dev/null reports how jobs ended")),
+        ("none", "/no/log", (None, "for 300 s")),
+        ("slurmdbd", None, (True, "sacct reports how jobs ended")),
+    ],
+)
+def test_it_is_said_how_long_the_end_of_a_job_is_known(kind, log, told, programs, examined):
+    programs("sbatch", "exit 1")
+    programs("sacct")
+    own = [f"JobCompType = jobcomp/filetxt\nJobCompLoc = {log}"] if log else []
+    programs.answer("scontrol", *CONFIG.replace("/none", f"/{kind}").splitlines(), *own)
 
-    limits = {"other_cpu_max": 1000.0}
-    (tmp_path / "asked").write_text(json.dumps({"word": "w", "storages": [], "checks": limits}), encoding="utf-8")
+    (found,) = _of(examined(), "accounting")
 
-    node.main(str(tmp_path / "asked"))
-
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["word"], [found["what"] for found in answer["findings"]]) == ("w", ["tensorflow", "clock", "load"])
+    assert (found.passed, told[1] in found.message) == (told[0], True), found.message
