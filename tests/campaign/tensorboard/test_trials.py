@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from campaign.__main__ import guarded
@@ -15,25 +16,35 @@ from tests.campaign.on_disk import leave_record
 pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
 
 
+def _run(status, rate, number=0, **more):
+    return {"status": status, "images_per_s": rate, "read_mb_per_s": rate / 8 + number, **more}
+
+
+def _check(rule, *, passed):
+    return {"rule": rule, "passed": passed, "limit": 1.0, "observed": 0.5, "message": ""}
+
+
 @pytest.fixture
 def measured(cells, folder, tmp_path):
-    """Three cells: of 1, 2 and 4 threads; the second one was profiled, the third has no valid run."""
+    """Three cells: of 1, 2 and 4 threads; the second one was profiled twice, the third has no valid run."""
     data = tmp_path / "data"
     data.write_bytes(bytes(1000))
-    for cell, rates in zip(cells[0], ((100.0, 104.0, 99.0), (200.0,), ()), strict=True):
-        runs = [{"status": "valid", "images_per_s": rate, "read_mb_per_s": rate / 10} for rate in rates]
-        status = "done" if rates else "invalid"
-        leave_record(folder, cell, *runs, {"status": "invalid", "images_per_s": 9e9}, status=status)
-    home = folder.cell(cells[0][1].id)
-    with Profile(only=[data]) as profile:
-        data.read_bytes()
-    profile.save(home / "profile-0.npz")
-    made = [cell.id for cell in cells[0]]
-    leave_record(
-        folder, cells[0][1], {"status": "valid", "images_per_s": 200.0, "profile": {"file": "x"}, "host": "n7"},
-        status="done", provenance={"emulated": {"storage": {"name": "hdd"}}},
-    )  # fmt: skip
-    return made
+    profiled, home = {"profile": {"file": "x"}, "host": "n7"}, folder.cell(cells[0][1].id)
+    runs = (
+        [_run("valid", rate, place) for place, rate in enumerate((100.0, 104.0, 99.0, 101.5))],
+        [_run("valid", 200.0, **profiled), _run("valid", 210.0, **profiled), _run("valid", 190.0)],
+        [],
+    )
+    spread = [_check("quiet", passed=None), _check("spread", passed=True)]
+    more = ({}, {"checks": spread, "provenance": {"emulated": {"storage": {"name": "hdd"}}}}, {})
+    for cell, made, keys in zip(cells[0], runs, more, strict=True):
+        status = "done" if made else "invalid"
+        leave_record(folder, cell, _run("invalid", 9e9), *made, status=status, **keys)
+    for number in (1, 2):
+        with Profile(only=[data]) as profile:
+            data.read_bytes()
+        profile.save(home / f"profile-{number}.npz")
+    return [cell.id for cell in cells[0]]
 
 
 def _events(folder):
@@ -47,15 +58,16 @@ def _events(folder):
             reader.GetNext()
         except errors.OutOfRangeError:  # the end; a wrong checksum is another error
             return
-        yield from event_pb2.Event.FromString(reader.record()).summary.value
+        event = event_pb2.Event.FromString(reader.record())
+        yield from ((event.step, value) for value in event.summary.value)
 
 
 def _trial(folder):
-    """The settings of a trial, its scalars, and how it ended."""
+    """The settings of a trial, its scalars with their steps, and how it ended."""
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2  # noqa: PLC0415
 
     scalars, settings, status = {}, {}, None
-    for value in _events(folder):
+    for step, value in _events(folder):
         told = plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content)
         if value.tag == metadata.SESSION_START_INFO_TAG:
             hparams = told.session_start_info.hparams.items()
@@ -63,7 +75,7 @@ def _trial(folder):
         elif value.tag == metadata.SESSION_END_INFO_TAG:
             status = told.session_end_info.status
         else:
-            scalars.setdefault(value.tag, []).append(value.simple_value)
+            scalars.setdefault(value.tag, []).append((step, value.simple_value))
     return settings, scalars, status
 
 
@@ -72,14 +84,34 @@ def test_cells_are_trials_with_what_tells_them_apart_and_their_figures(measured,
 
     logdir = folder.root / "tensorboard"
     first, second, third = (_trial(logdir / cell) for cell in measured)
-    assert first[0] == {"benchmark": "micro", "threads": 1, "status": "done", "emulated": "no"}
-    assert [each[0]["threads"] for each in (first, second, third)] == [1, 2, 4]
-    assert [each[0]["emulated"] for each in (first, second, third)] == ["no", "local", "no"]
-    medians = {"images_per_s": [100], "images_per_s min": [99], "images_per_s max": [104], "valid runs": [3]}
-    assert first[1] == medians | {"read_mb_per_s": [10], "runs/images_per_s": [100, 104, 99]}
-    assert third[1] == {"valid runs": [0]}
+    told = {"benchmark": "micro", "threads": 1, "status": "done", "spread": "unverifiable", "emulated": "no"}
+    assert first[0] == told
+    assert second[0] == told | {"threads": 2, "spread": "passed", "emulated": "local"}
+    assert third[0] == told | {"threads": 4, "status": "invalid"}
+    rates = {"images_per_s": 100.75, "images_per_s min": 99, "images_per_s max": 104, "valid runs": 4}
+    reads = np.median([100 / 8, 104 / 8 + 1, 99 / 8 + 2, 101.5 / 8 + 3])
+    figures = rates | {"read_mb_per_s": reads}
+    by_run = {"runs/images_per_s": [(1, 100), (2, 104), (3, 99), (4, 101.5)]}
+    assert first[1] == {tag: [(0, pytest.approx(value))] for tag, value in figures.items()} | by_run
+    assert third[1] == {"valid runs": [(0, 0)]}
     assert [each[2] for each in (first, second, third)] == [1, 1, 2]  # SUCCESS, SUCCESS, FAILURE
     assert f"tensorboard --logdir {logdir}" in capsys.readouterr().err
+
+
+def test_tensorboard_is_told_which_settings_and_figures_there_are(measured, folder):
+    from tensorboard.plugins.hparams import plugin_data_pb2  # noqa: PLC0415
+
+    command.main([str(folder.root)])
+
+    ((_, value),) = _events(folder.root / "tensorboard")
+    told = plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content).experiment
+    domains = {each.name: [*each.domain_discrete] for each in told.hparam_infos}
+    assert domains == {
+        "benchmark": ["micro"], "threads": [1, 2, 4], "status": ["done", "invalid"],
+        "spread": ["passed", "unverifiable"], "emulated": ["local", "no"],
+    }  # fmt: skip
+    figures = ["images_per_s", "images_per_s min", "images_per_s max", "read_mb_per_s", "valid runs"]
+    assert [each.name.tag for each in told.metric_infos] == figures
 
 
 def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
@@ -87,7 +119,7 @@ def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
     command.main([str(folder.root)])  # a second time nothing is made anew
 
     (trace,) = folder.root.glob("tensorboard/*/plugins/profile/*/*.xplane.pb")
-    assert trace.parents[3].name == measured[1]
+    assert (trace.parents[3].name, trace.parent.name.startswith("run-2-")) == (measured[1], True)  # the newest
     lines = xplane.plane(trace, plane.LINES, 1 << 20)
     (line,) = lines.lines
     assert (line.timestamp_ns, line.name.rpartition("/")[2]) == (0, "data")
@@ -101,7 +133,7 @@ def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folde
     shutil.copytree(folder.cell(measured[2]), folder.records / "odd")
     odd["provenance"] = {"emulated": {"storage": {}}}
     (folder.records / "odd" / "record.json").write_text(json.dumps(odd))
-    (folder.cell(measured[1]) / "profile-0.npz").write_bytes(b"PK nonsense")
+    (folder.cell(measured[1]) / "profile-2.npz").write_bytes(b"PK nonsense")
 
     assert command.main([str(folder.root)]) == 1
 
@@ -110,21 +142,18 @@ def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folde
     assert _trial(folder.root / "tensorboard" / measured[2])[0]["threads"] == 4
 
 
-def test_a_link_in_the_way_is_not_followed(measured, folder, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    logdir = folder.root / "tensorboard"
-    logdir.mkdir()
-    (logdir / measured[0]).symlink_to(tmp_path / "elsewhere")
-
-    with pytest.raises(OSError, match="link"):
-        command.main([str(folder.root)])
-
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
 def test_a_campaign_without_records_has_nothing_to_show(folder):
     with pytest.raises(UsageError, match="nothing is recorded"):
         command.main([str(folder.root)])
+
+
+def test_what_cannot_be_shown_is_refused(measured, folder, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--json", str(folder.root)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    assert guarded(["tensorboard", str(folder.root)]) == 3
+    assert (ended.value.code, "TensorBoard is not installed" in capsys.readouterr().err) == (2, True)
 
 
 @pytest.mark.parametrize("link", ["tensorboard", "tensorboard/CELL", "tensorboard/CELL/plugins"])
