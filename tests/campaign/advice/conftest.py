@@ -34,7 +34,7 @@ def leave(folder):
         data = {"path": "/d", "checksum": "c"}
         made = {"status": status, "provenance": HOST, "campaign": {"token": "t", "words": [*words]}}
         ask(cell.id, words)
-        scattered = [_times(run, (1, 0.99, 1.02)[number % 3]) for number in range(runs)]
+        scattered = [_times(run, (1, 0.99, 1.02, 1.01)[number % 4]) for number in range(runs)]
         return leave_record(folder, cell, *scattered, data=data, **made)
 
     def ask(cell, words):

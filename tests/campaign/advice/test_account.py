@@ -1,14 +1,14 @@
 """What was predicted is kept, held against what was measured, and stays."""
 
 import json
-import os
 import re
 
+import numpy as np
 import pytest
 
 from analysis.output.page import advice as page
 from campaign.advice import account
-from campaign.advice.findings import Prediction
+from campaign.advice.findings import VERSION, Prediction
 from campaign.errors import EnvironmentFaultError
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
@@ -24,6 +24,34 @@ def promised(folder, leave):
     return origin
 
 
+def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folder, leave):
+    tested = leave("threads=8", runs=4, images_per_s=65.0)["cell"]["id"]
+
+    (kept,) = account.load(folder)
+    (settled,) = account.settle(folder, promised)
+
+    told = {"rules": VERSION, "rule": "few_threads", "cell": promised["cell"]["id"], "tested": tested}
+    told |= {"command": "the command", "before": 32.0, "figure": "images_per_s", "unit": "images/s", "predicted": 60.0}
+    told |= {"low": 50.0, "high": 70.0, "known": False}
+    assert kept == told | {"utc": kept["utc"], "measured": None, "holds": None, "why_not": "not measured yet"}
+    rates = [65.0 * factor for factor in (1, 0.99, 1.02, 1.01)]
+    measured = {"median": np.median(rates), "min": min(rates), "max": max(rates), "runs": 4}
+    assert settled == kept | {"measured": pytest.approx(measured), "holds": True, "why_not": None}
+
+
+@pytest.mark.parametrize("key", sorted({*account.Tested.__annotations__, *account.Measured.__annotations__}))
+def test_a_prediction_that_lacks_something_is_refused(key, promised, folder, leave):
+    leave("threads=8")
+    account.settle(folder, promised)
+    kept = json.loads(folder.advice.read_text())
+    test = kept["tests"][0]
+    del (test if key in test else test["measured"])[key]
+    folder.advice.write_text(json.dumps(kept))
+
+    with pytest.raises(EnvironmentFaultError, match=f"{key} is missing"):
+        account.load(folder)
+
+
 @pytest.mark.parametrize("figure", ["started_utc", "trace"])
 def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, leave):
     leave("threads=8", trace={"file": "trace-1.csv"})
@@ -34,7 +62,7 @@ def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, le
     assert account.settle(folder, promised)[0]["why_not"] == f"its runs have no {figure}"
 
 
-@pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (49.0, False), (71.0, False)])
+@pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (50.0, True), (49.99, False), (70.0, True), (70.01, False)])
 def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, holds, promised, folder, leave):
     leave("threads=8", images_per_s=rate)
     (found,) = account.settle(folder, promised)
@@ -104,28 +132,17 @@ def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
     assert f"{int(rate is not None)} predictions were tested" in shown
 
 
-@pytest.mark.parametrize("text", ["[]", '{"schema": 1, "tests": [{"rule": "x"}]}', '{"schema": 1, "tests": 7}'])
+@pytest.mark.parametrize("text", ['{"schema": 1, "tests": [{"rule": "x"}]}'])
 def test_an_account_that_is_none_is_named_in_the_report(text, folder):
     assert page.advice(folder.root) is None
     folder.advice.write_text(text)
     assert "advice.json cannot be read" in page.advice(folder.root)
 
 
-@pytest.mark.parametrize("text", ["[]", '{"schema": 1}', '{"schema": 9, "tests": []}', "{"])
+@pytest.mark.parametrize("text", ['{"schema": 9, "tests": []}', "{"])
 def test_an_account_that_cannot_be_read_is_named_and_left(text, folder):
     folder.advice.write_text(text)
 
     with pytest.raises(EnvironmentFaultError, match="advice"):
         account.load(folder)
     assert folder.advice.read_text() == text
-
-
-def test_a_pipe_or_a_link_in_its_place_is_not_followed(folder, tmp_path):
-    os.mkfifo(folder.advice)
-    with pytest.raises(EnvironmentFaultError):
-        account.load(folder)
-    folder.advice.unlink()
-    (tmp_path / "other.json").write_text('{"schema": 1, "tests": []}')
-    folder.advice.symlink_to(tmp_path / "other.json")
-    with pytest.raises(EnvironmentFaultError):
-        account.load(folder)

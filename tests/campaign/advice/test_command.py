@@ -90,7 +90,11 @@ def test_of_a_recipe_one_cell_is_asked_for():
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own):
-    made = recorded("benchmark.preprocess=false", "threads=1") if own else recorded("benchmark=alexnet", "prefetch=1")
+    made = (
+        recorded("benchmark.preprocess=false", "threads=1")
+        if own
+        else recorded("benchmark=alexnet", "dataset.files=640")
+    )
 
     found = command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS)
     cells, _ = cells_of(collect(command_line.split(found).hydra))

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 from campaign.advice import evidence
@@ -12,23 +13,26 @@ TRACE = """\
 1.0,0,,,²,,,,,,,,"iteration"
 2.0,1,200,1,90.5,40,30,10,5,60,25,0,"iteration"
 3.0,2,200,1,69.5,20,30,10,5,80,5,0,"iteration"
+3.5,2,200,1,20.0,30,50,10,5,85,5,0,"iteration"
 4.0,3,0,0,0,0,0,0,0,100,0,0,"tail"
 """
 
 
 @pytest.fixture
 def traced(folder, leave):
-    """A cell of three runs; the path of the trace of the second, which is the one in the middle."""
-    made = leave("threads=1", trace={"file": "../trace-1.csv"})
-    return made, folder.cell(made["cell"]["id"]) / "trace-1.csv"
+    """A cell of four runs, of which the last one is the upper of the two in the middle; and where its trace is."""
+    made = leave("threads=1", runs=4)
+    for number, run in enumerate(made["runs"]):
+        run["trace"] = {"file": f"../trace-{number}.csv"}
+    return made, folder.cell(made["cell"]["id"]) / "trace-3.csv"
 
 
-def test_of_a_trace_the_iteration_counts(traced, folder):
+def test_of_a_trace_the_mean_over_the_iteration_counts(traced, folder):
     made, path = traced
     path.write_text(TRACE)
 
     assert evidence.gathered(folder, made).trace == {
-        "model/hdd busy": 80.0, "I/O pressure": 30.0, "processors idle": 70.0
+        "model/hdd busy": 60.0, "I/O pressure": 30.0, "processors idle": 75.0
     }  # fmt: skip
 
 
@@ -49,9 +53,14 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
     assert evidence.gathered(folder, made).trace == {}
 
 
-def test_of_runs_and_their_profiles_the_medians_count(folder, leave):
+@pytest.mark.parametrize("runs", [3, 4])
+def test_of_runs_and_their_profiles_the_medians_count(runs, folder, leave):
     calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 7}
 
-    found = evidence.gathered(folder, leave("threads=1", profile=calls))
+    found = evidence.gathered(folder, leave("threads=1", profile=calls, step_load_s=[0.5, 2.0], runs=runs))
 
-    assert (found.profile, found["wall_s"], found["load_s"]) == (calls, 10.0, 9.9)
+    middle = np.median([1, 0.99, 1.02, 1.01][:runs])
+    assert found.profile == pytest.approx(calls | {"read_s": 2.0 * middle, "meta_s": 1.0 * middle})
+    assert (found["wall_s"], found["load_s"]) == pytest.approx((10.0 * middle, 9.9 * middle))
+    assert (found.first_load_s, found.steps) == (pytest.approx(0.5), 2)
+    assert sorted(found.rates["wall_s"]) == pytest.approx(sorted([10.0, 9.9, 10.2, 10.1][:runs]))
