@@ -77,10 +77,10 @@ def check_node(path: str, node: Any, kind: type) -> None:
             for name, each in node[key].items():
                 check_node(f"{path}{key}.{name}.", each, inner[0])
         else:
-            check_node(f"{path}{key}.", node[key], _fitting(node[key], inner))
+            check_node(f"{path}{key}.", node[key], fitting(node[key], inner))
 
 
-def _fitting(node: Any, kinds: tuple[type, ...]) -> type:
+def fitting(node: Any, kinds: tuple[type, ...]) -> type:
     """Find the schema whose keys are most like those of a node."""
     keys = set(node) if isinstance(node, dict) else set()
     return min(kinds, key=lambda kind: len(fields_of(kind)[0] ^ keys))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
+from functools import cache
+from typing import Any
 
 from campaign.cells.cell import flat
 from campaign.cells.contract import Flat, Point
-from campaign.config.closed import check_keys, fields_of
+from campaign.config.closed import check_keys, fields_of, fitting
 from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, site, slurm, storage
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
@@ -31,15 +33,20 @@ _CHOICES = (
 )
 
 
-def ranges_of(kind: type, path: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield the least and the greatest legal value of every number of a schema, by its dotted key."""
-    yield from ((f"{path}{key}", bounds) for key, bounds in ranges(kind).items())
+@cache
+def _own_ranges(kind: type, path: str) -> dict[str, tuple[float, float]]:
+    return {f"{path}{key}": bounds for key, bounds in ranges(kind).items()}
+
+
+def ranges_of(kind: type, node: Mapping[str, Any], path: str = "") -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest legal value of every number of a composed node, by its dotted key."""
+    found = dict(_own_ranges(kind, path))
     for key, (how, kinds) in fields_of(kind)[1].items():
-        for each in kinds if how == "one" else ():
-            yield from ranges_of(each, f"{path}{key}.")
+        if how == "one":
+            found |= ranges_of(fitting(node[key], kinds), node[key], f"{path}{key}.")
+    return found
 
 
-RANGES = dict(ranges_of(Campaign))
 _OF_A_STORAGE = ranges(storage.SiteStorage)
 
 
@@ -48,9 +55,8 @@ def check(point: Point) -> None:
     check_keys(point)
     values = dict(flat(point))
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
-    check_numbers(
-        values, RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _OF_A_STORAGE.items()}
-    )
+    of_storages = {f"{path}.{key}": limits for path in of_site for key, limits in _OF_A_STORAGE.items()}
+    check_numbers(values, ranges_of(Campaign, point) | of_storages)
     _texts(
         values,
         {**{f"{key}.name": values[f"{key}.name"] for key in _NAMED if f"{key}.name" in values}, **of_site},

@@ -147,7 +147,7 @@ def _composed(words: Sequence[str]) -> dict[str, Any]:
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
     check_node("", values, Testbed)
-    check_numbers(dict(flat(values)), dict(ranges_of(Testbed)), {*keys_with(NoneType, Testbed)})
+    check_numbers(dict(flat(values)), ranges_of(Testbed, values), {*keys_with(NoneType, Testbed)})
     return values
 
 

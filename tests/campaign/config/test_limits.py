@@ -13,6 +13,8 @@ from campaign.config.closed import check_keys
 from campaign.config.command_line import LITERAL
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
+from campaign.config.schema import Campaign
+from campaign.config.testbed import KINDS, Testbed
 from campaign.errors import UsageError
 from tests.campaign.work_lists import compose, with_value
 
@@ -42,12 +44,8 @@ _WRONG = [
     ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
     # The mini-application.
     (ALEXNET, "batch_size=1024", "a training takes whole batches: batch_size=1024", "batch_size=512 or less"),
-    (
-        "accelerator=emulated",
-        "threads=1",
-        "accelerator=emulated: benchmark=micro computes nothing",
-        "benchmark=alexnet",
-    ),
+    ("accelerator=emulated", "threads=1", "accelerator=emulated: benchmark=micro computes nothing",
+     "benchmark=alexnet"),
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
     # Images and files.
@@ -68,26 +66,13 @@ _WRONG = [
     (BASELINE, "benchmark.name=micro", "does not fit the other keys", ""),
     (PLAIN, "benchmark.name=baseline", "does not fit the other keys", ""),
     # Snapshots.
-    (
-        ("checkpoint=hdd",),
-        "checkpoint.root=/x",
-        "checkpoint=hdd: benchmark=micro trains nothing",
-        "benchmark=alexnet",
-    ),
-    (
-        ALEXNET,
-        "checkpoint=hdd",
-        "checkpoint=hdd: storage hdd has no root here",
-        "storages.hdd.root (site=none does not)",
-    ),
+    (("checkpoint=hdd",), "checkpoint.root=/x", "checkpoint=hdd: benchmark=micro trains nothing", "benchmark=alexnet"),
+    (ALEXNET, "checkpoint=hdd", "checkpoint=hdd: storage hdd has no root here",
+     "storages.hdd.root (site=none does not)"),
     (BUFFER, "seed=0", "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
     (BUFFER, "checkpoint.slow.root=/f", "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
-    (
-        (ALEXNET, "checkpoint=hdd"),
-        "checkpoint.root=https://h/b",
-        "checkpoint is a bucket",
-        "checkpoint.slow may be a bucket",
-    ),
+    ((ALEXNET, "checkpoint=hdd"), "checkpoint.root=https://h/b", "checkpoint is a bucket",
+     "checkpoint.slow may be a bucket"),
     (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: no address", "https://HOST/BUCKET"),
     *(
         (
@@ -100,12 +85,9 @@ _WRONG = [
     ),
     (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: no address", "without cred"),
     ((*BUFFER, BUCKET), "checkpoint.when_full=fall_through", "fall_through with a bucket", "when_full=block"),
-    (
-        (*BUFFER, BUCKET, "checkpoint.direct=true"),
-        "checkpoint.when_full=fall_through",
-        "with a bucket, which the drainer alone fills; checkpoint.direct=True with",
-        "checkpoint.when_full=block; checkpoint.direct=false",
-    ),
+    ((*BUFFER, BUCKET, "checkpoint.direct=true"), "checkpoint.when_full=fall_through",
+     "with a bucket, which the drainer alone fills; checkpoint.direct=True with",
+     "checkpoint.when_full=block; checkpoint.direct=false"),
     ((*BUFFER, BUCKET), "checkpoint.direct=true", "checkpoint.direct=True with a bucket", "checkpoint.direct=false"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
@@ -168,14 +150,10 @@ _WRONG = [
     # Keys.
     (SLURM, "+cluster.foo=1", "unknown key 'cluster.foo'", "cluster.partition"),
     (PLAIN, "+site.partitions=x", "unknown key 'site.partitions'", "site.partition"),
-    (
-        "site=tegner",
-        "+site.storages.lustre.rot=x",
-        "unknown key 'site.storages.lustre.rot'",
-        "site.storages.lustre.root",
-    ),
+    ("site=tegner", "+site.storages.lustre.rot=x", "unknown key 'site.storages.lustre.rot'",
+     "site.storages.lustre.root"),
     (PLAIN, "+storage.foo=x", "unknown key 'storage.foo'", "storage.root"),
-]
+]  # fmt: skip
 LEGAL = [
     ("dataset=malware", "benchmark.preprocess=false", "staging=advised"),
     (SLURM, "cluster.partition='gpu,long'"),
@@ -226,32 +204,97 @@ def slurm_point():
     return compose(SLURM)
 
 
-@pytest.fixture(scope="module")
-def points():
-    """Configurations that have every key between them."""
-    checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
-    hep = ("dataset=hep", "benchmark=hepcnn")
-    stores = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
-    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep, MALWARE, stores)
-    return [compose(*words) for words in grids]
+WEEK_S = 7 * 24 * 3600
+NUMBERS = {
+    (1, 1024): "threads nodes benchmark.transfer_mib site.login_processes storage.concurrency cluster.cpus_per_task",
+    (1, 65536): "batch_size benchmark.row_bytes",
+    (0, 1024): "prefetch benchmark.private_threads",
+    (1, 10**9): "iterations checkpoint.every profile.every",
+    (0, 2**31 - 1): "seed order_seed dataset.seed",
+    (1, 1000): "runs min_valid_runs max_runs benchmark.epochs checkpoint.keep malware:dataset.classes",
+    (0, 999): "warmup_runs",
+    (0, 1):
+        "until_spread checks.resident_max checks.device_bytes_min checks.time_error_max checks.other_device_max "
+        "checks.delayed_max",
+    (1, WEEK_S): "run_timeout_s",
+    (1, 86400): "ranks_timeout_s",
+    (0, WEEK_S): "drain_timeout_s wait_quiet_s cluster.save_patience_s",
+    (0, 100): "retries site.spread_max checks.spread_max",
+    (8, 4096): "benchmark.image_size",
+    (0, 10): "benchmark.learning_rate",
+    (0.01, 4): "benchmark.width",
+    (0, 0.99): "benchmark.dropout",
+    (1, 10**7): "benchmark.file_mb dataset.files dataset.train_files",
+    (0.1, 3600): "benchmark.seconds_max storage.timeout_s trace.interval_s",
+    (1, 256): "benchmark.readers checkpoint.streams",
+    (1000, 10**8): "dataset.median_bytes",
+    (0, 2): "dataset.sigma",
+    (16, 16384): "dataset.width dataset.height",
+    (0, 10**7): "dataset.validation_files",
+    (1, 10**5): "dataset.classes dataset.samples cluster.cells_per_job cluster.parallel",
+    (1, 16384): "dataset.image_size",
+    (0, 64): "site.gpus_per_node cluster.gpus_per_node",
+    (0.001, 10**5): "site.mem_gb cluster.mem_gb",
+    (1, 525600): "site.timeout_max_min cluster.timeout_min",
+    (0, 1e9): "site.ask_above_node_hours site.login_data_gb",
+    (0, 1e4):
+        "site.other_cpu_max site.throttled_max storage.retries checks.other_cpu_max checks.stolen_max "
+        "checks.io_limit_max checks.throttled_max",
+    (-1, 2000): "storage.stripe_count",
+    (1, 4095): "storage.stripe_size_mib",
+    (0.05, 600): "storage.backoff_s",
+    (0, 3600): "accelerator.step_s trace.tail_s",
+    (1, 64): "checkpoint.in_flight",
+    (0.001, 1e6): "checkpoint.bandwidth_mb_per_s",
+    (0, 1000): "cluster.max_requeues checks.peak_max",
+    (1, 65535): "cluster.signal_delay_s",
+}  # fmt: skip
+OF_TESTBED = {
+    (0, 64): "nodes",
+    (1, 1e6): "s3_size_gb hdd.rpm hdd.interface_mb_per_s lustre.rpm",
+    (0.06, 1e6): "node.size_gb hdd.size_gb ssd.size_gb optane.size_gb lustre.size_gb",
+    (0.1, 1e6):
+        "node.read_mb_per_s hdd.read_mb_per_s hdd.write_mb_per_s hdd.capacity_gb ssd.read_mb_per_s "
+        "ssd.write_mb_per_s optane.read_mb_per_s optane.write_mb_per_s lustre.read_mb_per_s lustre.write_mb_per_s "
+        "lustre.disk_mb_per_s",
+    (1, 1e8):
+        "hdd.read_iops hdd.write_iops ssd.read_iops ssd.write_iops optane.read_iops optane.write_iops "
+        "lustre.read_iops lustre.write_iops",
+    (0, 1e6):
+        "hdd.path_us ssd.path_us ssd.read_us ssd.write_us optane.path_us optane.read_us optane.write_us "
+        "lustre.path_us lustre.round_trip_us lustre.metadata_us",
+    (0, 1e4): "hdd.seek_track_ms hdd.seek_average_ms lustre.seek_average_ms lustre.read_ahead_mb",
+    (1, 1024): "hdd.queue",
+    (1, 1e4): "hdd.cache_mb",
+    (1, 256): "ssd.channels optane.channels",
+    (1, 64): "lustre.disks lustre.osts",
+    (0.0625, 1024): "lustre.stripe_mib",
+}  # fmt: skip
+OF_ALL = {key: limits for limits, keys in NUMBERS.items() for key in keys.split()}
+# Configurations that have every key between them; of one that several have, those of the first.
+POINTS = {
+    "training": (ALEXNET, SLURM, "checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow"),
+    "micro": ("benchmark=micro",),
+    "baseline": ("benchmark=baseline",),
+    "hep": ("dataset=hep", "benchmark=hepcnn"),
+    "malware": MALWARE,
+    "climate": CLIMATE,
+    "s3": ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket"),
+}
 
 
-def _with(points, key, value):
-    """A copy of the first of the points that has the key, with that value."""
-    return with_value(next(each for each in points if key in dict(flat(each))), key, value)
+@pytest.mark.parametrize("key", OF_ALL)
+def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(key):
+    (least, most), (name, _, key) = OF_ALL[key], key.rpartition(":")
+    there = [compose(*words) for kind, words in POINTS.items() if name in ("", kind)]
+    point = next(each for each in there if key in dict(flat(each)))
 
-
-@pytest.mark.parametrize("key", limits.RANGES)
-def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(key, points):
-    least, most = limits.RANGES[key]
-    beyond = [math.nan, math.inf, -math.inf, math.nextafter(least, -math.inf), math.nextafter(most, math.inf)]
-
-    for value in beyond:
-        refused = _refusal(_with(points, key, value))
+    for value in (math.nan, math.inf, math.nextafter(least, -math.inf), math.nextafter(most, math.inf)):
+        refused = _refusal(with_value(point, key, value))
         assert refused.message == f"{key}={value} is out of range"
         assert refused.hint.startswith(f"legal: {least:g} to {most:g}")
     for value in (least, most):  # it need not fit the others
-        assert "out of range" not in _refusal(_with(points, key, value)).message
+        assert "out of range" not in _refusal(with_value(point, key, value)).message
 
 
 def _refusal(point):
@@ -262,15 +305,21 @@ def _refusal(point):
     return UsageError("")
 
 
-def test_every_number_has_a_range(points):
-    numbers = {
-        key
-        for point in points
-        for key, value in flat(point)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+@pytest.mark.parametrize("name", POINTS)
+def test_every_number_has_a_range_and_it_is_the_one_of_its_kind(name):
+    point = compose(*POINTS[name])
+    numbers = {key for key, value in flat(point) if isinstance(value, int | float) and not isinstance(value, bool)}
 
-    assert numbers <= limits.RANGES.keys()
+    found = limits.ranges_of(Campaign, point)
+
+    assert numbers <= found.keys()
+    assert found == {key: OF_ALL.get(f"{name}:{key}", OF_ALL[key]) for key in found}
+
+
+def test_a_number_of_the_testbed_is_legal_from_the_least_to_the_most():
+    legal = {key: limits for limits, keys in OF_TESTBED.items() for key in keys.split()}
+
+    assert limits.ranges_of(Testbed, {key: {} for key in ("node", *KINDS)}) == legal
 
 
 @given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
