@@ -1,7 +1,9 @@
 """`python -m campaign clean`: what was made is listed, and nothing else is ever removed."""
 
+import errno
 import json
 import os
+import time
 
 import pytest
 from filelock import FileLock
@@ -83,6 +85,25 @@ def test_all_that_was_made_is_listed_with_bytes_and_age(dataset, baseline, copie
     assert all(0 <= each["age_s"] < 600 and not each["removed"] for each in found.values())
     assert clean.main([]) == 0
     assert str(dataset) in capsys.readouterr().out
+
+
+def test_how_much_is_made_and_removed_is_told_in_units(baseline, root, monkeypatch, capsys):
+    (file,) = baseline.glob("read-*.bin")
+    held = sum(path.stat().st_size for path in baseline.iterdir())
+    os.truncate(file, 2_340_000_000 - held + file.stat().st_size)
+    for hours, age in ((23, "23 h"), (24, "1 d"), (59, "2 d")):
+        os.utime(baseline / datafile.MARKER, (time.time() - 3600 * hours - 9,) * 2)
+        assert clean.main([]) == 0
+        head, line = capsys.readouterr().out.splitlines()
+        assert head.split() == ["made", "MB", "files", "age", "place"]
+        assert line.split() == ["baseline", "2,340.0", str(len([*baseline.iterdir()])), *age.split(), str(baseline)]
+    questions = []
+    monkeypatch.setattr(clean.console, "agreed", lambda question: not questions.append(question))
+
+    assert clean.main(["--unused"]) == 0
+
+    assert questions == ["remove 1 folder of 2.34 GB in all?"]
+    assert "removed 1 folder of 2.34 GB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["dataset", "baseline", "copies", "snapshots"])
@@ -178,6 +199,16 @@ def impatient(monkeypatch):
     """Locks that somebody holds are not waited for."""
     monkeypatch.setattr(made, "_SOON_S", 0.05)
     monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.05)
+
+
+def test_where_nothing_can_be_locked_nothing_is_removed(dataset, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+
+    assert clean.main(["--yes", "demo"]) == 1
+    assert (dataset / "manifest.json").exists()
 
 
 @pytest.mark.usefixtures("impatient")

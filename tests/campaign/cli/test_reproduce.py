@@ -1,13 +1,21 @@
-"""The whole paper on the twin of its testbed, shortened: asserted is what the records hold, not how fast it was."""
+"""What `reproduce` plans; and the whole paper on the twin of its testbed, shortened: what the records hold."""
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 
+from campaign import console
+from campaign.cli import reproduce
+from campaign.cli import run as main_verb
+from campaign.config import recipes
+from campaign.config.collect import collect
+from campaign.config.points import cells_of
+from campaign.errors import UsageError
 from campaign.testbed import apply
 from tests.campaign.command_line import CommandLine
 from tests.campaign.testbed.testbeds import required
@@ -19,6 +27,128 @@ WORDS = (
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.peak_max=1000",
     "checks.time_error_max=0.1", "checks.stolen_max=1000", "checks.delayed_max=1",
 )  # fmt: skip
+
+
+MICRO = recipes.Recipe("fig4", "micro", None, ())
+
+
+def test_what_emulated_nodes_read_is_no_storage_of_the_paper():
+    assert reproduce._storages(["site=twin"]) == ["hdd", "ssd", "optane", "lustre"]  # noqa: SLF001
+
+
+@pytest.fixture(scope="module")
+def two_storages(tmp_path_factory):
+    """A site with two of the paper's storages; returns the words that name it."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "conf" / "site").mkdir(parents=True)
+    storages = "".join(f"  {name}: {{root: {folder}/{name}}}\n" for name in ("hdd", "ssd"))
+    text = f"defaults: [none, _self_]\nname: mine\nstorages:\n{storages}  gone: {{root: null}}\n"
+    (folder / "conf" / "site" / "mine.yaml").write_text(text)
+    return "--config-dir", str(folder / "conf"), "site=mine", "+size=smoke", "cluster=local"
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Call `reproduce` and return the plan that would have been carried out, and the words it was asked for with."""
+
+    def ask(*words):
+        seen = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path_factory.mktemp("asked"))
+            patch.setattr(main_verb, "carry_out", lambda planned, argv, _: seen.append((planned, argv)) or 0)
+            assert reproduce.main(words) == 0
+        return seen.pop()
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def some(ask, two_storages):
+    """The plan of three recipes."""
+    three = [recipe for recipe in recipes.recipes() if recipe.name in ("table1", "fig4", "fig8")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipes, "recipes", lambda _: three)
+        planned, argv = ask(*two_storages)
+    assert argv == ["reproduce", *two_storages]
+    return planned
+
+
+@pytest.mark.long
+def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(ask, two_storages):
+    planned, _ = ask(*two_storages)
+    cells = {entry.cell.id: entry.cell for entry in planned.entries}
+    flags, words = two_storages[:2], two_storages[2:]
+    for recipe in ("fig4", "fig5", "fig6", "fig7", "fig8"):
+        alone = collect(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
+        assert {cell.id for cell in cells_of(alone)[0]} <= cells.keys()
+    targets = {cell.settings["checkpoint"]["name"] for cell in cells.values() if cell.benchmark == "alexnet"}
+    assert targets == {"none", "hdd", "ssd"}
+
+
+def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(some):
+    settings = [entry.cell.settings for entry in some.entries]
+
+    small = [each for each in settings if each["benchmark"].get("access") == "random_read"]
+    kinds = [(each["storage"]["name"], each["dataset"], each["threads"]) for each in small]
+    cells = [each for each in settings if each["benchmark"]["name"] != "baseline"]
+    assert len(cells) > len(kinds)
+    for each in cells:
+        assert kinds.count((each["storage"]["name"], each["dataset"], each["threads"])) == 1
+    assert {each["benchmark"]["access"] for each in settings if each not in cells} == {"read", "write", "random_read"}
+
+
+def test_the_price_is_said_and_nothing_starts_without_a_yes(some, two_storages, monkeypatch, tmp_path):
+    said, questions, started = [], [], []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "_points", lambda *_: [])
+    monkeypatch.setattr(main_verb, "planned", lambda _: some)
+    monkeypatch.setattr(main_verb, "carry_out", lambda *words: started.append(words) or 0)
+    monkeypatch.setattr(console, "say", said.append)
+    monkeypatch.setattr(console, "agreed", lambda question: bool(questions.append(question)))
+
+    codes = reproduce.main(two_storages), reproduce.main([*two_storages, "--yes"])
+
+    assert codes == (1, 0)
+    assert (len(questions), len(started)) == (1, 1)
+    assert any("runs with warm-ups; how long they take is not known" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "cure"),
+    [
+        (["+paper=fig4"], "every recipe", "+paper=fig4,fig5"),
+        (["++paper=fig4"], "every recipe", "+paper=fig4,fig5"),
+        (["paper=fig4", "paper=all", "paper=fig9"], "paper=fig4 is none that has recipes", "paper=chien2018|"),
+        (["benchmark.widht=0.5"], "no recipe knows 'benchmark.widht", "--help"),
+        (["benchmark=micro"], "no recipe knows", "--help"),
+        *(([*shows, "+size=smoke"], f"no single configuration for {shows[0]}", "--dry-run lists its cells")
+          for shows in (["--cfg", "job"], ["--info=defaults"], ["--hydra-help"])),
+    ],
+)  # fmt: skip
+def test_what_reproduce_cannot_do_is_refused_with_the_cure(words, why, cure, two_storages, capsys):
+    with pytest.raises(UsageError, match=re.escape(why)) as caught:
+        reproduce.main([*words, *two_storages[: 3 * ("benchmark" in words[0])]])
+
+    assert cure in caught.value.hint
+    assert capsys.readouterr().out == ""
+
+
+def test_cells_that_read_copies_wait_until_the_copies_are_made(tmp_path, point, capfd):
+    points = [{**point, "campaign_dir": str(tmp_path), "staging": rule} for rule in ("none", "smallest", "advised")]
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "advised.json").write_text("{}")
+
+    kept = reproduce._with_copies(points)  # noqa: SLF001
+
+    assert [each["staging"] for each in kept] == ["none", "advised"]
+    assert "without 1 cell of staging=smallest" in capfd.readouterr().err
+
+
+def test_an_error_names_the_recipe_that_it_is_of(two_storages, monkeypatch):
+    monkeypatch.setattr(recipes, "recipes", lambda _: [MICRO])
+
+    with pytest.raises(UsageError, match=r"^fig4: "):
+        reproduce.main([*two_storages, "iterations=200", "--dry-run"])
 
 
 @pytest.fixture(scope="module")

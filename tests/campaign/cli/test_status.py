@@ -182,9 +182,18 @@ def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
     assert "not asked for by you" in said
 
 
-def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(folder, cells, capsys):
-    leave_record(folder, cells[0][0], status="failed", reason="sbatch: error: one\nsbatch: error: two")
+def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, capsys):
+    valid = [{"status": "valid"}] * 3
+    leave_record(folder, cells[0][0], *valid, status="done")
+    leave_record(folder, cells[0][1], *valid[:2], {"status": "invalid"}, status="invalid", reason="others")
+    leave_record(folder, cells[0][2], status="failed", reason="sbatch: error: one\nsbatch: error: two")
 
-    status.main([str(folder.root)])
+    assert status.main([str(folder.root)]) == 1
 
-    assert any("one sbatch: error: two" in line for line in capsys.readouterr().out.splitlines())
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == f"{folder.root}: 3 cells: 1 failed, 1 invalid, 1 done"
+    assert [line.split() for line in lines] == [
+        ["failed", "0/0", "valid", cells[0][2].id, *["sbatch:", "error:", "one", "sbatch:", "error:", "two"]],
+        ["invalid", "2/3", "valid", cells[0][1].id, "others"],
+        ["done", "3/3", "valid", cells[0][0].id],
+    ]

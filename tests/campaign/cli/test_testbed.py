@@ -1,17 +1,25 @@
 """What `testbed up` may be asked for; each key changes what is made."""
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from campaign.__main__ import guarded
+from campaign.cli import testbed as verb
 from campaign.config import testbed
 from campaign.config.testbed import KINDS, requested, requested_store
 from campaign.errors import UsageError
+from campaign.testbed import ceph
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Speed
+from campaign.testbed.state import Loop
+from jobs.objects.room import Room
+from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, up_and_running
 
 # Chien et al. 2018, Table I: MB/s read and written.
 TABLE_I = {
@@ -157,3 +165,51 @@ def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
             requested(["model=physical"])
     else:
         assert requested(["model=physical", "hdd.rpm=5400"])["hdd"].model.parameters["rpm"] == 5400
+
+
+@pytest.mark.parametrize(("used", "warned"), [(1_000_000_000, False), (4_900_000_000, True), (None, False)])
+def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned, tmp_path, monkeypatch, capsys):
+    room = None if used is None else Room(used, 5_100_000_000)
+    facts = {"port": 1, "disk": str(tmp_path), "size_bytes": 6_000_000_000, "loop": False, "made": True}
+    (tmp_path / "s3").mkdir()
+    (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))
+    monkeypatch.setattr(ceph.Ceph, "answers", lambda *_: True)
+    monkeypatch.setattr(ceph.Ceph, "room", lambda _: room)
+
+    assert guarded(["testbed", "status", "--folder", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert guarded(["testbed", "status", "--json", "--folder", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)["s3"]
+
+    assert "s3 is up: http://127.0.0.1:1, bucket campaign, 6 GB on " in said.out
+    assert f", 6 GB on {tmp_path}" + (f", {room}\n" if room else "\n") in said.out
+    assert ("s3 is nearly full: remove objects" in said.err) is warned
+    assert (told["used_bytes"], told["quota_bytes"]) == (used, room and 5_100_000_000)
+
+
+def test_the_table_of_storages_says_what_was_found_of_each(monkeypatch, capsys):
+    small = up_and_running("ssd", Loop("/dev/loop1", "7:1"), SSD, size_bytes=6 * GB - 1)
+    hdd = up_and_running("hdd", Loop("/dev/loop0", "7:0"), HDD, size_bytes=6 * GB)
+    found = seen({"hdd": hdd, "ssd": small}, numbers=["7:0", "7:1"], bounds=limited(("7:0", HDD), ("7:1", SSD)))
+    monkeypatch.setattr(verb, "inspect", lambda _: found)
+
+    assert guarded(["testbed", "status", "--folder", str(BED)]) == 0
+
+    said = capsys.readouterr()
+    head, *rows, beneath = said.out.splitlines()
+    assert [re.split(r"  +", row.strip()) for row in (head, *rows)] == [
+        ["emulated", "state", "GB", "model", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root"],
+        ["hdd", "up", "6", "rates", "163", "133.14", "-", "-", "/dev/loop0", "/bed/hdd/data"],
+        ["ssd", "up", "6", "rates", "280.55", "195.05", "-", "-", "/dev/loop1", "/bed/ssd/data"],
+    ]
+    assert "100.0 GB free" in beneath
+    assert said.err.strip() == "warning: the baseline's file of 5 GB does not fit on ssd"
+
+
+def test_a_preview_of_down_says_what_would_be_ended_and_that_nothing_was_done(tmp_path, monkeypatch, capsys):
+    assert guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    monkeypatch.setattr(verb.s3, "state", lambda _: {"state": "up"})
+
+    assert guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
+    assert f"# end ceph-mon, ceph-osd and radosgw in {tmp_path}/s3" in capsys.readouterr().out

@@ -80,6 +80,22 @@ def test_a_record_that_is_damaged_inside_is_told(cells, folder):
         why.main([cell, str(folder.root)])
 
 
+@pytest.mark.parametrize(
+    ("name", "message", "cure"),
+    [("micro-demo", "may be 2 cells", "one of: micro-demo-local-t1"), ("micro-dmo", "no recorded cell", "micro-demo")],
+)
+def test_a_name_that_is_not_one_cells_is_told_with_those_that_there_are(name, message, cure, cells, folder):
+    with pytest.raises(UsageError, match="no recorded cell") as none:
+        why.main([name, str(folder.root)])
+    for cell in cells[0][:2]:
+        leave_record(folder, cell, data=DATA)
+
+    with pytest.raises(UsageError, match=message) as caught:
+        why.main([name, str(folder.root)])
+
+    assert (none.value.hint, cure in caught.value.hint) == ("nothing is recorded yet", True)
+
+
 def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
     with pytest.raises(UsageError, match="the cell comes first") as caught:
         why.main([str(folder.root), "399c"])

@@ -66,14 +66,9 @@ PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
 
 
 @pytest.mark.shows(
-    "checks.resident_max",
-    "checks.device_bytes_min",
-    "checks.time_error_max",
-    "checks.other_device_max",
-    "checks.other_cpu_max",
-    "checks.spread_max",
-    "checks.peak_max",
-)
+    "checks.resident_max", "checks.device_bytes_min", "checks.time_error_max", "checks.other_device_max",
+    "checks.other_cpu_max", "checks.spread_max", "checks.peak_max",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("limit", "stricter", "rule"),
     [
@@ -82,11 +77,7 @@ PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
         ("time_error_max", 0.004, checks.time_adds_up),
         ("other_device_max", 0.03, checks.quiet),
         ("other_cpu_max", 0.3, checks.quiet),
-        (
-            "peak_max",
-            0.9,
-            lambda run, limits: checks.below_peak({**run, "images": 10**9}, PEAK, limits),
-        ),
+        ("peak_max", 0.9, lambda run, limits: checks.below_peak({**run, "images": 10**9}, PEAK, limits)),
         ("spread_max", 0.01, lambda _, limits: checks.spread([100, 103], limits)),
     ],
 )

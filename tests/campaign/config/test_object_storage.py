@@ -72,7 +72,7 @@ OTHERWISE = {f"tfdarshan_fig{each}": ["profile.posix=none", "profile.every=null"
 
 
 # One recipe of each kind; the others are like one of these.
-KINDS = ("table1", "fig4", "fig9", "hepcnn", "cdb", "tfdarshan_fig3", "tfdarshan_fig12")
+KINDS = ("table1", "fig9", "cdb", "tfdarshan_fig12")
 EVERY_RECIPE = [
     pytest.param(name, marks=[pytest.mark.long] * (name not in KINDS))
     for name in sorted(path.stem for path in PAPER.glob("*.yaml"))

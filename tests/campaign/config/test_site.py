@@ -1,12 +1,14 @@
 """What a site's file says reaches the storages, the jobs and the checks."""
 
 import dataclasses
+import json
 import re
 from importlib.resources import files
 
 import pytest
 
 from campaign.cli import run
+from campaign.config import limits
 from campaign.config.collect import collect
 from campaign.config.keys.site import Site
 from campaign.config.keys.storage import SiteStorage
@@ -51,16 +53,6 @@ def grid(site):
 def of_mine(grid):
     """The one point of such words."""
     return lambda *words: grid(*words)[0]
-
-
-def test_the_default_site_knows_nothing(point):
-    known = {key: value for key, value in point["site"].items() if value is not None}
-
-    tolerances = {"spread_max", "other_cpu_max", "throttled_max"}
-    own = {"name", "modules", "prelude", "accelerator", "storages", "ask_above_node_hours", "make_data"}
-    assert known.keys() == own | tolerances | {"login_data_gb", "login_processes", "trusted_network"}
-    assert (known["name"], known["modules"], known["accelerator"], known["storages"]) == ("none", [], "auto", {})
-    assert known["trusted_network"] is False
 
 
 @pytest.mark.shows(
@@ -110,27 +102,20 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(of_mine):
 
 
 @pytest.mark.shows(
-    "site.storages.root",
-    "site.storages.shared",
-    "site.storages.exclusive",
-    "site.storages.license",
-    "site.storages.stripe_count",
-    "site.storages.stripe_size_mib",
-    "site.storages.node_root",
-)
+    "site.storages.root", "site.storages.shared", "site.storages.exclusive", "site.storages.license",
+    "site.storages.stripe_count", "site.storages.stripe_size_mib", "site.storages.node_root",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (
-            ["storage=lustre"],
-            {"root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1", "stripe_count": 4},
-        ),
+        (["storage=lustre"], {"root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1",
+         "stripe_count": 4}),
         (["storage=hdd"], {"root": None}),
         (["storage=tmpfs"], {"root": "/dev/shm", "shared": False, "node_root": "/node{rank}/shm"}),  # noqa: S108 - no file is made
         (["storage=site", "storage.name=scratch"], {"root": "/scratch/me", "stripe_size_mib": 16}),
     ],
     ids=["all of it", "nothing", "memory", "a name of the user's own"],
-)
+)  # fmt: skip
 def test_a_storage_is_where_and_what_the_site_says_and_has_defaults_for_the_rest(words, says, of_mine):
     name = words[-1].partition("=")[2]
     default = {"shared": True, "exclusive": "lock", "license": None, "stripe_count": None, "stripe_size_mib": None}
@@ -140,13 +125,9 @@ def test_a_storage_is_where_and_what_the_site_says_and_has_defaults_for_the_rest
 
 
 @pytest.mark.shows(
-    "site.storages.kind",
-    "site.storages.endpoint",
-    "site.storages.bucket",
-    "site.storages.prefix",
-    "site.storages.region",
-    "site.storages.device",
-)
+    "site.storages.kind", "site.storages.endpoint", "site.storages.bucket", "site.storages.prefix",
+    "site.storages.region", "site.storages.device",
+)  # fmt: skip
 def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
     of_site = {"endpoint": "https://s3.here", "bucket": "mine", "prefix": "a", "region": "r", "device": "/dev/sdb"}
 
@@ -155,6 +136,31 @@ def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
     assert {key: found["storage"][key] for key in of_site} == of_site
     with pytest.raises(UsageError, match="another kind of ceph"):
         cells_of([of_mine("storage=site", "storage.name=ceph", "storage.root=/x")])
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("endpoint: https://h/gateway", "site.storages.ceph.endpoint='https://h/gateway' is no address"),
+        ("endpoint: https://k:s@h", "site.storages.ceph.endpoint='h' is no address"),
+        ("endpoint: https://k:s", "site.storages.ceph.endpoint='…' is no address"),
+        ("region: eu_1", "no address of a bucket"),
+        ("prefix: a//b", "no address of a bucket"),
+        ("bucket: a/b", "no address of a bucket"),
+        ("prefix: runs#1", None),
+    ],
+)
+def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
+    store = {"kind": "s3", "endpoint": "https://h", "bucket": "mine", **dict([said.split(": ")])}
+    mine = site(f"storages: {{ceph: {json.dumps(store)}}}\n")
+    words = ("checkpoint=burst_buffer", "checkpoint.fast.root=/f", "checkpoint.slow.name=ceph")
+    (point,) = collect(["-m", *mine, "benchmark=alexnet", "iterations=4", "checkpoint.every=2", *words])
+
+    if message:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            limits.check(point)
+    else:
+        limits.check(point)
 
 
 @pytest.mark.shows("site.trusted_network")

@@ -13,8 +13,7 @@ import pytest
 
 from campaign.__main__ import guarded
 from campaign.errors import EnvironmentFaultError
-from campaign.testbed import ceph, ceph_steps, s3
-from jobs.objects.room import Room
+from campaign.testbed import ceph, ceph_conf, ceph_steps, s3
 
 
 def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
@@ -42,25 +41,6 @@ def test_a_preview_names_each_step_in_its_order_and_does_none(tmp_path, capsys):
     places = [told.index(step) for step in steps]
     assert places == sorted(places)
     assert not bed.exists()
-
-
-@pytest.mark.parametrize(("used", "warned"), [(1_000_000_000, False), (4_900_000_000, True), (None, False)])
-def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned, tmp_path, monkeypatch, capsys):
-    room = None if used is None else Room(used, 5_100_000_000)
-    facts = {"port": 1, "disk": str(tmp_path), "size_bytes": 6_000_000_000, "loop": False, "made": True}
-    (tmp_path / "s3").mkdir()
-    (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))
-    monkeypatch.setattr(ceph.Ceph, "answers", lambda *_: True)
-    monkeypatch.setattr(ceph.Ceph, "room", lambda _: room)
-
-    assert guarded(["testbed", "status", "--folder", str(tmp_path)]) == 0
-    said = capsys.readouterr()
-    assert guarded(["testbed", "status", "--json", "--folder", str(tmp_path)]) == 0
-    told = json.loads(capsys.readouterr().out)["s3"]
-
-    assert f", 6 GB on {tmp_path}" + (f", {room}\n" if room else "\n") in said.out
-    assert ("s3 is nearly full: remove objects" in said.err) is warned
-    assert (told["used_bytes"], told["quota_bytes"]) == (used, room and 5_100_000_000)
 
 
 def test_down_removes_an_empty_folder_of_a_store_and_leaves_what_is_not_ours(tmp_path):
@@ -100,3 +80,55 @@ def test_a_gateway_that_another_process_is_connected_to_is_not_ended(tmp_path, m
                 s3.see_that_nobody_uses(tmp_path)
             user.communicate(b"\n")
         s3.see_that_nobody_uses(tmp_path)
+
+
+def test_a_folder_whose_sockets_would_have_too_long_names_is_refused(tmp_path, capsys):
+    """unix(7): 107 bytes; that of the gateway is FOLDER/s3/ceph/client.gateway.asok."""
+    room = 107 - len(f"{tmp_path}//s3/ceph/client.gateway.asok")
+
+    codes = [
+        guarded(["testbed", "up", "--dry-run", "s3=true", "--folder", f"{tmp_path}/{'x' * length}"])
+        for length in (room, room + 1)
+    ]
+
+    assert codes == [0, 2]
+    assert "is too long for a unix socket" in capsys.readouterr().err
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    """A gateway of which only the facts are there."""
+    (tmp_path / "gateway.json").write_text(json.dumps({"schema": 1, "disk": str(tmp_path), "port": 7}))
+    return ceph.Ceph(tmp_path)
+
+
+def test_an_order_that_fails_says_why(gateway, monkeypatch):
+    for code, said in ((0, "well"), (1, "")):
+        done = SimpleNamespace(returncode=code, stdout=said, stderr="no\nsuch pool")
+        monkeypatch.setattr(ceph.programs, "run", lambda words, done=done, **_: done)
+        if not code:
+            assert gateway.tell("osd", "new") == "well"
+            continue
+        with pytest.raises(EnvironmentFaultError, match="ceph osd: no such pool"):
+            gateway.tell("osd", "new")
+
+
+def test_the_disk_of_the_store_is_its_loop_device_or_else_its_file(gateway, monkeypatch):
+    (gateway.private / "osd").mkdir(parents=True)
+    block, found = gateway.private / "osd/block", []
+    for device in ("/dev/loop7", "", "/dev/loop8"):
+        done = SimpleNamespace(stdout=f"{device}\n")
+        monkeypatch.setattr(ceph.programs, "run", lambda *_, done=done, **__: done)
+        gateway.link()
+        found.append(str(block.readlink()))
+
+    assert found == ["/dev/loop7", f"{gateway.folder}/ceph.img", "/dev/loop8"]
+
+
+def test_a_port_that_somebody_listens_on_is_not_given(monkeypatch):
+    given = iter([0, 0, 5])
+    monkeypatch.setattr(ceph_conf.secrets, "randbelow", lambda _: next(given))
+    (port,) = ceph_conf.free_ports(1)
+
+    with socket.create_server(("127.0.0.1", port)):
+        assert ceph_conf.free_ports(1) == [port + 5]
