@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from campaign.advice import account
+from campaign.advice.findings import Prediction
 from campaign.cli import advise
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 
@@ -86,6 +87,16 @@ def test_a_failure_is_shown_with_other_cells_too(leave, commands, folder, capsys
     advise.main([other, str(folder.root)])
 
     assert f"tested before: {cell}: " in capsys.readouterr().out
+
+
+def test_what_was_predicted_of_a_cell_is_shown_though_its_rule_does_not_hold_any_more(leave, folder, capsys):
+    cell = leave(*READ)["cell"]["id"]
+    account.promise(folder, "device", Prediction("wall_s", "s", 6.5, 5.25, 7.75), (cell, "gone"), ("command", 32.0))
+
+    advise.main([cell, str(folder.root)])
+
+    told = f"tested before: {cell}: {account.load(folder)[0]['utc'][:10]} device predicted 6.5 s (5.25 to 7.75) from 32"
+    assert f"{told}; not measured: not measured yet" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_prediction_is_written_down_before_it_is_tested(leave, commands, folder, capsys):

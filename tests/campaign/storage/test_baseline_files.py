@@ -43,30 +43,22 @@ def prepared(folder, tmp_path, monkeypatch):
     return of
 
 
+OF_READERS = ("threads=8", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2")
+OF_REQUESTS = ("benchmark.transfer_mib=2",)
+
+
 @pytest.mark.parametrize(
-    ("accesses", "words", "same"),
-    [
-        (
-            ["read", "write"],
-            ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"],
-            True,
-        ),
-        (["random_read"], ["threads=8", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"], False),
-    ],
-    ids=["a whole file", "random reads of a dataset by so many readers"],
+    ("access", "same", "other"),
+    [("read", OF_READERS, OF_REQUESTS), ("write", OF_READERS, OF_REQUESTS), ("random_read", OF_REQUESTS, OF_READERS)],
 )
-def test_only_what_can_change_what_a_storage_gives_makes_another_cell(accesses, words, same):
-    for access in accesses:
-        one = make_cell(compose(f"benchmark.access={access}"))
-        for word in words:
-            assert (make_cell(compose(f"benchmark.access={access}", word)).id == one.id) is same, word
+def test_only_what_can_change_what_a_storage_gives_makes_another_cell(access, same, other):
+    """A file is read or written whole, whoever asks; random reads are as large as a data set's files, by readers."""
 
+    def cell(*words):
+        return make_cell(compose(f"benchmark.access={access}", *words)).id
 
-@pytest.mark.parametrize(("access", "cells"), [("read", 2), ("write", 2), ("random_read", 1)])
-def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access, cells):
-    words = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
-
-    assert len(cells_of(grid(*SMALL, *words))[0]) == cells
+    assert {cell(word) for word in (*same, "batch_size=32", "prefetch=1")} == {cell()}
+    assert cell() not in {cell(word) for word in other}
 
 
 def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepared):
@@ -89,13 +81,6 @@ def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
         "baseline-read-local",
         *(f"baseline-random_read-demo-local-t{threads}" for threads in (1, 2, 4, 8)),
     ]
-
-
-def test_a_smoke_campaign_has_a_small_file():
-    plain, smoke = (compose_any("benchmark=baseline", *more) for more in ([], ["+size=smoke"]))
-
-    assert plain["benchmark"]["file_mb"] == 5000
-    assert smoke["benchmark"]["file_mb"] == 400
 
 
 @pytest.mark.shows("benchmark.file_mb")

@@ -1,8 +1,7 @@
 """What the group `checkpoint` says reaches the runs, and what it cannot mean is refused with the cure."""
 
 import itertools
-import json
-import re
+import os
 
 import pytest
 from filelock import FileLock, Timeout
@@ -18,6 +17,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
 from jobs.checkpoints.run import roles
+from jobs.errors import FolderError
 from jobs.system.device import Mount
 from tests.campaign.work_lists import WORDS, compose, walk, work_list
 
@@ -40,13 +40,9 @@ def of_mine(site):
 
 
 @pytest.mark.shows(
-    "checkpoint.name",
-    "checkpoint.root",
-    "checkpoint.fast.name",
-    "checkpoint.fast.root",
-    "checkpoint.slow.name",
+    "checkpoint.name", "checkpoint.root", "checkpoint.fast.name", "checkpoint.fast.root", "checkpoint.slow.name",
     "checkpoint.slow.root",
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "where"),
     [
@@ -57,20 +53,14 @@ def of_mine(site):
         (["checkpoint=ssd"], {"only": ("ssd", None)}),
         (["checkpoint=local", "storage=hdd"], {"only": ("local", "data")}),
         (["checkpoint=burst_buffer"], {"fast": ("optane", "/mnt/optane"), "slow": ("hdd", "/mnt/hdd")}),
-        (
-            ["checkpoint=burst_buffer", "checkpoint.fast.name=scratch", "checkpoint.slow.root=/z"],
-            {"fast": ("scratch", "/scratch/me"), "slow": ("hdd", "/z")},
-        ),
-        (
-            ["checkpoint=burst_buffer", "checkpoint.slow.name=ceph"],
-            {"fast": ("optane", "/mnt/optane"), "slow": ("ceph", "https://s3.example.org/mine/ours?region=eu-1")},
-        ),
-        (
-            ["checkpoint=burst_buffer", "checkpoint.slow.name=s3", *OBJECTS],
-            {"fast": ("optane", "/mnt/optane"), "slow": ("s3", "http://h:1/other?region=us-east-1&timeout_s=30.0")},
-        ),
+        (["checkpoint=burst_buffer", "checkpoint.fast.name=scratch", "checkpoint.slow.root=/z"], {"fast": ("scratch",
+         "/scratch/me"), "slow": ("hdd", "/z")}),
+        (["checkpoint=burst_buffer", "checkpoint.slow.name=ceph"], {"fast": ("optane", "/mnt/optane"), "slow": ("ceph",
+         "https://s3.example.org/mine/ours?region=eu-1")}),
+        (["checkpoint=burst_buffer", "checkpoint.slow.name=s3", *OBJECTS], {"fast": ("optane", "/mnt/optane"),
+         "slow": ("s3", "http://h:1/other?region=us-east-1&timeout_s=30.0")}),
     ],
-)
+)  # fmt: skip
 def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
     (point,) = of_mine(*words)
 
@@ -111,28 +101,35 @@ def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("data", "storage", "more", "places"),
     [
-        ("endpoint: https://h/gateway", "site.storages.ceph.endpoint='https://h/gateway' is no address"),
-        ("endpoint: https://k:s@h", "site.storages.ceph.endpoint='h' is no address"),
-        ("endpoint: https://k:s", "site.storages.ceph.endpoint='…' is no address"),
-        ("region: eu_1", "no address of a bucket"),
-        ("prefix: a//b", "no address of a bucket"),
-        ("bucket: a/b", "no address of a bucket"),
-        ("prefix: runs#1", None),
+        ({}, {}, {}, ["/d", "/t"]),
+        ({"staged": {"root": "/fast"}}, {}, {"nodes": 2}, ["/d", "/fast", "/t"]),
+        ({"folder": "/d/own"}, {}, {}, ["/d/own", "/t"]),
+        ({}, {"node_root": "/n{rank}"}, {}, ["/n0/.", "/t"]),
+        ({}, {"node_root": "/n{rank}"}, {"nodes": 2}, ["/n0/.", "/n1/.", "/t"]),
     ],
 )
-def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
-    store = {"kind": "s3", "endpoint": "https://h", "bucket": "mine", **dict([said.split(": ")])}
-    mine = site(f"storages: {{ceph: {json.dumps(store)}}}\n")
-    words = ("checkpoint=burst_buffer", "checkpoint.fast.root=/f", "checkpoint.slow.name=ceph")
-    (point,) = collect(["-m", *mine, *ALEXNET, *words])
+def test_what_a_cell_uses_of_a_machine_is_where_its_ranks_read_the_copies_and_the_targets(data, storage, more, places):
+    item = {"dataset": {"path": "/d", **data}, "targets": ["https://h/b", "/t"]}
+    item["settings"] = {"storage": {"root": "/d", "node_root": None, **storage}, **more}
 
-    if message:
-        with pytest.raises(UsageError, match=re.escape(message)):
-            limits.check(point)
-    else:
-        limits.check(point)
+    assert [*map(os.path.normpath, checkpoint_targets.places(item))] == [*map(os.path.normpath, places)]
+
+
+def test_a_bucket_that_does_not_answer_is_told_before_anything_is_started(monkeypatch, tmp_path):
+    class Away:
+        def __init__(self, address):
+            self.address = address
+
+        def sealed(self):
+            raise FolderError(f"{self.address} is away", "try again")
+
+    monkeypatch.setattr(checkpoint_targets, "Bucket", Away)
+    sides = f"checkpoint.fast.root={tmp_path}", "checkpoint.slow.root=https://h/b"
+
+    with pytest.raises(EnvironmentFaultError, match=r"https://h/b/checkpoints.* is away"):
+        checkpoint_targets.require_storages(compose(*ALEXNET, "checkpoint=burst_buffer", *sides))
 
 
 @pytest.mark.parametrize("exclusive", ["lock", "none"])

@@ -38,6 +38,8 @@ def test_each_storage_of_a_cell_is_looked_at_where_it_is_used(words, places, fou
 
     assert emulated == dict.fromkeys(found, FACTS)
     assert emulation.names(settings, {"emulated": emulated}) == names
+    with pytest.raises(ValueError, match="shorter"):
+        emulation.found(settings, places[0], places[2:])
 
 
 def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):

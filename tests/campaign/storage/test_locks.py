@@ -130,17 +130,6 @@ def test_a_device_can_be_locked_by_a_user_who_owns_nothing(tmp_path, staged):
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_process_that_is_killed_does_not_keep_the_storage(holder, tmp_path):
-    first = holder()
-    assert first.stdout.readline() == "held\n"
-
-    first.kill()
-    first.wait()
-
-    with FileLock(tmp_path / "lock").acquire(timeout=0) as again:
-        assert again.is_locked
-
-
 def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))  # Lustre, mounted with noflock

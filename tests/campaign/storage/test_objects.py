@@ -8,6 +8,7 @@ from campaign.cells.cell import make_cell
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets, objects
+from jobs.data import manifest
 from jobs.objects.client import Client, DataError
 from tests.campaign.work_lists import compose
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
@@ -30,7 +31,7 @@ def prepared(store, folder, monkeypatch, tmp_path):  # noqa: F811
 
     def prepare(where=folder, *words):
         told = (f"storage.endpoint={store.storage['endpoint']}", "storage.bucket=bucket", "storage.retries=0")
-        cell = make_cell(compose("storage=s3", *BASELINE, *told, *words))
+        cell = make_cell(compose("storage=s3", *(words or BASELINE), *told))
         return objects.prepared(cell, where, lambda *_: None, 1)
 
     return prepare
@@ -81,7 +82,7 @@ def test_without_a_place_for_the_lock_nothing_says_that_it_is_held(prepared, put
 
     with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: the bucket's lock cannot be"):
         prepared()
-    assert prepared(folder, "storage.exclusive=none")["file"]
+    assert prepared(folder, *BASELINE, "storage.exclusive=none")["file"]
 
 
 def test_an_object_that_changes_while_it_is_prepared_is_told_without_a_traceback(prepared, monkeypatch):
@@ -91,6 +92,26 @@ def test_an_object_that_changes_while_it_is_prepared_is_told_without_a_traceback
     monkeypatch.setattr(Client, "listed", gone)
     with pytest.raises(EnvironmentFaultError, match="it is not there"):
         prepared()
+
+
+@pytest.mark.parametrize("below", ["photos", "none"])
+def test_a_users_own_objects_are_listed_as_files_of_these_names_would_be(below, prepared, store, folder, tmp_path):  # noqa: F811
+    store.objects = {"photos/b/2.JPG": b"22", "photos/a/1.jpg": b"1", "photos/a/notes.txt": b"x", "photos/c/0.png": b""}
+    for name, data in store.objects.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "photos/c/0.png").unlink()  # 0 bytes mark a folder
+    words = ("benchmark=micro", "dataset=folder", f"dataset.path={below}", "batch_size=1")
+
+    if below == "none":
+        with pytest.raises(EnvironmentFaultError, match=r"no objects in .*none that end in \.jpg"):
+            prepared(folder, *words)
+        return
+    data = prepared(folder, *words)
+
+    listed, files = manifest.load(Path(data["manifest"])), manifest.scan(tmp_path / "photos", None, any_kind=False)
+    assert (listed.files, listed.classes) == (files.files, files.classes)
+    assert (data["files"], data["bytes"], data["path"]) == (2, 3, "s3://bucket/photos")
 
 
 @pytest.mark.parametrize(("disk", "seen"), [({"disk": "/mnt/hdd"}, ["/mnt/hdd"]), ({}, [])])

@@ -1,16 +1,22 @@
-"""What keeps the runs of a cell from being continued here."""
+"""What keeps the runs of a cell from being continued here, and what of a machine they share."""
+
+from pathlib import Path
 
 import pytest
 
+from campaign.cells.cell import make_cell
 from campaign.storage import provenance
+from jobs.system.device import filesystem_of
+from tests.campaign.work_lists import BUFFERED, compose
 
 DISK = {"source": "/dev/sda", "fstype": "ext4", "options": "rw", "fsid": "76", "device": "8:0"}
 TWIN = {"storage": {"name": "hdd", "read_mb_per_s": 163.0}}
 HERE = {
-    "host": "n1", "cpu": "Xeon", "cores": 2, "kernel": "6", "versions": {"tensorflow": "2.21"}, "emulated": {},
+    "host": "n1", "cpu": "Xeon", "cores": 2, "kernel": "6", "versions": {"tensorflow": "2.21"}, "emulated": TWIN,
     "filesystem": DISK, "target_filesystems": [DISK], "engine": "fio",
+    "conditions": {"process": {"MALLOC_ARENA_MAX": "2"}, "machine": {}},
 }  # fmt: skip
-STORAGE = "a storage that is another now"
+STORAGE, CONDITIONS = "a storage that is another now", "a machine under other conditions"
 
 
 def _difference(before, now, *, shared=True):
@@ -19,34 +25,31 @@ def _difference(before, now, *, shared=True):
 
 
 @pytest.mark.parametrize(
-    ("key", "now", "what"),
+    ("other", "what", "part", "was", "now"),
     [
-        *((key, value, "another machine") for key, value in {"cpu": "Z80", "cores": 512, "kernel": "2.4"}.items()),
-        ("target_filesystems", [DISK, DISK], STORAGE),
-        ("engine", "ior", "another engine"),
+        *(
+            ({key: value}, "another machine", key, HERE[key], value)
+            for key, value in {"cpu": "Z80", "cores": 512, "kernel": "2.4"}.items()
+        ),
+        *(
+            ({"filesystem": {**DISK, part: value}}, STORAGE, f"filesystem.{part}", DISK[part], value)
+            for part, value in {"source": "/dev/sdb", "fsid": "77", "device": "8:16", "options": "rw,sync"}.items()
+        ),
+        ({"target_filesystems": [{**DISK, "fsid": "77"}]}, STORAGE, "target_filesystems.0.fsid", "76", "77"),
+        ({"target_filesystems": [DISK, DISK]}, STORAGE, "target_filesystems", [DISK], [DISK, DISK]),
+        ({"engine": "ior"}, "another engine", "engine", "fio", "ior"),
+        ({"versions": {"tensorflow": "1.10"}}, "other software", "tensorflow", "2.21", "1.10"),
+        ({"emulated": {}}, STORAGE, "emulated.storage", TWIN["storage"], "unset"),
+        ({"emulated": {"storage": {"name": "hdd", "read_mb_per_s": 9.0}}}, STORAGE, "emulated.storage.read_mb_per_s",
+         163.0, 9.0),
+        ({"conditions": {"process": {}, "machine": {}}}, CONDITIONS, "conditions.process.MALLOC_ARENA_MAX", "2",
+         "unset"),
     ],
-)
-def test_a_difference_says_what_differs_and_how(key, now, what):
-    assert _difference(HERE, HERE | {key: now}) == (what, key, HERE[key], now)
-    assert _difference(HERE | {key: now}, HERE) == (what, key, now, HERE[key])
-    assert _difference(HERE | {key: now}, HERE | {key: now}) is None
-
-
-@pytest.mark.parametrize(
-    ("part", "now"), {"source": "/dev/sdb", "fsid": "77", "device": "8:16", "options": "rw,sync"}.items()
-)
-def test_of_a_file_system_the_part_that_differs_is_said(part, now):
-    other = {**DISK, part: now}
-
-    assert _difference(HERE, HERE | {"filesystem": other}) == (STORAGE, f"filesystem.{part}", DISK[part], now)
-    found = _difference(HERE, HERE | {"target_filesystems": [other]})
-    assert found == (STORAGE, f"target_filesystems.0.{part}", DISK[part], now)
-
-
-def test_other_software_is_a_difference():
-    found = _difference(HERE, HERE | {"versions": {"tensorflow": "1.10"}})
-
-    assert found == ("other software", "tensorflow", "2.21", "1.10")
+)  # fmt: skip
+def test_a_difference_says_what_differs_and_how(other, what, part, was, now):
+    assert _difference(HERE, HERE | other) == (what, part, was, now)
+    assert _difference(HERE | other, HERE) == (what, part, now, was)
+    assert _difference(HERE | other, HERE | other) is None
 
 
 def test_another_node_of_the_same_kind_is_one_only_where_the_storage_is_not_shared():
@@ -54,34 +57,23 @@ def test_another_node_of_the_same_kind_is_one_only_where_the_storage_is_not_shar
     assert _difference(HERE, HERE | {"host": "n2"}, shared=False) == ("another machine", "host", "n1", "n2")
 
 
-def test_what_only_one_of_them_has_is_unset_in_the_other():
-    found = _difference(HERE, HERE | {"emulated": TWIN})
-
-    assert found == (STORAGE, "emulated.storage", "unset", TWIN["storage"])
-
-
-@pytest.mark.parametrize(
-    ("process", "now"), [({}, "1"), ({"MALLOC_ARENA_MAX": "2"}, "1")], ids=["one that was not set", "another value"]
-)
-def test_other_conditions_are_a_difference(process, now):
-    before, after = ({"process": each, "machine": {}, "storages": {}} for each in (process, {"MALLOC_ARENA_MAX": now}))
-
-    found = _difference(HERE | {"conditions": before}, HERE | {"conditions": after})
-
-    key, was = "conditions.process.MALLOC_ARENA_MAX", process.get("MALLOC_ARENA_MAX", "unset")
-    assert found == ("a machine under other conditions", key, was, now)
-
-
-def test_a_twin_at_another_speed_is_another_storage():
-    slower = {"storage": {**TWIN["storage"], "read_mb_per_s": 100.0}}
-
-    found = _difference(HERE | {"emulated": TWIN}, HERE | {"emulated": slower})
-
-    assert found == (STORAGE, "emulated.storage.read_mb_per_s", 163.0, 100.0)
-
-
 @pytest.mark.parametrize("key", ["emulated", "filesystem", "target_filesystems", "engine"])
 def test_a_record_of_before_a_fact_was_recorded_can_be_continued(key):
     before = {name: value for name, value in HERE.items() if name != key}
 
     assert _difference(before, HERE) is None
+
+
+def test_what_the_runs_of_a_cell_share_is_read_where_they_read_and_save(tmp_path):
+    settings, targets = make_cell(compose(*BUFFERED)).settings, [str(tmp_path), "https://h/b"]
+
+    found = provenance.node(settings, str(tmp_path), targets, "/")
+    elsewhere = provenance.node(settings, str(tmp_path / "gone"), targets)
+
+    assert found["filesystem"] == filesystem_of(tmp_path)
+    bucket = {"source": "https://h/b", "fstype": "s3"}
+    assert found["target_filesystems"] == [filesystem_of(tmp_path), bucket, filesystem_of(Path("/"))]
+    assert found["conditions"].keys() >= {"process", "machine"}
+    assert found["emulated"] == {}
+    assert "filesystem" not in elsewhere  # of this node, which lacks it
+    assert "engine" not in found

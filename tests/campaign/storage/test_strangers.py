@@ -140,18 +140,6 @@ def held(stranger, scratch):
         os.close(pipe)
 
 
-def test_it_is_said_who_holds_a_lock_that_is_waited_for(held):
-    lock, let_go = held
-    said = []
-
-    with locks.locked(lock, lambda why: (said.append(why), let_go())):
-        pass
-
-    (why,) = said
-    assert str(lock) in why
-    assert "of nobody" in why
-
-
 def test_a_worker_says_in_its_record_who_holds_the_lock(held, work, folder, monkeypatch):
     lock, let_go = held
     work["cells"] = work["cells"][:1]
