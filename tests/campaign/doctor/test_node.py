@@ -74,11 +74,8 @@ def failed(stderr):
     ("changes", "what", "told"),
     [
         ({}, "tensorflow", (True, "2.99, import 0.0 s")),
-        (
-            {"tensorflow": failed("first\nno such module\n")},
-            "tensorflow",
-            (False, "cannot be imported: no such module"),
-        ),
+        ({"tensorflow": failed("first\nno such module\n")}, "tensorflow", (False,
+         "cannot be imported: no such module")),
         ({"tensorflow": failed("")}, "tensorflow", (False, "nothing was printed")),
         ({"tensorflow": subprocess.TimeoutExpired("python", 1)}, "tensorflow", (False, "import took over 300 s")),
         ({"resolution": 1e-6}, "clock", (True, "resolution 1000 ns")),
@@ -102,7 +99,7 @@ def failed(stderr):
         ({"residency": Residency(2048, 512, 0, "m")}, "cold", (False, "after eviction 25% resident")),
         ({"residency": Residency(2048, 0, 1, "m")}, "cold", (True, "after eviction an unknown share resident")),
     ],
-)
+)  # fmt: skip
 def test_a_machine_is_judged_at_its_limits_and_told_with_figures(changes, what, told, looked_at):
     found = looked_at(**changes)
 
@@ -208,12 +205,10 @@ def test_a_node_answers_in_json_with_the_word_that_it_was_given(machine, tmp_pat
         ("cache=cold", {"local": (True, "lock")}),
         ("cache=warm", {"local": (False, "lock")}),
         ("cache=as_is,cold", {"local": (True, "lock")}),
-        (
-            "benchmark=alexnet storage.exclusive=none checkpoint=hdd checkpoint.root=. checkpoint.every=2",
-            {"local": (True, "none"), "hdd": (False, "lock")},
-        ),
+        ("benchmark=alexnet storage.exclusive=none checkpoint=hdd checkpoint.root=. checkpoint.every=2",
+         {"local": (True, "none"), "hdd": (False, "lock")}),
     ],
-)
+)  # fmt: skip
 def test_a_storage_is_looked_at_for_what_it_is_to_do(words, roles, tmp_path, monkeypatch):
     seen = {}
 

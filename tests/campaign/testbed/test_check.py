@@ -86,22 +86,14 @@ def test_an_answer_that_is_not_whole_is_none(said):
     ("point", "rate", "after", "told"),
     [
         # 110 us by the model, of which the server answers 30 early; 20 late: it held the request for 100 us.
-        (
-            ONE,
-            5000,
-            {"queue_s": 0.1, "late_s": 0.02},
-            "this machine: answers 20 us late, the way +70 us beyond path_us",
-        ),
+        (ONE, 5000, {"queue_s": 0.1, "late_s": 0.02},
+         "this machine: answers 20 us late, the way +70 us beyond path_us"),
         (ONE, 5000, {"queue_s": 0.15, "late_s": 0.02}, "the model itself took 160 us"),
-        (
-            READ,
-            200,
-            {"busy_s": 0.1},
-            "this machine: nothing was asked of the model in 40% of the time, answers 0 us late",
-        ),
+        (READ, 200, {"busy_s": 0.1},
+         "this machine: nothing was asked of the model in 40% of the time, answers 0 us late"),
         (ONE, 5000, {"reads": 0}, ""),
     ],
-)
+)  # fmt: skip
 def test_where_the_time_went_is_told_by_what_the_server_did(point, rate, after, told):
     assert check.account(place(), point, rate, SERVED, SERVED | {"reads": 1000} | after) == told
 
@@ -173,11 +165,20 @@ def test_a_model_with_faults_is_refused(storage, monkeypatch):
     assert refused.value.hint == f"as root: (echo eio_every 0) > {storage.model}/faults"
 
 
-def test_a_storage_without_room_is_refused(storage, monkeypatch):
-    monkeypatch.setattr(durable, "free_bytes", lambda _: 30 << 20)
+@pytest.mark.parametrize(("free", "size"), [((32 << 20) - 1, None), (32 << 20, 16), (97 << 20, 48), (1 << 40, 224)])
+def test_the_file_is_whole_requests_of_half_of_what_is_free_and_of_what_is_read_in_a_while(
+    free, size, storage, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(durable, "free_bytes", lambda _: free)
+    monkeypatch.setattr(check, "points", lambda _: [READ])
+    monkeypatch.setattr(check.builtin, "run", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
 
-    with pytest.raises(EnvironmentFaultError, match="ssd has 31 MB free, and a check needs 34 MB"):
+    refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, and a check needs 34 MB")
+    with pytest.raises(ZeroDivisionError) if size else refused:
         measured(storage, Wanted(HDD))
+
+    assert seen == [size] * bool(size)
 
 
 def test_the_file_is_gone_whatever_ends_a_check_and_that_of_one_that_was_killed_too(storage, monkeypatch):

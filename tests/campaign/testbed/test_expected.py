@@ -15,7 +15,7 @@ FLASH = {"path_us": 0, "read_us": 1000, "write_us": 2000, "channels": 4}
 # 6,000 turns a minute: 10 ms each, 1 MB on a track; no other track is nearer or farther than 2 ms.
 DISK = {"seek_track_ms": 2, "seek_average_ms": 2, "rpm": 6000, "capacity_gb": 1000, "queue": 32, "cache_mb": 16}
 # 4 ms and half a turn of 10 ms for 0.1 MB at 100 MB/s: 10 ms; two targets of two disks.
-SERVER = {"round_trip_us": 500, "metadata_us": 500, "seek_average_ms": 4, "rpm": 6000, "disk_mb_per_s": 100}
+SERVER = {"round_trip_us": 300, "metadata_us": 700, "seek_average_ms": 4, "rpm": 6000, "disk_mb_per_s": 100}
 SERVER |= {"disks": 2, "osts": 2, "stripe_mib": 1, "read_ahead_mb": 0}
 FAR = 10**12  # bytes of a file of which no block continues another
 
@@ -76,7 +76,7 @@ def test_a_seek_takes_as_long_as_the_root_of_its_distance_has_it():
 
 def test_a_server_has_many_disks_and_two_requests_seldom_meet():
     server = storage("server", SERVER)
-    alone = 0.5 + 0.5 + 4 + 5 + 1 + 1  # ms: call, open, seek, half a turn, from the disk, over the network
+    alone = 0.3 + 0.7 + 4 + 5 + 1 + 1  # ms: call, open, seek, half a turn, from the disk, over the network
 
     assert expected.reads_per_s(server, MB // 10, 1, FAR) == pytest.approx(1000 / alone, rel=1e-4)
     # Of four disks one is the same; the other is there 10 of 12 ms, and needs (10 + 10^2 / 12 / 10) / 2 ms more.
@@ -92,6 +92,16 @@ def test_a_server_with_one_disk_is_no_faster_than_that():
     assert expected.reads_per_s(alone, MB // 10, 32, FAR) == pytest.approx(100, rel=0.02)
 
 
+@pytest.mark.parametrize(("stripes", "disks"), [(0.5, 2), (1, 2), (1.5, 4), (2.5, 6), (3, 6), (9, 6)])
+def test_a_file_lies_on_as_many_targets_as_it_has_stripes(stripes, disks):
+    """As many disks at most are busy, each with 100 reads a second."""
+    server = storage("server", SERVER | {"osts": 3}, read=1e6)
+
+    found = expected.reads_per_s(server, MB // 10, 4096, round(stripes * expected.MIB))
+
+    assert found == pytest.approx(100 * disks, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("kind", "parameters", "access", "extra_s"),
     [
@@ -99,9 +109,10 @@ def test_a_server_with_one_disk_is_no_faster_than_that():
         ("disk", DISK, "write", 0.007),
         ("flash", FLASH, "read", 10 * 0.001),
         ("flash", FLASH, "write", 10 * 0.002),
-        ("server", SERVER, "read", 0.001 + 0.009 + 0.010486 + 9 * 0.0005),
+        ("server", SERVER, "read", 0.001 + 0.009 + 0.010486 + 9 * 0.0003),
         ("server", SERVER | {"read_ahead_mb": 64}, "read", 0.001 + 0.009 + 0.010486),
-        ("server", SERVER, "write", 10 * 0.0005),
+        ("server", SERVER | {"read_ahead_mb": 0.02}, "read", 0.001 + 0.009 + 0.010486 + 9 * (0.0003 - 0.0002)),
+        ("server", SERVER, "write", 10 * 0.0003),
     ],
 )
 def test_what_is_moved_in_sequence_has_the_rate_and_what_each_request_costs(kind, parameters, access, extra_s):

@@ -111,12 +111,6 @@ def test_other_speeds_change_the_bounds_and_what_the_storage_says():
     assert len(lines) == 4
 
 
-def test_a_bound_that_is_no_longer_asked_for_is_taken_away():
-    lines = up(whole(), hdd=Wanted(Speed(163.0, None), 3 * GB))
-
-    assert "echo '7:0 0' > /blkio/blkio.throttle.write_bps_device" in lines
-
-
 def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
     found = whole(numbers=["7:0", "7:1", "7:5"], bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
 
@@ -167,10 +161,12 @@ def test_down_touches_no_mount_of_another_device_and_no_folder_without_our_marke
     assert plan.down(seen(), keep=False) == []
 
 
-def test_a_marker_that_was_being_written_is_ours_to_remove():
-    found = seen({}, leftovers=("..tfio-testbed.json.7.tmp",))
+def test_what_was_half_made_is_removed_with_a_marker_that_was_being_written():
+    half = {"hdd": storage("hdd", unfinished=True, model_there=True), "ssd": storage("ssd")}
 
-    assert texts(plan.down(found, keep=False)) == [
+    assert texts(plan.down(seen(half, leftovers=("..tfio-testbed.json.7.tmp",)), keep=False)) == [
+        "rm -f /bed/hdd.img /bed/hdd.img.new",
+        "rmdir /bed/hdd.model",
         "rm -f /bed/..tfio-testbed.json.7.tmp /bed/.tfio-testbed.json",
         "rmdir /bed",
     ]
@@ -219,18 +215,14 @@ def test_an_image_does_not_change_its_size():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (
-            seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
-            "/dev/sdb1 is mounted at /bed/hdd, and is not",
-        ),
+        (seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
+         "/dev/sdb1 is mounted at /bed/hdd, and is not"),
         (seen({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
-        (
-            seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
-            "no v2",
-        ),
+        (seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
+         "no v2"),
     ],
     ids=["another mount", "an image that is gone", "no bounds"],
-)
+)  # fmt: skip
 def test_what_stands_in_the_way_of_a_storage_is_refused_and_told_as_what_it_lacks(found, why):
     with pytest.raises((UsageError, EnvironmentFaultError), match=why):
         plan.up({"hdd": Wanted(HDD, 3 * GB)}, OWNER, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -10,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,11 +19,11 @@ from campaign.config.collect import collect
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, Speed, Wanted
-from campaign.testbed.state import inspect
+from campaign.testbed.state import Server, inspect
 from jobs.system.device import mount_of
 from jobs.system.emulated import emulated
 from tests.campaign.command_line import TINY
-from tests.campaign.testbed.testbeds import HDD, SMALL, attached, bounds, killed_at, required, traces
+from tests.campaign.testbed.testbeds import SMALL, attached, bounds, killed_at, required, traces
 
 OWNER = (1234, 2345)
 MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
@@ -44,21 +42,21 @@ def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):
     assert {each["state"] for each in apply.states(seen).values()} == {"up"}
 
 
-def test_up_again_changes_nothing_and_other_speeds_only_the_speeds(bed):
-    before = apply.up(bed, SMALL, OWNER)
-    (loop,) = before.storages["hdd"].loops
-    file = before.storages["hdd"].root / "precious"
-    file.write_text("x")
+def test_devices_are_given_in_their_order_and_a_server_is_known_by_the_folder_that_it_serves(tmp_path):
+    required()
+    shutil.copy("/bin/cat", tmp_path / "storage_model-0")  # which waits for somebody to write to the first of its files
+    os.mkfifo(tmp_path / "hdd.model")
+    command = [tmp_path / "storage_model-0", tmp_path / "hdd.model", "-", "kind=disk", "rpm=7200"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            found = inspect(tmp_path, ["hdd", "ssd"])
+        finally:
+            server.kill()
 
-    again = apply.up(bed, SMALL, OWNER)
-    changed = apply.up(bed, {"hdd": Wanted(dataclasses.replace(HDD, read_mb_per_s=200.0))}, OWNER)
-
-    same = {"free_bytes": 0, "storages": {}}
-    assert dataclasses.replace(again, **same) == dataclasses.replace(before, **same)
-    assert changed.storages["hdd"].loops == again.storages["hdd"].loops == (loop,)
-    assert throttle.find().found[loop.number]["read_bps"] == 200_000_000
-    assert emulated(file)["read_mb_per_s"] == 200.0
-    assert file.read_text() == "x"
+    numbers = [int(loop.path.removeprefix("/dev/loop")) for loop in found.idle]
+    assert numbers == sorted(numbers)
+    assert found.storages["ssd"].server is None
+    assert found.storages["hdd"].server == Server(server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None)
 
 
 def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
@@ -110,16 +108,6 @@ def test_killed_before_any_step_of_down_it_ends_well(bed):
             break
 
     assert step > 5
-
-
-def test_an_image_that_was_half_made_is_made_anew(bed):
-    killed_at(2, lambda: apply.up(bed, SMALL, OWNER))
-    (bed / "hdd.img.new").write_bytes(b"half")
-
-    seen = apply.up(bed, SMALL, OWNER)
-
-    assert seen.storages["hdd"].size_bytes == 64_000_000
-    assert not seen.storages["hdd"].unfinished
 
 
 def test_two_at_once_wait_for_each_other(bed):
@@ -297,24 +285,6 @@ def test_a_folder_of_nobodys_home_is_a_folder(bed, monkeypatch, capsys):
     assert testbed.main(["status", "--folder", "~nosuch/x"]) == 1
 
     assert "~nosuch/x" in capsys.readouterr().out
-
-
-def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
-    """Bounded below alone: a machine that is busy is slower still."""
-    slow = {"hdd": Wanted(Speed(8.0, None), 64_000_000)}
-    file = apply.up(bed, slow, OWNER).storages["hdd"].root / "file"
-    file.write_bytes(os.urandom(16_000_000))
-    descriptor = os.open(file, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    began = time.perf_counter()
-    while os.read(descriptor, 1 << 20):
-        pass
-    took = time.perf_counter() - began
-    os.close(descriptor)
-
-    assert took > 0.8 * 16 / 8.0
 
 
 def test_the_command_makes_tells_and_takes_away(bed, capsys):
