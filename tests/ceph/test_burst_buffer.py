@@ -11,26 +11,23 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import obstore
 import psutil
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
-from jobs.checkpoints.reclaim import clear
-from jobs.errors import FolderError
 from jobs.objects import faults
 from jobs.objects import snapshots as objects
 from jobs.objects.address import address_of, storage_of
-from jobs.objects.client import PART_BYTES
 from jobs.objects.snapshots import Bucket
 from jobs.system import durable
-from tests.ceph import proxy
 from tests.ceph.test_lab import store
 from tests.jobs.burst_buffer import child
 from tests.jobs.burst_buffer.child import contents, writer
-from tests.jobs.burst_buffer.shared import by_hand, bytes_of, drainer_ended, reasons
+from tests.jobs.burst_buffer.shared import by_hand, drainer_ended, reasons
+
+pytestmark = pytest.mark.long
 
 QUICK = {"attempts": 2, "backoff_s": 0.1}
 
@@ -122,142 +119,10 @@ def test_what_is_cleared_by_hand_is_ours_alone_and_nothing_while_a_trainer_lives
     assert not places[0].exists()
 
 
-def test_the_newest_is_brought_back_to_a_new_fast_folder_and_training_goes_on(places, idle, tmp_path):
-    with contextlib.closing(BurstBuffer(*places)) as buffer:
-        for step in (1, 2):
-            buffer.save(step, writer(step))
-    assert drained(places) == 0
-
-    with contextlib.closing(BurstBuffer(tmp_path / "other", places[1])) as buffer:
-        assert bytes_of(buffer.latest()) == contents(2)
-        assert buffer.drained(0)  # what was brought back is not to be drained again
-        buffer.save(3, writer(3))
-        assert bytes_of(buffer.latest()) == contents(3)
-
-
-def test_a_damaged_fast_copy_is_brought_back_anew_and_a_damaged_object_is_named(ceph, places, idle):
-    with contextlib.closing(BurstBuffer(*places)) as buffer:
-        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
-        assert drained(places) == 0
-        for name in names:
-            (places[0] / name / "files" / "ckpt.index").write_bytes(b"spoiled")
-        prefix = next(iter(keys(ceph, places).values()))
-        obstore.put(store(ceph), f"{prefix}{names[1]}/000001", bytes(100_000))
-
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            found = buffer.latest()
-
-    assert bytes_of(found) == contents(1)
-    assert [name in str(each.message) for each in told for name in names[1:]].count(True) >= 1
-    assert any("shards/ckpt.data-0 has other bytes" in str(each.message) for each in told)
-    assert "shards/ckpt.data-0 has other bytes" in by_hand("verify", *places).stdout
-
-
-def test_what_reads_back_otherwise_than_it_was_put_is_not_completed_and_put_again(ceph, places, idle):
-    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
-        buffer.save(1, writer(1))
-    with proxy.lying(ceph.endpoint, proxy.flipped, "/000001") as endpoint:
-        lying = Bucket(places[1].replace(ceph.endpoint, endpoint))
-        assert drain.drain(places[0], lying) == drain.GAVE_UP
-        assert "read back otherwise than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
-    assert complete(ceph, places) == []
-
-    assert drained(places) == 0
-    assert complete(ceph, places) == [1]
-
-
-def test_a_snapshot_that_lacks_an_object_is_invisible_and_drained_again(ceph, places, idle):
-    with contextlib.closing(BurstBuffer(*places)) as buffer:
-        name = buffer.save(1, writer(1)).name
-        assert drained(places) == 0
-        obstore.delete(store(ceph), next(iter(keys(ceph, places).values())) + f"{name}/000002")
-
-        assert Bucket(places[1]).sealed() == []
-        assert not buffer.drained(0)
-        assert drained(places) == 0
-        assert buffer.drained(0)
-
-    assert complete(ceph, places) == [1]
-
-
 def test_who_serves_the_bucket_here_is_no_other_that_disturbs_a_run(ceph, places):
     names = {psutil.Process(pid).name() for pid in Bucket(places[1]).pids()}
 
     assert {"radosgw", "ceph-osd"} <= names
-
-
-def test_objects_of_others_are_refused_and_stay(ceph, places, idle):
-    prefix = storage_of(places[1])["prefix"]
-    obstore.put(store(ceph), f"{prefix}/theirs", b"1")
-
-    with pytest.raises(FolderError, match="it holds other objects, such as theirs"):
-        BurstBuffer(*places)
-    with pytest.raises(FolderError, match="other objects"):
-        clear([Bucket(places[1])])
-
-    assert set(keys(ceph, places)) == {"theirs"}
-
-
-def test_a_training_that_is_over_leaves_nothing_and_takes_nothing_of_others(ceph, places, idle):
-    with contextlib.closing(BurstBuffer(*places)) as buffer:
-        name = buffer.save(1, writer(1)).name
-    assert drained(places) == 0
-    prefix = storage_of(places[1])["prefix"]
-    obstore.put(store(ceph), f"{prefix}/{name}/theirs", b"1")
-
-    clear([places[0], Bucket(places[1])])
-
-    assert set(keys(ceph, places)) == {f"{name}/theirs"}
-    assert not places[0].exists()
-
-
-def test_what_nobody_has_completed_for_a_day_is_deleted_and_younger_remains_stay(ceph, places, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*places)) as buffer:
-        buffer.save(5, writer(5))
-    dead = "00000003-step3-01234567"
-    obstore.put(store(ceph), storage_of(places[1])["prefix"] + f"/{dead}/000000", b"1")
-
-    assert drained(places) == 0
-    assert f"{dead}/000000" in keys(ceph, places)
-    assert (dead, "copying") in Bucket(places[1]).states()
-
-    monkeypatch.setattr(objects, "_STALE_S", -60.0)
-    assert drained(places) == 0
-    assert f"{dead}/000000" not in keys(ceph, places)
-    assert complete(ceph, places) == [5]
-
-
-def test_each_object_is_put_in_one_request_of_which_a_kill_leaves_no_parts():
-    assert objects.PART_BYTES <= PART_BYTES  # above which the client begins a multipart upload
-
-
-@pytest.mark.parametrize(("change", "why"), [("denied", "access denied"), ("missing", "there is no such bucket")])
-def test_who_cannot_use_the_bucket_is_told_so_before_anything_is_saved(ceph, places, change, why, monkeypatch):
-    fast, address = places
-    if change == "denied":
-        for key, value in ceph.stranger.items():
-            monkeypatch.setenv(key, value)
-    else:
-        address = address.replace(f"/{ceph.bucket}/", "/nowhere/")
-
-    with pytest.raises(FolderError, match=why):
-        BurstBuffer(fast, address)
-
-    assert not (fast / claim.MARKER_NAME).exists()
-
-
-def test_a_right_that_is_taken_away_is_told_in_bounded_time_and_nothing_is_lost(ceph, places, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
-        buffer.save(1, writer(1))
-    with monkeypatch.context() as patch:
-        for key, value in ceph.stranger.items():
-            patch.setenv(key, value)
-        assert drained(places) == drain.GAVE_UP
-    assert "access denied" in reasons(places[0])[0]
-
-    assert drained(places) == 0
-    assert complete(ceph, places) == [1]
 
 
 def test_a_quota_that_is_used_up_is_told_and_nothing_is_lost(ceph, places, idle):
@@ -272,7 +137,6 @@ def test_a_quota_that_is_used_up_is_told_and_nothing_is_lost(ceph, places, idle)
     assert complete(ceph, places) == [1]
 
 
-@pytest.mark.long
 def test_a_full_pool_is_told_in_bounded_time_and_drained_when_there_is_room(ceph, places, idle):
     with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
         buffer.save(1, writer(1))
@@ -311,7 +175,6 @@ def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(
 DRAINING = ("copying", "written", "synced", "copied", "committed", "removing", "removed")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("edge", DRAINING)
 def test_a_drainer_killed_at(edge, ceph, places, idle):
     with contextlib.closing(BurstBuffer(*places, keep=1)) as buffer:
@@ -326,7 +189,6 @@ def test_a_drainer_killed_at(edge, ceph, places, idle):
     assert complete(ceph, places) == [1]
 
 
-@pytest.mark.long
 def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_times(ceph, places, tmp_path):
     """Every snapshot that `save` came back from, or a newer one, is found; what is said complete is whole."""
     dice, acknowledged = random.Random(22), -1  # noqa: S311

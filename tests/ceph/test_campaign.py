@@ -13,6 +13,8 @@ from jobs.objects.client import Client
 from jobs.system.device import carriers
 from tests.jobs.jobs_factory import write_jpegs
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 UNJUDGED = (
     "checks.other_cpu_max=100", "checks.other_device_max=1", "checks.spread_max=50", "checks.stolen_max=100",
@@ -45,7 +47,6 @@ def campaign(ceph, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.long
 def test_a_campaign_on_objects_is_cold_complete_and_has_the_secret_nowhere(campaign, ceph, tmp_path):
     records = campaign("threads=1,2", "storage.engine=threads,async")
 
@@ -62,7 +63,6 @@ def test_a_campaign_on_objects_is_cold_complete_and_has_the_secret_nowhere(campa
         assert not any(word.encode() in text for text in texts)
 
 
-@pytest.mark.long
 def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_run_is_over(campaign, ceph, tmp_path):
     (tmp_path / "fast").mkdir()
     endpoint = ceph.endpoint.replace("127.0.0.1", "localhost")  # as the data's, spelt otherwise
@@ -87,7 +87,6 @@ def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_ru
     assert not list((tmp_path / "fast" / "checkpoints").iterdir())
 
 
-@pytest.mark.long
 def test_the_baseline_of_objects_gets_ranges_without_tensorflow(campaign):
     (baseline,) = campaign("benchmark=baseline", "benchmark.access=random_read", "benchmark.file_mb=32", "threads=2")
 
@@ -96,7 +95,6 @@ def test_the_baseline_of_objects_gets_ranges_without_tensorflow(campaign):
         assert (run["engine"], run["objects"]["concurrency"]) == ("builtin", 2)
 
 
-@pytest.mark.long
 def test_the_baseline_puts_objects_that_reach_the_disk_and_removes_them(campaign, ceph):
     words = ("benchmark=baseline", "benchmark.access=write", "benchmark.file_mb=32", "benchmark.transfer_mib=1")
     (baseline,) = campaign(*words, "threads=2")
@@ -110,7 +108,6 @@ def test_the_baseline_puts_objects_that_reach_the_disk_and_removes_them(campaign
     assert not [each.key for each in store.listed("baseline") if "written" in each.key]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("benchmark", "shape"),
     [

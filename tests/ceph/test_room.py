@@ -10,6 +10,8 @@ from campaign.testbed.ceph import Shape
 from jobs.errors import ObjectStoreError
 from jobs.objects.client import Client
 
+pytestmark = pytest.mark.long
+
 SIZE = 5_000_000
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
+from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots
 from jobs.burst_buffer.restart import latest
 from jobs.burst_buffer.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.errors import FolderError, RoomError

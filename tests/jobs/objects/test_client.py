@@ -14,7 +14,7 @@ from jobs.errors import ObjectStoreError
 from jobs.objects import client as client_module
 from jobs.objects import credentials, source
 from jobs.objects.ahead import Ahead
-from jobs.objects.client import Client, DataError, _Asked
+from jobs.objects.client import Client, DataError
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
 from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED, FakeStore
 
@@ -66,8 +66,7 @@ def test_a_request_that_fails_is_sent_again_and_counted_by_what_went_wrong(store
 
     assert bytes(data) == store.objects[KEY]
     assert (dict(client.counts.errors), client.counts.retries, len(pauses)) == ({word: 1}, 1, 1)
-    assert len(store.gets) == 2
-    assert client.counts.bytes == len(store.objects[KEY])
+    assert (len(store.gets), client.counts.bytes, client.answered) == (2, len(store.objects[KEY]), True)
 
 
 def test_the_first_byte_is_as_late_as_the_store_lets_it_be(store, client):
@@ -152,14 +151,6 @@ def test_a_store_that_answered_once_is_waited_for_as_the_keys_say(store, clock):
 
     assert len(clock.pauses) == 9
     assert "nobody listens" not in caught.value.hint
-
-
-def test_a_refusal_of_the_store_is_an_answer_too(store, clock):
-    client = Client({**store.storage, "retries": 9, "backoff_s": 1.0})
-    store.script = [BUSY]
-    client.get(KEY)
-
-    assert client.answered
 
 
 def test_a_host_that_has_no_address_is_said_in_three_seconds(store, clock, monkeypatch):
@@ -340,18 +331,6 @@ def test_a_proxy_of_the_environment_is_named_and_loopback_does_without(store, mo
     with pytest.raises(ObjectStoreError, match=r"http://far.invalid through the proxy 127.0.0.1:9, bucket") as caught:
         list(far.listed())
     assert "secret" not in caught.value.message
-
-
-def test_a_store_is_called_full_when_writes_in_a_row_time_out_and_not_before(client, monkeypatch):
-    asked = _Asked(client, KEY, None, None)
-    asked.writes = True
-    monkeypatch.setattr(client, "reads", lambda _: True)
-    refused, late = OSError("Connection refused"), OSError("TimedOut")
-    for error in (late, late, refused, late, late):
-        asked.pause_s(error)
-
-    with pytest.raises(ObjectStoreError, match="takes no writes"):
-        asked.pause_s(late)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 20])

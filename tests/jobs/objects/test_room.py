@@ -40,12 +40,14 @@ def test_of_a_store_that_does_not_answer_no_room_is_known(store):
     client.require_room(1 << 60)
 
 
-@pytest.mark.parametrize(("used", "nearly"), [(899, False), (901, True)])
+@pytest.mark.parametrize(("used", "nearly"), [(899, False), (900, False), (901, True)])
 def test_a_bucket_is_nearly_full_from_nine_tenths_of_its_room_on(used, nearly):
     assert Room(used, 1000).is_nearly_full is nearly
     assert not Room(used, None).is_nearly_full
     assert (Room(used, 1000).lacks(1000 - used), Room(used, None).lacks(1 << 60)) == ("", "")
     assert Room(used, 1000).lacks(1001 - used)
+    words = "2.5 GB more do not fit in the bucket: 3.4 of 5.1 GB used", "3.4 GB used"
+    assert (Room(3_440_000_000, 5_060_000_000).lacks(2_520_000_000), str(Room(3_440_000_000, None))) == words
 
 
 def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):

@@ -54,8 +54,7 @@ def test_objects_give_the_pixels_that_files_give_by_either_engine(engine, reques
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("preprocess", [True, False])
-@pytest.mark.parametrize("engine", ["threads", "async"])
+@pytest.mark.parametrize(("engine", "preprocess"), [("threads", True), ("async", False)])
 def test_a_run_on_objects_counts_its_requests_and_retries_and_says_what_it_cannot_prove(
     engine, preprocess, request_of, store, job
 ):
@@ -163,28 +162,42 @@ def gateway(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "192.0.2.1"])
-@pytest.mark.parametrize("end", ["/bucket", "//bucket/saved/"])
-def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(
-    host, end, gateway, monkeypatch, tmp_path
-):
+def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(host, gateway, monkeypatch, tmp_path):
     monkeypatch.setattr(checkpoints, "_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
-    made = checkpoints.Checkpoints(settings, [tmp_path, Bucket(f"http://{host}:{gateway}{end}")], 1.0, 0)
+    made = checkpoints.Checkpoints(settings, [tmp_path, Bucket(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0)
 
     _, slow = made.figures()["targets"]
 
     assert slow["served_here"] is (host != "192.0.2.1")
 
 
-def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden():
-    before = {1: ("radosgw", 2.0, None), 2: ("ceph-osd", 1.0, 100)}
-    after = {1: ("radosgw", 2.5, None), 2: ("ceph-osd", 1.5, 300), 3: ("ceph-osd", 0.25, 50)}
+@pytest.mark.parametrize(
+    ("before", "after", "used"),
+    [
+        ({1: ("a", 2.0, None)}, {1: ("a", 2.5, None)}, (1, 0.5, None)),
+        ({1: ("a", 2.0, None)}, {1: ("a", 2.5, 7)}, (1, 0.5, None)),
+        ({2: ("a", 1.0, 100)}, {2: ("a", 1.5, 300), 3: ("a", 0.25, 50)}, (2, 0.75, 250)),
+        ({2: ("a", 1.0, 0)}, {2: ("a", 1.5, 0)}, (1, 0.5, 0)),
+        ({2: ("a", 1.0, 5), 4: ("a", 1.0, 7)}, {2: ("a", 1.5, 6)}, (1, 0.5, 1)),
+    ],
+)
+def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden(before, after, used):
+    other = {9: ("b", 4.0, 3)}
 
-    found = servers.between(before, after)
+    found = servers.between({**other, **before}, {9: ("b", 4.5, 14), **after})
 
-    assert found["radosgw"] == {"processes": 1, "cpu_s": 0.5, "read_bytes": None}
-    assert found["ceph-osd"] == {"processes": 2, "cpu_s": 0.75, "read_bytes": 250}
-    assert set(servers.used([psutil.Process()])) == {psutil.Process().pid}
+    names = ("processes", "cpu_s", "read_bytes")
+    assert found == {"a": dict(zip(names, used, strict=True)), "b": dict(zip(names, (1, 0.5, 11), strict=True))}
+
+
+def test_what_a_process_has_used_is_what_the_kernel_says_of_it():
+    me = psutil.Process()
+
+    ((pid, (name, cpu_s, _)),) = servers.used([me]).items()
+
+    assert (pid, name) == (me.pid, me.name())
+    assert 0 < cpu_s <= sum(me.cpu_times()[:2])
 
 
 def test_a_thread_of_a_pipeline_keeps_its_state_in_the_interpreter_between_two_calls(job):

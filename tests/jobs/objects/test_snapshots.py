@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, sides
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, sides, snapshots
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
 from jobs.objects import pieces
@@ -117,8 +117,11 @@ def test_what_the_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(st
 
 
 def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(store, places, opened, monkeypatch):
-    opened().save(1, writer(1))
-    monkeypatch.setattr(pieces, "_MOST_BYTES", 100)
+    name = opened().save(1, writer(1)).name
+    size = len(pieces.told(snapshots.read(places[0] / name)))
+    monkeypatch.setattr(pieces, "_MOST_BYTES", size)
+    assert len(pieces.told(snapshots.read(places[0] / name))) == size
+    monkeypatch.setattr(pieces, "_MOST_BYTES", size - 1)
 
     assert drained(places) == drain.GAVE_UP
 
