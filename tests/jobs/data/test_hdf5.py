@@ -38,8 +38,11 @@ def test_the_layout_of_hep_is_the_published_one(tmp_path):
             for each in file.values():
                 assert (len(each), each.chunks, each.compression) == (samples, None, None)
                 assert each.id.get_offset() is not None
-            assert file["data"][:].min() == 0.0 < file["data"][:].max() < 1.0001
-            assert 0 < np.count_nonzero(file["data"]) < file["data"].size / 4
+            hit = file["data"][:][file["data"][:] > 0]
+            assert (file["data"][:].min(), hit.size / file["data"].size) == (0.0, pytest.approx(0.1, abs=0.03))
+            assert (hit.mean(), hit.max()) == (pytest.approx(0.5, abs=0.1), pytest.approx(1.0, abs=0.1))
+            assert {*file["label"][:]} <= {0, 1}
+            assert all(10 < file[each][:].max() < 1000 for each in ("psr", "eid", "jz"))
 
 
 def test_the_layout_of_climate_is_the_published_one(tmp_path):
@@ -83,16 +86,36 @@ def test_about_the_size_that_is_asked_for_is_written(made):
     )
 
 
+def test_the_classes_of_climate_have_their_shares_and_its_fields_are_even(tmp_path):
+    with (tmp_path / "x.h5").open("w+b") as file:
+        ClimateSpec(files=2, height=300, width=400, seed=5).write(file, 0)
+    with h5py.File(tmp_path / "x.h5") as file:
+        shares = np.bincount(file["climate/labels"][:].astype(int).ravel()) / 120_000
+        assert shares == pytest.approx([0.982, 0.017, 0.001], abs=0.001)
+        assert file["climate/stats"][:] == pytest.approx(np.tile([0, 4.6, -4.6, 1], (16, 1)), abs=0.9)
+    assert [ClimateSpec(3, 9, 9, 0).name(index) for index in range(3)] == [
+        "data-1996-01-01-00-1.h5", "data-1996-01-01-03-1.h5", "stats.h5",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("make_it", "why"),
+    ("spec", "good", "bad", "why"),
     [
-        (lambda: replace(HEP, samples=0), "count from 1"),
-        (lambda: replace(HEP, image_size=0), "image_size 0"),
-        (lambda: replace(CLIMATE, files=0), "count from 1"),
-        (lambda: replace(CLIMATE, width=0), "sides go from 1"),
-        (lambda: replace(CLIMATE, height=16_384, width=16_384), "less than 4 GiB"),
+        (HEP, {"samples": 1}, {"samples": 0}, "count from 1"),
+        (HEP, {"train_files": 1, "validation_files": 0}, {"train_files": 0}, "count from 1"),
+        (HEP, {"validation_files": 0, "seed": 0}, {"validation_files": -1}, "validation_files and seed from 0"),
+        (HEP, {"seed": 0}, {"seed": -1}, "seed from 0"),
+        (HEP, {"image_size": 1}, {"image_size": 0}, "image_size 0"),
+        (HEP, {"image_size": 16_384}, {"image_size": 16_385}, "image_size 16385"),
+        (CLIMATE, {"files": 1}, {"files": 0}, "count from 1"),
+        (CLIMATE, {"seed": 0}, {"seed": -1}, "the seed from 0"),
+        (CLIMATE, {"width": 1, "height": 1}, {"width": 0}, "sides go from 1"),
+        (CLIMATE, {"width": 16_384}, {"width": 16_385}, "sides go from 1"),
+        (CLIMATE, {"height": 8192, "width": 8191}, {"height": 8192, "width": 8192}, "less than 4 GiB"),
     ],
 )
-def test_what_cannot_be_made_is_refused(make_it, why):
+def test_what_cannot_be_made_is_refused(spec, good, bad, why):
+    replace(spec, **good)
+
     with pytest.raises(ValueError, match=why):
-        make_it()
+        replace(spec, **bad)

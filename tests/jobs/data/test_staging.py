@@ -92,3 +92,43 @@ def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
 
     with staging.held(copies, tmp_path):
         assert sorted(files.names(copies)) == [".tfio-lock", staging.MARKER]
+
+
+def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tmp_path):
+    source, copies = tmp_path / "data", tmp_path / "copies"
+    for name in ("a/1", "a/2", "b/3", "c", "d", "e"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    shutil.copytree(source, copies)
+    (copies / "e").write_text("otherwise")
+    (copies / "b/other").write_text("theirs")
+    (copies / "f").symlink_to(source / "c")
+
+    assert staging.taken_away(source, copies, keep=("d",)) == (4, [copies / "b/other", copies / "e", copies / "f"])
+    assert sorted(path.name for path in copies.rglob("*")) == ["b", "d", "e", "f", "other"]
+    for name in ("e", "b/other", "f"):
+        (copies / name).unlink()
+    assert staging.taken_away(source, copies) == (1, [])
+    assert not copies.exists()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batches"),
+    [
+        ([5], [1]),
+        ([1 << 27] * 4, [2, 2]),
+        ([1 << 28, 1], [1, 1]),
+        ([(1 << 28) + 1, 1], [1, 1]),
+        ([0] * 513, [256, 256, 1]),
+    ],
+)
+def test_files_are_copied_in_batches_of_so_many_files_and_bytes(sizes, batches, monkeypatch, tmp_path):
+    wanted = [(str(number), size, 7) for number, size in enumerate(sizes)]
+    source = {tmp_path / "data" / name: (size, changed) for name, size, changed in wanted}
+    monkeypatch.setattr(staging, "identity", source.get)
+    monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 1 << 40)
+
+    found = staging.missing(tmp_path / "data", tmp_path, wanted)
+
+    assert [len(batch) for batch in found] == batches
+    assert [each for batch in found for each in batch] == wanted

@@ -54,6 +54,17 @@ def test_offsets_and_the_library_give_what_was_written(tmp_path_factory, made):
         assert found.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("rows", "runs"),
+    [
+        (None, [(0, 0, 5)]), ((), []), ((2,), [(0, 2, 1)]), ((1, 2, 3), [(0, 1, 3)]),
+        ((0, 2, 3), [(0, 0, 1), (1, 2, 2)]), ((3, 3, 4), [(0, 3, 1), (1, 3, 2)]), ((4, 3), [(0, 4, 1), (1, 3, 1)]),
+    ],
+)  # fmt: skip
+def test_neighbours_are_read_together_in_the_order_asked_for(rows, runs):
+    assert list(Part("x", rows).runs(5)) == runs
+
+
 @pytest.fixture(scope="module", params=["climate", "hep"])
 def files(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
@@ -220,22 +231,16 @@ if __name__ == "__main__":
         assert ended
 
 
-def test_what_is_larger_than_a_slot_comes_pickled(tmp_path):
-    small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
-    with opened("h5py_shared", [Part("x")], [small], readers=1) as reader:
-        assert [reader.read(path)[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
-
-
-def test_what_is_larger_than_a_slot_is_read_once(tmp_path):
+def test_what_is_larger_than_a_slot_comes_pickled_and_is_read_once(tmp_path):
     small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
     with (
         TimeLog(tmp_path / "log", rank=0, ranks=1, run="r") as log,
         opened("h5py_shared", [Part("x")], [small], readers=1, log=log) as reader,
     ):
-        reader.read(large, ("train", 0, 0))
+        assert [reader.read(path, ("train", 0, 0))[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
 
     found, _ = read_logs(sorted(tmp_path.glob("log*")))
-    assert sorted(found.actions[action] for action in found.events.action) == ["open", "read"]
+    assert sorted(found.actions[action] for action in found.events.action) == ["open"] * 3 + ["read"] * 3
 
 
 class _WithoutWalks:
