@@ -89,7 +89,11 @@ class Waits(Observer):
         pause_s, look_at_s = self._pause_s(_ALARM_S), time.perf_counter() + self._pause_s(_LOOK_S)
         while True:
             began_s = time.thread_time()
-            late_s = self._alarm.wait(pause_s)
+            try:
+                late_s = self._alarm.wait(pause_s)
+            except OSError as error:  # this kernel does not tell for how long a thread was ready to run
+                self._error = f"{error}"
+                break
             if self._over:
                 break
             self._alarms += 1

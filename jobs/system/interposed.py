@@ -10,7 +10,9 @@ from pathlib import Path
 
 READING = (
     "open", "open64", "openat", "openat64", "fopen", "fopen64", "read", "readv", "pread", "pread64", "preadv", "fread",
-    "mmap", "mmap64", "close", "posix_fadvise", "posix_fadvise64", "syscall",
+    "mmap", "mmap64", "close", "posix_fadvise", "posix_fadvise64", "syscall", "stat", "stat64", "fstat", "fstat64",
+    "lstat", "lstat64", "__xstat", "__xstat64", "__fxstat", "__fxstat64", "statx", "access", "lseek", "lseek64",
+    "opendir", "readdir", "readdir64", "preadv64", "preadv2", "madvise", "readahead",
 )  # fmt: skip
 WRITING = ("write", "writev", "pwrite", "pwrite64", "fsync", "fdatasync", "msync", "rename")
 TIMING = ("clock_gettime", "gettimeofday", "time", "nanosleep", "clock_nanosleep", "pthread_create")

@@ -79,14 +79,17 @@ class Threads:
         self._read = {name: _read_bytes(name) for name in _names()}  # before the run
 
     def look(self) -> Iterator[Wait]:
-        """Yield what each thread does; PermissionError where the kernel does not tell this user."""
+        """Yield what each thread does; OSError where this kernel does not tell it, or not this user."""
         if _CALLS is None:
             raise PermissionError(0, f"system calls of {platform.machine()} are not known")
         own = str(threading.get_native_id())
         for name in _names():
             if name != own:
-                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                try:
                     yield self._wait_of(name, _CALLS)
+                except (FileNotFoundError, ProcessLookupError):
+                    if Path(_TASKS, name).exists():  # it has not ended: this kernel has no such file
+                        raise
 
     def _wait_of(self, name: str, calls: _Calls) -> Wait:
         ran = _told(name, "schedstat")

@@ -28,8 +28,9 @@ Facts = dict[str, str | int | float]
 
 # Names of variables begin so; OpenMP, Intel's libraries and TensorFlow read theirs at the start.
 _VARIABLES = (
-    "LD_", "GLIBC_TUNABLES", "MALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONDEVMODE", "HDF5_",
-    "TF_", "XLA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+    "LD_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONDEVMODE",
+    "HDF5_", "TF_", "XLA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ONEDNN_", "DNNL_", "CUDA_LAUNCH_BLOCKING",
+    "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
 # Of those not: what this tool sets itself, and Terraform's, which are secrets.
 _NOT_VARIABLES = ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG", "TF_VAR_", "TF_TOKEN_", "TF_CLI_")
@@ -37,6 +38,8 @@ _LONGEST = 200  # letters of a value; a longer one is cut, and told from others 
 _POLICIES = {0: "other", 1: "fifo", 2: "round robin", 3: "batch", 5: "idle", 6: "deadline"}  # sched(7)
 _IO_CLASSES = ("none", "realtime", "best effort", "idle")  # ioprio_get(2)
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31}.get(platform.machine())  # asm/unistd.h
+_GET_MEMPOLICY = {"x86_64": 239, "aarch64": 236}.get(platform.machine())
+_MEMORY_POLICIES = {1: "preferred", 2: "bind", 3: "interleave", 4: "local", 5: "preferred many", 6: "weighted"}
 _GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS, linux/fs.h
 # Letters of lsattr(1) that change how files are read or written; the others follow from what a folder holds.
 _ATTRIBUTES = {"c": 0x4, "S": 0x8, "A": 0x80, "j": 0x4000, "D": 0x10000, "C": 0x800000, "x": 0x2000000}
@@ -47,8 +50,12 @@ _OF_MACHINE = {
     "cpu_governor": f"{_CPUS}/cpufreq/policy*/scaling_governor",
     "cpu_min_khz": f"{_CPUS}/cpufreq/policy*/scaling_min_freq",
     "cpu_max_khz": f"{_CPUS}/cpufreq/policy*/scaling_max_freq",
+    "cpu_energy_preference": f"{_CPUS}/cpufreq/policy*/energy_performance_preference",
+    "cpu_idle_disabled": f"{_CPUS}/cpu*/cpuidle/state*/disable",
     "cpu_boost": f"{_CPUS}/cpufreq/boost",
     "cpu_no_turbo": f"{_CPUS}/intel_pstate/no_turbo",
+    "clock_source": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "pcie_power": "/sys/module/pcie_aspm/parameters/policy",
     **{
         f"vm.{name}": f"/proc/sys/vm/{name}"
         for name in (
@@ -78,10 +85,12 @@ def of_process() -> Facts:
     words = (each.partition("=") for each in _text("/proc/self/environ").split("\0"))
     variables = {name: value for name, _, value in words if name.startswith(_VARIABLES)}
     elsewhere = [f"{name}: {library}" for name, library in interposed().items()]
+    elsewhere += [f"any call: {auditor}"] if (auditor := variables.get("LD_AUDIT")) else []  # rtld-audit(7), la_symbind
     facts: dict[str, str | int | None] = {
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "scheduling": _POLICIES.get(os.sched_getscheduler(0) & 0xFF),
         "io_priority": _io_priority(),
+        "memory_policy": _memory_policy(),
         "tracer": _text(f"/proc/{status['TracerPid']}/comm").strip() if status.get("TracerPid", "0") != "0" else None,
         "call_filter": status.get("Seccomp"),
         "interposed": _short(", ".join(elsewhere)) or None,
@@ -119,6 +128,8 @@ def of_storage(folder: Path) -> Facts:
         "file_system_read_ahead_kb": _value(_read_aheads(number, top)),
         **{file.rpartition("/")[2]: _value(device / file for device in top) for file in _OF_DEVICE},
         **{f"below.{file.rpartition('/')[2]}": _value(device / file for device in below) for file in _OF_DEVICE},
+        "scheduler_settings": _of_schedulers(top),
+        "below.scheduler_settings": _of_schedulers(below),
     }
     return {name: fact for name, fact in facts.items() if fact}
 
@@ -127,6 +138,12 @@ def _devices(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the folder in sysfs of the device that holds a folder, and of those below that."""
     behind = [Path("/sys/block", device.name) for device in devices_behind(folder)]
     return behind[:1], behind[1:]
+
+
+def _of_schedulers(devices: Iterable[Path]) -> str:
+    """Return what the schedulers of devices are set to, by the names of the settings; each once."""
+    files = [file for device in devices for file in sorted(device.glob("queue/iosched/*"))]
+    return ", ".join(dict.fromkeys(f"{file.name} {_text(file).strip()}" for file in files))
 
 
 def _read_aheads(number: int, devices: list[Path]) -> list[Path]:
@@ -172,6 +189,14 @@ def _io_priority() -> str | None:
         return None
     kind, level = priority >> 13, priority & 0x7
     return f"{_IO_CLASSES[kind]} {level}" if kind in (1, 2) else _IO_CLASSES[kind]
+
+
+def _memory_policy() -> str | None:
+    """Return how memory is taken from the nodes of a machine (numactl(8)); None for the kernel's own way."""
+    mode = ctypes.c_int()
+    if _GET_MEMPOLICY is None or _libc.syscall(_GET_MEMPOLICY, ctypes.byref(mode), None, 0, None, 0):
+        return None
+    return _MEMORY_POLICIES.get(mode.value & 0xFF)  # flags stand above
 
 
 def _value(paths: Iterable[Path]) -> str | None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs import checks
+from jobs.checks import Limits
 from jobs.observe import io_limits as observer
 from jobs.observe import waits
 from jobs.observe.waits import Waits
@@ -94,6 +96,19 @@ def test_an_alarm_is_late_by_more_than_hypervisors_take_at_once(tmp_path, monkey
     found = observed(tmp_path, lambda waits: waits["alarms"] == 4, lambda: time.sleep(0.01))
 
     assert (found["alarms"], found["late"], found["late_s"]) == (4, 2, pytest.approx(0.506))
+
+
+def test_where_the_kernel_does_not_tell_how_long_a_thread_was_ready_nothing_is_claimed(tmp_path, monkeypatch):
+    def fail(*_):
+        raise FileNotFoundError(0, "no schedstat")
+
+    monkeypatch.setattr(Rings, "wait", fail)
+    monkeypatch.setattr(waits, "Alarm", Rings)
+
+    found = observed(tmp_path, lambda waits: waits["error"], lambda: time.sleep(0.01))
+
+    assert "no schedstat" in found["error"]
+    assert checks.undelayed({"waits": found, "elapsed_s": 1.0}, Limits())["passed"] is None
 
 
 @pytest.mark.parametrize(

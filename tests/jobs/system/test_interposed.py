@@ -46,7 +46,11 @@ READS = "long pread(int f, void *to, long size, long at) { return 0; } int fsync
 
 @pytest.mark.parametrize(
     ("source", "calls", "allocates"),
-    [(FREES + READS, ["pread", "fsync"], True), ("int other(void) { return 1; }", [], False)],
+    [
+        (FREES + READS, ["pread", "fsync"], True),
+        ("int stat(const char *of, void *to) { return 0; }", ["stat"], False),  # each read of a file begins so
+        ("int other(void) { return 1; }", [], False),
+    ],
 )
 def test_calls_of_a_preloaded_library_are_named_with_it_and_another_allocator_apart(
     source, calls, allocates, preloaded

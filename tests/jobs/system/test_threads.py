@@ -107,6 +107,22 @@ def test_the_call_that_a_thread_waits_in_says_what_for(call, file, kind, tmp_pat
         os.close(writer)
 
 
+def test_where_the_kernel_has_no_such_file_a_look_fails_and_a_thread_that_has_ended_is_left_out(tmp_path, monkeypatch):
+    def fail(name, _):
+        raise FileNotFoundError(name)
+
+    looking, over = Threads([tmp_path]), threading.Event()
+    thread = threading.Thread(target=over.wait, daemon=True)
+    thread.start()
+    monkeypatch.setattr(threads, "_told", fail)
+    with pytest.raises(FileNotFoundError):
+        list(looking.look())
+    over.set()
+    thread.join()
+    monkeypatch.setattr(threads, "_names", lambda: [str(thread.native_id)])
+    assert list(looking.look()) == []
+
+
 @pytest.fixture
 def place(tmp_path):
     """Return a disk with a few files of its own."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.jobs.jobs_factory import ROOT
 from tests.lies import setup
 from tests.lies.lie import MissingError
 
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}.get(platform.machine())
 ASK = "import json; from jobs.system import tunables; print(json.dumps(tunables.{}()))"
 
 
@@ -63,11 +65,39 @@ def test_variables_that_libraries_obey_are_seen_and_no_others():
     secret = {"TF_VAR_password": "x", "TF_TOKEN_app": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     ours = {"TF_CPP_MIN_LOG_LEVEL": "1", "TF_CONFIG": "{}"}
     theirs = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "LD_BIND_NOW": "1"}
+    theirs |= {"ONEDNN_MAX_CPU_ISA": "SSE41", "PYTHONTRACEMALLOC": "1", "CUDA_LAUNCH_BLOCKING": "1"}
 
     found = asked("of_process", **secret, **ours, **theirs)
 
     assert theirs.items() <= found.items()
     assert not {*secret, *ours} & {*found}
+
+
+def test_a_library_that_may_bind_calls_anew_counts_as_one_that_answers_any():
+    assert asked("of_process", LD_AUDIT="/no/such.so")["interposed"] == "any call: /no/such.so"
+
+
+def test_a_process_that_takes_memory_from_all_nodes_in_turn_is_seen():
+    call = f"ctypes.CDLL(None).syscall({SET_MEMPOLICY}, 3, ctypes.byref(ctypes.c_ulong(1)), 2)"
+    inside = (sys.executable, "-c", f"import ctypes, os, sys; {call}; os.execv(sys.argv[1], sys.argv[1:])")
+
+    assert asked("of_process", *inside)["memory_policy"] == "interleave"
+    assert "memory_policy" not in asked("of_process")
+
+
+def test_states_of_idle_processors_that_are_disabled_are_seen():
+    state = Path("/sys/devices/system/cpu/cpu0/cpuidle/state1/disable")
+    if os.geteuid() or not state.exists():
+        pytest.skip("it needs root and processors with states of idleness")
+    before, now = tunables.of_machine(), "1" if state.read_text().strip() == "0" else "0"
+
+    try:
+        state.write_text(now)
+        after = tunables.of_machine()
+    finally:
+        state.write_text("0" if now == "1" else "1")
+
+    assert {name for name in after if after[name] != before.get(name)} == {"cpu_idle_disabled"}
 
 
 def test_a_long_value_stands_there_by_its_checksum():
@@ -117,6 +147,20 @@ def test_the_queue_of_a_device_is_seen_and_that_of_the_one_below_apart(disk):
     assert after == tunables.of_storage(Path("/dev", made.device)) | {
         name: after[name] for name in ("mount",)
     }  # a baseline may read the device
+
+
+def test_what_the_scheduler_of_a_device_is_set_to_is_seen(disk):
+    made = disk()
+    queue = Path("/sys/block", made.device, "queue")
+    (queue / "scheduler").write_text("mq-deadline")
+    before = tunables.of_storage(made.point)
+
+    (queue / "iosched/read_expire").write_text("20")
+    after = tunables.of_storage(made.point)
+    (queue / "scheduler").write_text("none")  # the device of a loop stays, and its settings with it
+
+    assert {name for name in after if after[name] != before.get(name)} == {"scheduler_settings"}
+    assert "read_expire 20," in after["scheduler_settings"]
 
 
 def test_how_it_is_mounted_is_seen_those_options_too_that_the_file_system_has_everywhere(disk):
