@@ -8,17 +8,17 @@ import pytest
 
 from jobs.system import durable
 
-NS = SimpleNamespace(f_bavail=300, f_blocks=9_000, f_bfree=2_000, f_frsize=4096, f_bsize=1 << 20)
+NS = SimpleNamespace(f_bavail=3_000_000, f_blocks=9_000_000, f_bfree=5_000_000, f_frsize=4096, f_bsize=1 << 20)
 
 
 def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: NS)
 
-    assert durable.free_bytes(tmp_path) == 300 * 4096
-    assert durable.lack_of_room(tmp_path, 300 * 4096) == ""
-    lack = durable.lack_of_room(tmp_path, 7_000_000)
-    assert lack == f"{tmp_path} needs 7 MB more, and its device has 1 MB free"
-    assert durable.lack_of_room(tmp_path, 300 * 4096 + 1)
+    assert durable.free_bytes(tmp_path) == 3_000_000 * 4096
+    assert durable.lack_of_room(tmp_path, 3_000_000 * 4096) == ""
+    lack = durable.lack_of_room(tmp_path, 17_000_000_000)
+    assert lack == f"{tmp_path} needs 17,000 MB more, and its device has 12,288 MB free"
+    assert durable.lack_of_room(tmp_path, 3_000_000 * 4096 + 1)
 
 
 @pytest.mark.parametrize(
