@@ -130,7 +130,9 @@ def page(rows: Sequence[Row], counts: Sequence[Counted] = (), compared: Sequence
     honest = [row for row in rows if not row.lie.unseen and row.lie.expected.status == (VALID,)]
     found = [row for row in rows if row not in unseen and row not in honest]
     right = sum(not row.problem and row.answer is not None for row in rows)
-    lines = [_INTRODUCTION, f"{right} of {len(rows)} answers are as they must be."]
+    staged = sum(row.answer is not None for row in rows)
+    missing = f"; {len(rows) - staged} could not be staged on this machine" if staged < len(rows) else ""
+    lines = [_INTRODUCTION, f"{right} of {staged} answers are as they must be{missing}."]
     for head, those in ((_FOUND, found), (_HONEST, honest)):
         lines += [head, *(row.markdown for row in those)] if those else []
     answers = {row.lie.name: row.decision for row in rows}
