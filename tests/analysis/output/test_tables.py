@@ -1,0 +1,256 @@
+# ruff: noqa: RUF001 - a dash and a sign of times are what is shown
+"""One small campaign of each kind of table: what stands in Markdown, on the page and on a terminal, cell by cell."""
+
+import re
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pandas import DataFrame
+from rich.text import Text
+
+from analysis.errors import AnalysisError
+from analysis.figures.kit.figure import FigureSpec
+from analysis.output import notes, tables, terminal
+from analysis.output.page import cells
+from analysis.output.page.results import Results
+from analysis.records.read import Found, Skipped
+from analysis.records.record import parse
+from analysis.statistics.comparable import CURE_OF_LOOSER
+from analysis.text.plain import DASH
+from tests.analysis.baseline_records import baseline
+from tests.analysis.claims_factory import checklist
+from tests.analysis.figures.test_sweep import toy
+from tests.analysis.record_factory import check, disturbed, id_of, record, run, scattered, unstable
+from tests.analysis.saving_factory import saved
+from tests.analysis.training_factory import frames, grid, step, training
+
+COLD = [run(n, 9e3, status="invalid", reason=f"cold: {n} %", checks=[check("cold", passed=False)]) for n in (4, 5)]
+LESS = ("training", "files_per_s", "s/file", "lower")
+SPENT = [step(n, wall, load_s=load) for n, wall, load in ((1, 140.0, 7.0), (2, 199.0, 23.0), (3, 150.0, 12.0))]
+SAVES = saved("optane to hdd", scattered(160.0), (1.4, 1.6, 5.5), mode="async", in_flight=2, seed=1)
+for place, each in enumerate(SAVES["runs"]):
+    each["checkpoint_s"] = 16.0 * (place + 1)
+EVERY = [
+    record(scattered(97.0), threads=1), record([171.0, 180.0, 193.0, 160.0], threads=2),
+    unstable(record([*scattered(50.0), *COLD, run(6, 1.0, status="failed", reason="killed")], threads=4)),
+    disturbed(151.25, 171.75, threads=16), record([], threads=32) | {"status": "failed", "reason": "the node\ndied"},
+    training(SPENT, storage="ssd"), training(scattered(180.0), prefetch=0, batch_size=16, storage="ssd"),
+    training(scattered(61.0), control="no_io", storage="ssd"),
+    training(scattered(37.0), control="no_compute", storage="ssd"),
+    SAVES,
+    saved("none", [151.0, 152.5], seed=1),
+    baseline(scattered(41.0)), baseline([130.0, 120.0, 133.0, 133.0], "write"), baseline([7.0] * 3, "random_read"),
+    *(toy(scattered(5.0 * size), size=size, benchmark__way=way) for size, way in ((1, None), (2, "a"))),
+    toy(scattered(9.0), size=3, storage="hdd", merit=LESS, benchmark__way="a"),
+]  # fmt: skip
+
+# Below each heading its rows: of three runs around 97 those are 97, 0.99 and 1.02 times as much, of four the median is
+# the mean of the middle two; what runs gave that do not count stands nowhere but where others alone spoiled all.
+TABLES = """
+storage;threads;images/s;min–max;MB/s;min–max;of baseline;s;n;vs 1 thread;checks;status
+local;1;97.0;96.0–98.9;10.9;10.8–11.1;26 % read;5.28;3;1.00×;passed;done
+local;2;176;160–193;19.7;17.9–21.6;48 % read;2.92;4;1.81×;passed;done
+local;4;50.0 †;49.5–51.0;5.60;5.54–5.71;80 % random_read;10.2;3/6;0.52×†;cold failed 2x; spread failed;done
+local;16;162 ‡;151–172;18.1;16.9–19.2;–;3.18;0/2;–;quiet failed 2x;invalid
+local;32;–;–;–;–;–;–;0;–;none made;failed
+storage;benchmark.size;benchmark.way;files/s or s/file;min–max;n;checks;status
+hdd;3;a;9.00;8.91–9.18;3;passed;done
+local;1;–;5.00;4.95–5.10;3;passed;done
+local;2;a;10.0;9.90–10.2;3;passed;done
+storage;threads;batch;prefetch;control;runtime s;min–max;images/s;min–max;input share;compute share;between;\
+n;checks;status
+ssd;4;16;0;none;180;178–184;50.5;49.5–51.0;1 %;99 %;–;3;passed;done
+ssd;4;64;1;no_compute;37.0;36.6–37.7;246;241–248;3 %;96 %;–;3;passed;done
+ssd;4;64;1;no_io;61.0;60.4–62.2;149;146–150;2 %;98 %;–;3;passed;done
+ssd;4;64;1;none;150;140–199;60.6;45.7–64.9;8 %;92 %;241 %;3;passed;done
+storage;threads;checkpoint;runtime s;min–max;one checkpoint, s;images/s;min–max;input share;compute share;\
+checkpoint share;n;checks;status
+ssd;8;none;152;151–152;–;59.9;59.6–60.2;1 %;99 %;0 %;2;passed;done
+ssd;8;burst buffer, optane to hdd, async, 2 in flight;160;158–163;1.40;56.8;55.7–57.4;1 %;99 %;30 %;3;passed;done
+storage;access;threads;MB/s;min–max;s;engine;n;checks;status
+local;random_read;4;7.00;7.00–7.00;717;fio-3.33;3;passed;done
+local;read;–;41.0;40.6–41.8;122;fio-3.33;3;passed;done
+local;write;–;132;120–133;38.1;fio-3.33;4;passed;done
+""".replace("\\\n", "").split("\n")[1:-1]
+TERMINAL = """\
+micro: dataset demo (512 files), batch 64, prefetch 0, cold cache, preprocess
+                                                   of
+storage  threads  images/s    min–max  MB/s  baseline    n  checks                         cell
+local          1      97.0  96.0–98.9  10.9      26 %    3  passed                         ID
+local          2       176    160–193  19.7      48 %    4  passed                         ID
+local          4     50.0†  49.5–51.0  5.60      80 %  3/6  cold failed 2x; spread failed  ID
+local         16      162‡    151–172  18.1         –  0/2  INVALID; quiet failed 2x       ID
+local         32         –          –     –         –    0  FAILED; none made              ID
+
+vs 1 thread   local  paper's hdd  paper's lustre
+          2   1.81×        1.65×               –
+          4  0.52×†        1.95×               –
+paper: Chien et al. 2018, Sec. VII
+
+toy: dataset demo (512 files), threads 4, batch 64, prefetch 0, cold cache, preprocess
+                    files/s
+                         or
+storage  size  way   s/file    min–max  n  checks  cell
+hdd         3    a     9.00  8.91–9.18  3  passed  ID
+local       1    –     5.00  4.95–5.10  3  passed  ID
+local       2    a     10.0  9.90–10.2  3  passed  ID
+"""
+COMPLAINTS = [
+    "cell invalid: 0 of 2 measured runs valid; quiet (2 measured runs invalid)", "cell failed: the node died",
+    "2 measured runs invalid: cold: 4 %", "1 measured run failed: killed",
+]  # fmt: skip
+
+
+def results_of(*made, skipped=(), folder=Path("home"), drawn=()):
+    """Return what the parts of the page need of these records."""
+    table, runs, _ = frames(*made)
+    found = Found(tuple(parse(each, folder) for each in made), tuple(skipped), folder)
+    return Results(found, table, runs, checklist(*made), drawn, {}, folder)
+
+
+def rows_of_page(markup):
+    """Return the rows of all tables in HTML, as texts."""
+    rows = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in markup.split("<tr>"))
+    return [[unescape(re.sub("<[^>]*>", "", cell)) for cell in row] for row in rows if row]
+
+
+def shown(capsys, *what):
+    """Return what is printed on a terminal; ids are as long as the heading."""
+    terminal.put(*what)
+    return re.sub(r"\w+-[\w-]+-[0-9a-f]{10}", "ID", capsys.readouterr().out)
+
+
+def test_every_form_of_the_tables_has_what_the_runs_of_the_records_gave(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")
+    table, runs, _ = frames(*EVERY)
+
+    lines = [re.split(r" ?\| ?", line)[1:-1] for line in tables.markdown(table, runs).splitlines() if line[:1] == "|"]
+    page = rows_of_page(cells.medians(results_of(*EVERY)))
+
+    assert [";".join(line[:-1]) for line in lines if line[0] != "---"] == TABLES
+    assert [";".join(row[:-1]) for row in page] == TABLES
+    assert all(len(line) == len(below) for line, below in pairwise(lines) if "---" in below)
+    assert shown(capsys, *terminal.summary(table, runs)).startswith(TERMINAL)
+    assert [text for _, text in tables.not_counted(table, runs)] == COMPLAINTS
+
+
+def test_a_reason_that_a_cell_shares_with_its_runs_or_with_other_cells_is_listed_once():
+    loud = [run(n, 1.0, status="invalid", reason=f"quiet: others moved {n}.0 MB/s") for n in (1, 2)]
+    warm = run(0, 1.0, role="warmup", status="failed", reason="")
+    made = record([*loud, run(3, 1.0, status="invalid", reason="cold: 99 %")]) | {"status": "invalid"}
+    made["reason"] = "0 of 3 measured runs valid, 3 needed; quiet: others moved 1.0 MB/s"
+    made["runs"][0] = warm
+    table, runs, _ = frames(made)
+
+    told = tables.not_counted(table, runs)
+
+    assert [text for _, text in told] == [
+        f"cell invalid: {made['reason']} (2 measured runs invalid)", "1 warm-up run failed: no reason recorded",
+        "1 measured run invalid: cold: 99 %",
+    ]  # fmt: skip
+    short = {each: each * 2 for each in "abcd"}
+    summed_up = terminal.summed_up([("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")], short)
+    assert summed_up == [("aa and 2 more", "x"), ("bb", "y")]
+
+
+@pytest.mark.parametrize(("ids", "short"), [(("x-abcdef", "y-abcdeg"), True), (("x-abcde", "y-abcdeg"), False),
+                                            (("x-abcdef", "y-abcdef"), False)])  # fmt: skip
+def test_a_cell_is_named_by_its_hash_where_that_names_it(ids, short):
+    assert terminal.short_ids(ids) == {each: each[2:] if short else each for each in ids}
+
+
+@pytest.mark.parametrize(("most", "more"), [(4, ""), (3, "… and 1 more, in tables/medians.csv")])
+def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_of(capsys, monkeypatch, most, more):
+    monkeypatch.setattr(terminal, "MOST_ROWS", most)
+    made = [record(scattered(9.0), threads=n, seed=seed) for seed in (1, 2) for n in (1, 2)]
+    bad = [each | {"status": "failed", "reason": f"no {n}"} for n, each in enumerate(made)]
+    table, runs, _ = frames(*bad)
+
+    text = shown(capsys, *terminal.summary(table, runs))
+
+    assert text.count("FAILED; passed") == most
+    assert text.count("cell failed: no ") == most
+    assert (more in text) == (more.replace("medians.csv", "medians.md") in text) == (not more or most == 3)
+    assert text.count("and 1 more") == 2 * bool(more)
+
+
+def test_what_is_piped_is_120_wide_and_columns_keep_their_sides(capsys):
+    table = terminal.of_columns(("a", "left"), ("b", "right"))
+    table.add_row("1", "22")
+
+    assert shown(capsys, Text("x " * 99), table).splitlines() == ["x " * 59 + "x", "x " * 38 + "x", "a   b", "1  22"]
+
+
+@pytest.mark.parametrize("width", [80, 90])
+def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    made = [record([20481.5, 20590.5, 20700.5], storage="optane (scratch)"), record([5e4, *COLD], storage="ssd")]
+    made += [*grid(("nvme-scratch",), (1, 8)), training([60.0] * 3, control="no_io", storage="nvme-scratch")]
+
+    terminal.put(*terminal.summary(*frames(*made)[:2]))
+
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    assert all(id_of(each)[-10:] in out for each in made)
+    told = (f"20482{DASH}20700", "2 measured runs invalid", "runtime", *["optane (scratch)"] * (width == 90))
+    assert [text for text in told if text not in out] == []
+    assert "…" not in out
+
+
+def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(capsys):
+    loose = record(scattered(99.0), device="sda") | {"looser_checks": ["checks.resident_max=1 (the site's: 0.01)"]}
+    made = [loose, record(scattered(50.0), storage="ssd", device="sda")]
+    table, runs, _ = frames(*made)
+    said = (
+        "1 of 2 cells judged by looser checks than the site's: checks.resident_max=1 (the site's: 0.01); not compared"
+    )
+
+    printed = " ".join(shown(capsys, *terminal.summary(table, runs)).split())
+
+    page = unescape(str(cells.medians(results_of(*made))))
+    texts = (printed, tables.markdown(table, runs), page)
+    assert [text.count(f"{said} with others; {CURE_OF_LOOSER}") for text in texts] == [1] * 3
+    assert "local, ssd are one device, dsk/sda: what differs between them is not the storage" in printed
+
+
+def test_what_is_set_aside_is_named_with_its_cure_and_without_any_record_left_it_ends(capsys):
+    skipped = (Skipped(Path("a"), "is no JSON", "copy it anew"), Skipped(Path("b"), "is too large", "cut it"))
+
+    notes.warn(Found((parse(EVERY[0]),), skipped, Path()), Path())
+    assert capsys.readouterr().err == (
+        "warning: a is no JSON; skipped\nhint: copy it anew\nwarning: b is too large; skipped\nhint: cut it\n"
+    )
+    with pytest.raises(AnalysisError, match="none of the 2 records in x can be read"):
+        notes.warn(Found((), skipped, Path()), Path("x"))
+
+
+@pytest.mark.parametrize(("left", "more"), [(2, 0), (3, 1)])
+def test_as_many_cells_that_figures_lack_are_named_as_can_be_read(capsys, monkeypatch, left, more):
+    monkeypatch.setattr(notes, "MOST_NOTES", 2)
+    frame = DataFrame(
+        {"cell": ["done", "", *(f"c{n}" for n in range(left))], "status": ["done", *["failed"] * (left + 1)]}
+    )
+    spec = FigureSpec("fig4", "", "", frame, None)
+
+    notes.note([spec], [Path("b"), Path("a")], ["micro"], quiet=True)
+    notes.note([spec], [Path("b"), Path("a")], ["micro"], quiet=False)
+    notes.note([], [], ["micro", "toy", "micro"], quiet=False)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "note: fig4 does not show c0: failed", "note: fig4 does not show c1: failed",
+        *["note: nor do figures show 1 more cells, which are in tables/medians.md"] * more,
+        "note: removed figures that the records no longer give: a, b",
+        "note: no figure is drawn: Figs 4 and 5 need a done cell of micro; that of toy needs a done cell",
+    ]  # fmt: skip
+
+
+def test_only_figures_of_an_earlier_analysis_are_removed(tmp_path):
+    for name in ("a.csv", "b.csv", "mine.csv"):
+        (tmp_path / name).write_text(name)
+    notes.forget(tmp_path, [tmp_path / "a.csv", tmp_path / "b.csv"])
+
+    assert notes.forget(tmp_path, [tmp_path / "a.csv", tmp_path.parent / "c"]) == [tmp_path / "b.csv"]
+    assert {path.name for path in tmp_path.glob("*.csv")} == {"a.csv", "mine.csv"}
+    assert notes.forget(tmp_path, []) == [tmp_path / "a.csv"]
