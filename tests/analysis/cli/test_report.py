@@ -1,6 +1,4 @@
-import html
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +7,7 @@ import pytest
 from rich.console import Console
 
 from analysis.__main__ import main
-from analysis.errors import AnalysisError
-from analysis.figures.kit import save
-from analysis.statistics.comparable import CURE_OF_LOOSER
-from analysis.text.plain import DASH
-from tests.analysis.baseline_records import baseline, given
-from tests.analysis.record_factory import check, disturbed, id_of, record, run, store, unstable
-from tests.analysis.training_factory import grid, training
+from tests.analysis.record_factory import disturbed, record, rows_of, store
 
 pytestmark = pytest.mark.usefixtures("unrendered")  # but where the analysis is a process of its own
 ROOT = Path(__file__).parents[3]
@@ -57,15 +49,6 @@ def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
-@pytest.mark.long
-def test_a_reader_that_stops_early_ends_it_quietly(campaign):
-    command = f"{sys.executable} -m analysis {campaign} | true; exit ${{PIPESTATUS[0]}}"
-
-    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603, RUF100
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_the_summary_names_medians_scaling_the_paper_and_the_files_and_piped_is_plain(campaign, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
@@ -77,136 +60,6 @@ def test_the_summary_names_medians_scaling_the_paper_and_the_files_and_piped_is_
     assert not [sign for sign in "\x1b…│─┃━" if sign in out]
     assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= 120
     assert all(path.name[-10:] in out for path in (campaign / "records").iterdir())
-
-
-@pytest.mark.parametrize("columns", ["80", "120"])
-def test_no_figure_or_cell_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    long = "cold: 99.00 % of the pages were in memory before the start, and much more is to be said about it"
-    bad = [run(n, 1e6, status="invalid", reason=long, checks=[check("cold", passed=False)]) for n in (1, 2)]
-    made = [record([20481.5, 20590.5, 20700.5], storage="nvme-scratch"), record([*bad, 5e4], storage="ssd")]
-    made += [*grid(("nvme-scratch",)), training([60.0] * 3, control="no_io", storage="nvme-scratch")]
-    store(tmp_path, *made)
-
-    main([str(tmp_path)])
-
-    out = capsys.readouterr().out
-    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= int(columns)
-    assert all(id_of(each)[-10:] in out for each in made)
-    assert "20482\N{EN DASH}20700" in out
-    assert "2 measured runs invalid" in out
-    assert "runtime" in out
-    assert "…" not in out
-
-
-def test_the_name_of_a_storage_stands_on_one_line_beside_a_remark(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "90")
-    loud = [run(n, 1e6, status="invalid", checks=[check("quiet", passed=False)]) for n in (1, 2)]
-    store(tmp_path, record(loud, storage="optane (emulated)"))
-
-    main([str(tmp_path)])
-
-    assert "optane (emulated)" in capsys.readouterr().out
-
-
-def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsys):
-    bad = record([run(1, 1.0, status="failed", reason="killed by signal 9\n(SIGKILL)")], threads=8)
-    bad |= {"status": "failed", "reason": "no measured run is valid"}
-    store(tmp_path, record([1.0]), bad)
-
-    main([str(tmp_path)])
-
-    out, err = capsys.readouterr()
-    assert f"{id_of(bad)[-10:]}  cell failed: no measured run is valid\n" in out
-    assert "1 measured run failed: killed by signal 9 (SIGKILL)\n" in out
-    assert f"fig4 does not show {id_of(bad)}: failed" in err
-    assert "killed by signal 9 (SIGKILL)" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-
-
-def test_a_reason_that_many_cells_have_is_one_line_with_their_number(tmp_path, capsys):
-    why = "Slurm: CANCELLED by `python -m campaign cancel`"
-    store(tmp_path, *(record([1.0], threads=n) | {"status": "running", "reason": why} for n in range(1, 31)))
-
-    main([str(tmp_path)])
-
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if why in line]
-    assert " and 29 more  cell unfinished: " in line
-
-
-def test_a_reason_that_a_cell_shares_with_its_runs_is_listed_once(tmp_path, capsys):
-    loud = [run(n, 1.0, status="invalid", reason=f"quiet: others moved {n}.0 MB/s") for n in (1, 2)]
-    cold = run(3, 1.0, status="invalid", reason="cold: 99 %")
-    bad = record([*loud, cold]) | {"status": "invalid"}
-    bad["reason"] = "0 of 3 measured runs valid, 3 needed; quiet: others moved 1.0 MB/s"
-    store(tmp_path, bad)
-
-    main([str(tmp_path)])
-
-    cell = f"- `{id_of(bad)}`: "
-    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-    assert [line.removeprefix(cell) for line in text.splitlines() if line.startswith(cell)] == [
-        f"cell invalid: {bad['reason']} (2 measured runs invalid)",
-        "1 measured run invalid: cold: 99 %",
-    ]
-    note = "note: no figure is drawn: Figs 4 and 5 need a done cell of micro"
-    assert note in capsys.readouterr().err.splitlines()
-
-
-def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path, capsys):
-    store(tmp_path, unstable(record([100.0, 150.0])))
-
-    main([str(tmp_path)])
-
-    assert "125†" in capsys.readouterr().out
-    assert "125 †" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-
-
-def test_figures_of_runs_that_others_spoiled_are_shown_grey_and_marked_and_nothing_rests_on_them(
-    tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr("analysis.output.terminal._console", lambda: Console(force_terminal=True, width=160))
-    store(tmp_path, record([100.0], threads=1), disturbed(151.25, 171.75, threads=2))
-
-    main([str(tmp_path)])
-
-    (shown,) = (line for line in capsys.readouterr().out.splitlines() if "162‡" in line)
-    assert "\x1b[90m" in shown
-    assert f"151{DASH}172" in shown
-    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-    assert "| 162 ‡ |" in text
-    assert "‡ disturbed: others kept the machine busy" in text
-    assert '<span class="disturbed">162 ‡</span>' in (tmp_path / "report.html").read_text(encoding="utf-8")
-    numbers = (tmp_path / "tables" / "medians.csv").read_text() + (tmp_path / "tables" / "verdicts.csv").read_text()
-    drawn = (tmp_path / "figures" / "fig4.csv").read_text()
-    assert not [number for number in ("161.5", "151.25", "171.75") if number in numbers + drawn]
-
-
-def test_a_baseline_that_others_spoiled_is_shown_and_marked(tmp_path, capsys):
-    loud = {"status": "invalid", "reason": "quiet: others", "checks": [check("quiet", passed=False)]}
-    bad = baseline([given(n, rate, "write", **loud) for n, rate in ((1, 31.0), (2, 33.0))], "write")
-    store(tmp_path, bad | {"status": "invalid", "reason": "quiet"})
-
-    main([str(tmp_path)])
-
-    assert re.search(rf"32\.0‡ +31\.0{DASH}33\.0", capsys.readouterr().out)
-
-
-def test_cells_that_were_judged_by_looser_checks_are_said_below_their_medians_with_the_cure(tmp_path, capsys):
-    loose = record([100.0, 101.0, 102.0]) | {"looser_checks": ["checks.resident_max=1 (the site's: 0.01)"]}
-    store(tmp_path, loose, record([50.0, 51.0, 52.0], threads=1))
-
-    main([str(tmp_path)])
-
-    said = (
-        "1 of 2 cells judged by looser checks than the site's: checks.resident_max=1 (the site's: 0.01); not compared"
-    )
-    told = {
-        "terminal": " ".join(capsys.readouterr().out.split()),
-        "Markdown": (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8"),
-        "page": html.unescape((tmp_path / "report.html").read_text(encoding="utf-8")),
-    }
-    assert [where for where, text in told.items() if text.count(f"{said} with others; {CURE_OF_LOOSER}") != 1] == []
-    assert "<p>judged by looser checks" in told["page"]
 
 
 def test_a_figure_that_the_records_no_longer_give_is_removed_and_named_and_that_of_others_stays(campaign, capsys):
@@ -251,43 +104,73 @@ def test_wrong_usage_and_a_place_that_cannot_be_written_are_errors_with_a_hint(
     assert hint in cure
 
 
-@pytest.mark.parametrize("verb", ["", "compare", "verdicts"])
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_help_and_version_load_neither_pandas_nor_matplotlib(verb, word):
+def test_words_are_not_shortened(campaign, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([str(campaign), "--qui"])
+
+    assert "unrecognized arguments: --qui" in capsys.readouterr().err
+
+
+def test_nothing_rests_on_runs_that_others_spoiled_which_are_shown_grey(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("analysis.output.terminal._console", lambda: Console(force_terminal=True, width=160))
+    store(tmp_path, record([100.0], threads=1), disturbed(151.25, 171.75, threads=2))
+
+    assert main([str(tmp_path)]) == 0
+
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if "162\N{DOUBLE DAGGER}" in line)
+    assert "\x1b[90m" in shown
+    assert '<span class="disturbed">162 \N{DOUBLE DAGGER}</span>' in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
+    numbers = "".join(
+        (tmp_path / name).read_text() for name in ("tables/medians.csv", "tables/verdicts.csv", "figures/fig4.csv")
+    )
+    assert not [number for number in ("161.5", "151.25", "171.75") if number in numbers]
+
+
+def test_the_files_of_numbers_have_a_row_a_cell_and_a_run_and_no_column_of_ours_alone(campaign):
+    main([str(campaign), "--quiet"])
+
+    cells, runs = (rows_of(campaign / "tables" / name) for name in ("medians.csv", "runs.csv"))
+    assert {row["threads"]: row["images_per_s"] for row in cells} == {
+        "1": "100.0",
+        "2": "190.0",
+        "4": "350.0",
+        "8": "400.0",
+    }
+    assert [row["images_per_s"] for row in runs if row["threads"] == "2"] == ["99999.0", "185.0", "190.0", "195.0"]
+    assert set(cells[0]) & {"series_key", "set_key", "looser_checks", "conditions", "no_scaling", "disturbed"} == set()
+    assert {"storage", "scaling", "wall_s_max", "checks", "spread"} <= set(cells[0])
+
+
+@pytest.mark.parametrize("verb", ["", "compare", "timelog", "trace", "verdicts"])
+def test_help_loads_neither_pandas_nor_matplotlib(verb):
     absent = "import sys; sys.modules |= dict.fromkeys(('pandas', 'matplotlib', 'rich'))"
-    code = f"{absent}; import analysis.__main__ as m; m.main()"
-    words = [*filter(None, [verb]), word]
+    words = [
+        sys.executable,
+        "-c",
+        f"{absent}; import analysis.__main__ as m; m.main()",
+        *filter(None, [verb]),
+        "--help",
+    ]
 
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
 
-    assert f"python -m analysis {verb}".strip() in done.stdout
+    assert f" {verb} ".rstrip() in done.stdout
 
 
 @pytest.mark.long
-def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):
-    folder = store(tmp_path, record([100.0]))
+@pytest.mark.parametrize(
+    ("shell", "code"),
+    [("python -m analysis A | true; exit ${PIPESTATUS[0]}", 0), ("python -m analysis A >&-", 0),
+     ("python -m analysis verdicts . 2>&-", 2)],
+)  # fmt: skip
+def test_a_reader_that_stops_or_was_never_there_hides_no_fault_and_keeps_no_file_from_being_written(
+    campaign, shell, code
+):
+    command = shell.replace("python", sys.executable).replace(" A", f" {campaign}")
 
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$0" -m analysis "$1" >&-', sys.executable, folder],
-        stderr=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (folder / "tables" / "medians.csv").exists()
-
-
-def test_what_is_no_file_is_not_replaced(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-
-    with pytest.raises(AnalysisError, match="is there and is no file"):
-        save.write(tmp_path / "pipe", b"x")
-
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_a_closed_stderr_hides_no_fault(tmp_path):
-    command = f"exec {sys.executable} -m analysis verdicts {tmp_path} 2>&-"
-
-    done = subprocess.run(["/bin/sh", "-c", command], check=False, stdout=subprocess.PIPE)
-
-    assert done.returncode == 2
+    assert (done.returncode, done.stderr) == (code, "")
+    assert (campaign / "tables" / "medians.csv").exists() is (code == 0)

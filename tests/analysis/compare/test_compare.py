@@ -1,20 +1,26 @@
 import copy
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.ticker import FixedLocator, LogLocator
 
 from analysis.cli.compare import main
+from analysis.compare import tables
 from analysis.compare.figure import specs
 from analysis.compare.judge import COLUMNS
 from analysis.compare.steps import Side, comparison
 from analysis.statistics.comparable import CURE_OF_LOOSER
+from analysis.text.plain import DASH, TIMES
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
 from tests.analysis.record_factory import id_of, leave_unrendered, record, rows_of, run, store, unstable
+from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, training
 
 ROOT = Path(__file__).parents[3]
@@ -190,17 +196,52 @@ def test_a_cell_is_found_on_a_storage_of_another_place_or_name(tmp_path, before,
     assert {label: row["verdict"] for label, row in rows.items()} == told
 
 
-@pytest.mark.long
-def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed(tmp_path):
-    cells = [cell(threads=1), cell(threads=1, benchmark__preprocess=False), cell(threads=1, batch_size=128)]
+def side(*made, folder="a"):
+    return Side(Path(folder), *frames(*made)[:2])
 
-    _, rows = compared(tmp_path, cells, cells)
 
-    assert list(rows) == [
+def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_and_sides_name_hosts_in_order():
+    cells = [cell(threads=1, host="n2"), cell(threads=1, benchmark__preprocess=False), cell(threads=1, batch_size=128)]
+
+    labels = comparison(side(*cells), side(*cells), {})["label"].tolist()
+
+    assert labels == [
         "local benchmark.preprocess=false batch_size=64 threads=1",
         "local benchmark.preprocess=true batch_size=64 threads=1",
         "local benchmark.preprocess=true batch_size=128 threads=1",
     ]
+    assert side(*cells).told("A") == "A: a, 3 cells on n2, node1, TensorFlow 2.21.0"
+    assert side(cell(host="")).told("B") == "B: a, 1 cell on an unknown host, TensorFlow 2.21.0"
+
+
+def test_a_comparison_in_words_has_every_number_of_its_rows():
+    table = comparison(side(cell(), cell(threads=1)), side(cell(50.0), cell(threads=8)), {})
+
+    told = tables.markdown(table, ["A: a|b", "B"]).splitlines()
+
+    lines = [re.split(r" ?\| ?", line)[1:-3] for line in told if line[:1] == "|"]
+    assert lines == [
+        ["cell", "A", "B", "B / A", "95 % interval", "verdict", "why"], ["---", *["---:"] * 4, *["---"] * 2],
+        ["local threads=1", "100 (3)", DASH, DASH, DASH, "not comparable", "only in A"],
+        ["local threads=4", "100 (3)", "50.0 (3)", f"0.500{TIMES}", f"0.499{DASH}0.501", "slower", ""],
+        ["local threads=8", DASH, "100 (3)", DASH, DASH, "not comparable", "only in B"],
+    ]  # fmt: skip
+    assert (told[2], told[5].partition(". ")[0]) == ("- A: a\\|b", "3 cells: 1 slower, 2 not comparable")
+    assert "## micro: images/s" in told
+
+
+@pytest.mark.parametrize("changed", ["checkpoint__slow", "storage__root", "dataset__path", "storage__emulated"])
+def test_where_something_lies_is_not_what_it_is(changed):
+    made = [saved("optane to hdd", [9.0 + n / 9, 9.1, 9.2]) for n in (0, 1)]
+    group, _, name = changed.partition("__")
+    made[1]["cell"]["settings"][group] |= {
+        name: {"name": "hdd", "root": "/elsewhere"} if name == "slow" else "/elsewhere"
+    }
+    made[1]["cell"]["id"] += "-b"
+
+    table = comparison(side(made[0], cell()), side(made[1], cell()), {})
+
+    assert table["cell_b"].notna().all()
 
 
 @pytest.mark.long
@@ -227,19 +268,54 @@ def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
     assert [to_hex(line.get_color()) for line in points.values()] == ["#009e73", "#d55e00"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["local threads=1", "local threads=4"]
     assert [1, 1] in [list(line.get_xdata()) for line in axes.lines]
-    assert [axes.get_xlim()[0] < 0.5, axes.get_xlim()[1] > 1.5] == [True, True]
+    assert axes.get_xlim() == pytest.approx((0.5 / 1.02 * 0.998, 1.5 * 1.02 * 1.002), rel=1e-3)
+    bands = [
+        path.get_extents().extents.tolist()
+        for each in axes.collections
+        for path in each.get_paths()
+        if each.get_zorder() == 0
+    ]
+    assert bands == [pytest.approx([1 / 1.04, y - 0.5, 1.04, y + 0.5]) for y in (0, 1)]
+    assert spec.caption == (
+        "A: a. B: b. Ratio of the medians of the valid measured runs with the 95 % percentile interval of the"
+        " bootstrap; shaded: the tolerance, checks.spread_max, 4.0 %."
+    )
+    texts = [text.get_text() for text in (*axes.texts, *spec.drawn().legends[0].get_texts())]
+    assert texts == ["1.500×  faster", "0.500×  slower", "faster", "slower", "within the tolerance"]  # noqa: RUF001
 
 
-@pytest.mark.long
-def test_of_very_many_cells_the_figure_shows_the_largest_changes_and_says_so(tmp_path):
-    before = [cell(seed=n) for n in range(70)]
-    after = [cell(100.0 + n, seed=n) for n in range(70)]
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0.9, 2.59, FixedLocator), (0.9, 2.6, LogLocator), (1.2, 2.8, FixedLocator), (0.4, 0.9, FixedLocator)],
+)
+def test_the_axis_holds_1_and_has_ticks_at_equal_steps_where_it_is_narrow(low, high, ticks):
+    row = {
+        "label": "x",
+        "figure": "wall_s",
+        "ratio": (low + high) / 2,
+        "low": low,
+        "high": high,
+        "tolerance": 0.1,
+        "verdict": "no change",
+    }
 
-    compared(tmp_path, before, after)
+    axes = specs(pd.DataFrame([row]), [], {"wall_s": "lower"})[0].drawn().axes[0]
 
-    shown = rows_of(tmp_path / "ratio-images_per_s.csv")
-    assert len(shown) == 60
-    assert min(float(row["ratio"]) for row in shown) == pytest.approx(1.10)
+    assert isinstance(axes.xaxis.get_major_locator(), ticks)
+    left, right = axes.get_xlim()
+    assert (left < min(low, 1) < 1.03 * left, right / 1.03 < max(high, 1) < right) == (True, True)
+
+
+@pytest.mark.parametrize("cells", [60, 61])
+def test_of_very_many_cells_the_figure_shows_the_largest_changes_up_or_down_and_says_so(cells):
+    rows = [
+        {"label": str(n), "figure": "wall_s", "ratio": (1.01 + n) ** (-1) ** n, "tolerance": 0.1} for n in range(cells)
+    ]
+
+    (spec,) = specs(pd.DataFrame(rows), ["A"], {"wall_s": "lower"})
+
+    assert spec.frame["label"].tolist() == [str(n) for n in range(cells - 60, cells)]
+    assert ("The 60 largest changes of 61 cells; all stand in comparison.csv." in spec.caption) is (cells > 60)
 
 
 @pytest.mark.parametrize(

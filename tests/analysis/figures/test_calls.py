@@ -66,8 +66,14 @@ def test_sizes_and_order_are_drawn_of_both_modes_and_single_calls_of_a_trace(pro
     assert sizes["share_of_files"][sizes["files"] > 0].to_dict() == {"10 KiB": 0.5, "1 MiB": 0.5}
     order = specs["posix-order"].frame.iloc[0]
     assert (order["reads"], order["consecutive"], order["sequential_only"], order["neither"]) == (4, 0.5, 0, 0.5)
-    panels = [axes.get_title() for axes in specs["posix-sizes"].drawn().axes]
-    assert panels == ["local, 1 thread", "local, 2 threads"]
+    panels = specs["posix-sizes"].drawn().axes
+    assert [axes.get_title() for axes in panels] == ["local, 1 thread", "local, 2 threads"]
+    shares = specs["posix-sizes"].frame.query("threads == 2")[["share_of_reads", "share_of_files"]].to_numpy().T.ravel()
+    assert [bar.get_height() for bar in panels[1].patches] == pytest.approx(shares * 100)
+    bars = [(bar.get_y() + 0.35, bar.get_x(), bar.get_width()) for bar in specs["posix-order"].drawn().axes[0].patches]
+    assert bars == [
+        pytest.approx(each) for place in (0, 1) for each in ((place, 0, 50), (place, 50, 0), (place, 50, 50))
+    ]
     assert {"local, 1 thread", "50"} <= set(words(specs["posix-order"].drawn()))
 
 

@@ -1,53 +1,178 @@
-"""What every figure keeps: a cell without a number leaves its status in its place, and an unstable one is explained."""
+# ruff: noqa: RUF001 - a sign of times is what is shown
+"""What every figure keeps: it draws what stands in its CSV where its axis says, and what is missing says why."""
 
+import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
 
 from tests.analysis.baseline_records import baseline
+from tests.analysis.figures.test_readers import read_by
+from tests.analysis.figures.test_sizes import of_size
 from tests.analysis.figures.test_sweep import toy
+from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, record, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
+from tests.analysis.verdicts.test_tfdarshan import malware, saving
 
-# Of each figure two records: what stands beside the other, which is spoiled.
-PAIRS = {
-    "fig4": (record(scattered(1.0), threads=1), record(scattered(9.0), threads=2)),
-    "fig6": (training(scattered(140.0), prefetch=0), training(scattered(100.0))),
-    "fig9": (saved("hdd", scattered(110.0)), saved("ssd", scattered(100.0), (0.5, 0.7, 0.9))),
-    "checkpoints": (saved("hdd", scattered(110.0)), saved("ssd", scattered(100.0), (0.5, 0.7, 0.9))),
-    "table1": (baseline(scattered(150.0), storage="hdd"), baseline(scattered(130.0), "write", storage="hdd")),
-    "sweep-toy": (toy(scattered(5.0), size=1), toy(scattered(6.0), size=2)),
-}
-# A line over settings has no place for what is missing.
-UNTOLD = "sweep-toy"
+# Of each figure its records, which of its columns stands over which one's words, and what its legend explains.
+FIGURES = {
+    "fig4": (
+        [record(scattered(rate), threads=n, storage=name)
+         for name, n, rate in (("hdd", 1, 57.0), ("hdd", 8, 90.0), ("lustre", 1, 43.0), ("lustre", 8, 80.0))],
+        {"images_per_s": "threads"}, ["Chien et al. 2018, Sec. VII: its ratio × our 1-thread median"],
+    ),
+    "fig6": (
+        [training(scattered(wall * share), threads=n, prefetch=ahead, storage=name)
+         for name, share in (("hdd", 1.0), ("lustre", 1.3))
+         for n, ahead, wall in ((1, 1, 100.0), (1, 0, 150.0), (4, 1, 103.0), (4, 0, 97.0))],
+        {"runtime_s": "threads"}, ["prefetch 1", "+ excess without prefetch", "without prefetch, where not longer"],
+    ),
+    "fig7": (
+        [training(scattered(wall), threads=8, batch_size=size, prefetch=ahead)
+         for size, ahead, wall in ((16, 1, 100.0), (16, 0, 130.0), (128, 1, 60.0), (128, 0, 71.0))],
+        {"images_per_s": "batch_size"}, ["prefetch 1", "prefetch 0"],
+    ),
+    "fig9": (
+        [saved("hdd", scattered(140.0), (5.3,) * 3), saved("ssd", scattered(131.0), (3.1,) * 3),
+         saved("none", scattered(125.0)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
+        {"runtime_s": "target", "checkpoint_s": "target"},
+        ["without checkpoints", "without checkpoints, where longer"],
+    ),
+    "checkpoints": (
+        [saved("hdd", scattered(140.0), (5.3, 5.4, 5.5)), saved("optane to hdd", scattered(120.0), (0.3, 1.4, 6.5))],
+        dict.fromkeys(("snapshot_blocked_s", "snapshot_durable_fast_s"), "target"),
+        ["training stands still", "until durable (colour of the target)", "until drained to the slow storage"],
+    ),
+    "table1": (
+        [baseline(scattered(rate), way, storage=name)
+         for name, way, rate in (("hdd", "read", 150.0), ("hdd", "write", 131.0), ("optane", "read", 900.0))],
+        {"mb_per_s": "storage"}, ["read", "write", "Chien et al. 2018, Table I"],
+    ),
+    "sweep-toy": (
+        [toy(scattered(rate), size=size, storage=name)
+         for name, size, rate in (("hdd", 1, 5.0), ("hdd", 4, 9.0), ("ssd", 1, 7.0), ("ssd", 4, 6.0))],
+        {"median": "value"}, ["hdd", "ssd"],
+    ),
+    "readers": (
+        [*read_by("offsets", (10, 21, 40)), *read_by("h5py_threads", (11, 12, 13))],
+        {"read_mb_per_s": "threads"}, ["h5py_threads", "offsets"],
+    ),
+    "objects": (
+        [of_size(size, rate, kind=kind)
+         for size, kind, rate in ((12_000, None, 20.0), (12_000, "s3", 9), (99_000, None, 60.0), (99_000, "s3", 8.0))],
+        {"read_mb_per_s": ""}, ["ceph", "disk"],
+    ),
+    "nersc-hepcnn-latency": (
+        [hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8)],
+        dict.fromkeys(("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "rest_s"), "place"),
+        ["read", "waiting for input", "train", "validate", "meet the other ranks", "the rest"],
+    ),
+    "tfdarshan-bandwidth": (
+        [malware(), malware(16, 80.0), malware(rate=120.0, staging="smallest")],
+        {"posix_read_mb_per_s": "threads"}, ["published: tf-Darshan (Chien et al. 2020)"],
+    ),
+    "tfdarshan-fwrite": (
+        [saving(stream_writes=220)], {"posix_stream_writes": "threads"}, ["published: tf-Darshan (Chien et al. 2020)"],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("stem", PAIRS)
+# Those with a place for what is missing: what stands beside another record, which is spoiled.
+TOLD = ("fig4", "fig6", "fig9", "checkpoints", "table1")
+
+
+def lying(axes):
+    """Tell whether the bars of a panel lie."""
+    return axes.get_xlabel().startswith("seconds")
+
+
+def values(axes):
+    """Yield place and value of each bar, upright or lying, and of each point of a line."""
+    for bar in (each for each in axes.patches if isinstance(each, Rectangle)):
+        lies = lying(axes)
+        place = bar.get_y() + bar.get_height() / 2 if lies else bar.get_x() + bar.get_width() / 2
+        yield place, bar.get_width() if lies else bar.get_height()
+    for line in axes.lines:
+        places, ends = (line.get_ydata(), line.get_xdata()) if lying(axes) else line.get_data()
+        yield from zip(places, ends, strict=True)
+
+
+def label_at(axes, place):
+    """Return the words of the tick that is nearest to a place, of the panel or of the lowest below it."""
+    for each in (axes, *axes.figure.axes[::-1]):
+        axis = each.yaxis if lying(axes) else each.xaxis
+        ticks = {tick: text.get_text() for tick, text in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=False)}
+        if any(ticks.values()):
+            return " ".join(ticks[min(ticks, key=lambda tick: abs(tick - place))].split())
+    return ""
+
+
+@pytest.mark.parametrize("stem", FIGURES)
+def test_each_number_of_the_csv_is_drawn_in_its_panel_over_its_words(stem, tmp_path):
+    made, columns, signs = FIGURES[stem]
+    spec = figures_of(*made, folder=tmp_path)[stem]
+
+    figure = spec.drawn()
+
+    panels = [axes for axes in figure.axes if axes.patches or axes.lines]
+    for column, key in columns.items():
+        for row in spec.frame[spec.frame[column].notna()].to_dict("records"):
+            titles = {axes.get_title().removeprefix("storage ") for axes in panels} & {row.get("storage")}
+            mine = [axes for axes in panels if not titles or axes.get_title().removeprefix("storage ") in titles]
+            at = [
+                (axes, place) for axes in mine for place, value in values(axes) if value == pytest.approx(row[column])
+            ]
+            added = row.get("prefetch") == 0 or row.get("target") == "none"  # stands on another's bar, or is its gray
+            below = [label_at(axes, place) for axes, place in at]
+            assert added or any(each.startswith(" ".join(str(row.get(key, "")).split())) for each in below), row
+    known = np.array([each for row in spec.frame.select_dtypes("number").to_numpy(float) for each in row])
+    bars = [value for axes in panels for place, value in values(axes) if axes.patches and not axes.lines]
+    assert [value for value in bars if value and not np.isclose(known, value).any()] == []
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == signs
+
+
+@pytest.mark.parametrize("stem", FIGURES)
+def test_an_axis_holds_all_that_is_drawn_and_the_number_above_it(stem, tmp_path):
+    spec = figures_of(*FIGURES[stem][0], folder=tmp_path)[stem]
+
+    for axes in spec.drawn().axes:
+        lies = lying(axes)
+        ends = [value for _, value in values(axes)]
+        ends += [end[0 if lies else 1] for each in axes.collections if isinstance(each, LineCollection)
+                 for bar in each.get_segments() for end in bar]  # fmt: skip
+        low, high = axes.get_xlim() if lies else axes.get_ylim()
+        assert not ends or low <= min(ends) <= max(ends) < high
+        assert not axes.patches or high > 1.08 * max(ends)
+
+
+@pytest.mark.parametrize("stem", TOLD)
 @pytest.mark.parametrize(("status", "told"), [("invalid", "invalid"), ("failed", "failed"), ("running", "unfinished")])
 def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status, told):
-    beside, spoiled = PAIRS[stem]
-    more = [training([100.0] * 3, threads=2), training([140.0] * 3, threads=2, prefetch=0)] if stem == "fig6" else []
+    made = FIGURES[stem][0]
 
-    spec = figures_of(beside, spoiled | {"status": status}, *more)[stem]
+    spec = figures_of(made[0] | {"status": status}, *made[1:])[stem]
 
-    assert id_of(spoiled) in spec.left_out["cell"].tolist()
-    assert any(told in text for text in words(spec.drawn())) is (stem != UNTOLD)
+    assert id_of(made[0]) in spec.left_out["cell"].tolist()
+    assert any(told in text for text in words(spec.drawn()))
 
 
-@pytest.mark.parametrize("stem", PAIRS)
+@pytest.mark.parametrize("stem", [*TOLD, "sweep-toy", "fig7", "objects"])
 @pytest.mark.parametrize("shaky", [False, True])
 def test_an_unstable_cell_is_marked_and_what_marks_it_is_explained(stem, shaky):
-    beside, other = PAIRS[stem]
+    made = FIGURES[stem][0]
 
-    figure = figures_of(beside, unstable(other) if shaky else other)[stem].drawn()
+    figure = figures_of(unstable(made[0]) if shaky else made[0], *made[1:])[stem].drawn()
 
     assert any("unstable: " in text for text in words(figure)) is shaky
     hatched = any(patch.get_hatch() == "/////" for axes in figure.axes for patch in axes.patches)
-    assert hatched is (shaky and stem not in {"checkpoints", UNTOLD})
+    assert hatched is (shaky and stem in {*TOLD} - {"checkpoints"})
 
 
-@pytest.mark.parametrize("stem", PAIRS)
+@pytest.mark.parametrize("stem", [*TOLD, "fig7", "sweep-toy", "readers", "objects"])
 def test_each_whisker_goes_from_the_least_to_the_largest_that_stand_in_the_csv(stem):
-    spec = figures_of(*PAIRS[stem])[stem]
+    spec = figures_of(*FIGURES[stem][0])[stem]
 
     bars = [bars for axes in spec.drawn().axes for each in axes.containers if hasattr(each, "has_yerr")
             for bars in each.lines[2]]  # fmt: skip

@@ -1,5 +1,6 @@
 """NERSC's figures: what is drawn is what the records and the time logs hold."""
 
+import pandas as pd
 import pytest
 
 from analysis.figures import nodes
@@ -53,6 +54,35 @@ def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
     sizes = 16 * 4 * (3 * 64 + 4), 2 * 4 * (3 * 64 + 4)
     assert row["published"] == pytest.approx((4 * sizes[0] + 2 * sizes[1]) / seconds / 1e6)
     made["nersc-hepcnn-bandwidth"].drawn()
+
+
+def test_rates_are_drawn_over_nodes_beside_the_ideal_of_the_fewest():
+    rates = {name: [10.0 * (place + 1), 30.0 + place, 50.0 + place] for place, name in enumerate(nodes.RATES)}
+    frame = pd.DataFrame({"storage": "ssd", "host": "n1", "nodes": [2, 4, 16], "shuffle": "local", **rates})
+
+    figure = nodes.rates_over_nodes(pd.concat([frame, frame.assign(shuffle="global")]), "", "")
+
+    lines = [
+        (line.get_linestyle(), line.get_xdata().tolist(), line.get_ydata().tolist()) for line in figure.axes[0].lines
+    ]
+    drawn = [[0, 1, 2]] * 4
+    assert lines[:4] == [("--", *each) for each in zip(drawn, rates.values(), strict=True)]
+    assert lines[4:8] == [("-", *each) for each in zip(drawn, rates.values(), strict=True)]
+    assert lines[8:] == [(":", [0, 1, 2], [20.0, 40.0, 160.0])]
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["2", "4", "16"]
+    assert figure.axes[0].get_ylim()[1] > 53 * 1.1
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-2:] == [
+        "dashed: shuffled globally", "ideal: the fewest nodes' sum_per_rank, scaled",
+    ]  # fmt: skip
+
+
+def test_published_read_times_shrink_as_nodes_grow():
+    """Of a run that reads as many files by any number of nodes, the seconds of all nodes together are alike."""
+    together = [[number * seconds for seconds in READ_S[number]] for number in (64, 128, 256, 512)]
+
+    assert [1024, *READ_S] == [1024, 64, 128, 256, 512, 1024]
+    for of_one in zip(*together, strict=True):
+        assert max(of_one) < 1.15 * min(of_one)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """Readers of HDF5 beside each other: a line for each over the calls at once, a panel a storage."""
 
 from analysis.figures import readers
-from tests.analysis.record_factory import record
+from tests.analysis.record_factory import record, scattered
 from tests.analysis.training_factory import drawn
 
 
 def read_by(reader, rates, **settings):
     return [
-        record([rate, 2 * rate, 3 * rate], reader=reader, threads=threads, **settings)
+        record(scattered(2 * rate), reader=reader, threads=threads, **settings)
         for threads, rate in zip((1, 2, 4), rates, strict=True)
     ]
 

@@ -3,11 +3,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from analysis.figures.kit import save, style
-from analysis.figures.kit.panels import frame_with_words
+from analysis.figures.kit.panels import frame_with_words, grid_of
 from analysis.figures.scaling import same_size
-from analysis.text.plain import significant
 from tests.analysis.record_factory import record, rows_of, run
-from tests.analysis.training_factory import figures_of, words
+from tests.analysis.training_factory import figures_of, training, words
 
 
 def heights(figure):
@@ -118,6 +117,19 @@ def test_where_one_scale_would_flatten_a_storage_each_panel_has_its_own(slow, to
     assert ("own scale" in spec.caption) == (len(set(tops)) > 1)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "same"),
+    [((100.0, 101.008, 101.008), True), ((100.0, 101.02, 101.02), False), ((100.0, 100.0, 101.003), False)],
+)
+def test_images_within_a_hundredth_of_their_median_size_share_one_scale(sizes, same):
+    made = [record([run(1, 100.0, size=round(1000 * size))], threads=n) for n, size in enumerate(sizes, 1)]
+    spec = figures_of(*made)["fig4"]
+    left, right = spec.drawn().axes
+
+    assert same_size(spec.frame) is same
+    assert right.get_ylim()[1] / left.get_ylim()[1] == pytest.approx((sorted(sizes)[1] if same else max(sizes)) / 1000)
+
+
 def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
     small, large = ([run(1, 100.0, size=size)] for size in (100_000, 102_000))
     spec = figures_of(record(small, threads=1), record(large, threads=2))["fig4"]
@@ -147,6 +159,23 @@ def test_the_number_of_runs_stands_in_the_caption_or_beside_each_bar():
     assert "93.75 %" in same.caption
     assert not any("n=" in text for text in words(same.drawn()))
     assert {"1.00\nn=5", "1.00\nn=3"} <= set(words(unlike.drawn()))
+    assert (
+        "(n = 3\N{EN DASH}5, see bars); whiskers min\N{EN DASH}max hold the true median with p ≥ 75 %" in unlike.caption
+    )
+    assert (
+        "8 runs of 2 cells"
+        in figures_of(*(training([9.0] * n, prefetch=p) for n, p in ((5, 0), (3, 1))))["fig6"].caption
+    )
+
+
+@pytest.mark.parametrize(("count", "across", "down"), [(1, 1, 1), (4, 4, 1), (5, 4, 2), (9, 4, 3)])
+def test_panels_stand_row_by_row_in_a_figure_of_their_size(count, across, down):
+    figure, grid = grid_of(count, 4, (2.0, 1.5), 3.0)
+
+    assert (len(grid), len(figure.axes)) == (count, count)
+    assert figure.get_size_inches().tolist() == [max(3.0, 0.9 + 2.0 * across), 1.25 + 1.5 * down]
+    rows = [axes.get_subplotspec().rowspan.start for axes in grid]
+    assert rows == [place // 4 for place in range(count)]
 
 
 @pytest.mark.parametrize("word", ["mmmmmm", "(random_read),", "Median of valid runs; whiskers min-max hold it."])
@@ -178,21 +207,3 @@ def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(
 
 def test_nothing_done_draws_nothing():
     assert figures_of(record([1.0]) | {"status": "failed"}) == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(20481.4, "20481"), (512.0, "512"), (48.12, "48.1"), (0.5123, "0.512"), (0, "0")]
-)
-def test_numbers_have_three_digits_and_no_whole_part_is_cut(value, text):
-    assert significant(value) == text
-
-
-def test_a_failed_write_leaves_the_old_file_whole_and_no_other(tmp_path, monkeypatch):
-    path = save.write(tmp_path / "a.csv", b"old")
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-
-    with pytest.raises(Exception, match="No space left on device"):
-        save.write(path, b"new")
-
-    assert path.read_bytes() == b"old"
-    assert [each.name for each in tmp_path.iterdir()] == ["a.csv"]

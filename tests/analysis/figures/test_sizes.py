@@ -3,13 +3,13 @@
 import pytest
 
 from analysis.figures.objects import sizes
-from tests.analysis.record_factory import record, run
+from tests.analysis.record_factory import record, run, scattered
 from tests.analysis.training_factory import drawn
 
 
 def of_size(size, rate, *, threads=1, kind=None, engine="threads"):
     """A cell that reads `rate` MB/s in pieces of a size in bytes, objects where `kind` is s3."""
-    runs = [run(number, rate * 1e6 / size, size=size) for number in (1, 2, 3)]
+    runs = [run(number, one * 1e6 / size, size=size) for number, one in enumerate(scattered(rate), 1)]
     made = record(runs, threads=threads, storage="ceph" if kind else "disk", dataset__median_bytes=size)
     if kind:
         node = made["cell"]["settings"]["storage"]
@@ -34,7 +34,7 @@ def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_ca
 
     assert len(spec.frame) == len(records)
     found = spec.frame.set_index(["storage", "threads", "bytes_per_image"])["read_mb_per_s"]
-    assert found["disk", 4, 112_000] == 2 * found["ceph (engine=threads)", 4, 112_000]
+    assert found["disk", 4, 112_000] == pytest.approx(2 * found["ceph (engine=threads)", 4, 112_000])
     panes = [axes for axes in spec.drawn().axes if axes.get_xscale() == "log"]
     assert [axes.get_title() for axes in panes] == ["1 call at once", "4 calls at once"]
     assert [text.get_text() for text in panes[0].get_xticklabels()] == ["12 kB", "112 kB", "19 MB"]
@@ -52,6 +52,15 @@ def test_the_unit_of_a_size_is_that_of_what_is_written():
 
     axes = next(axes for axes in spec.drawn().axes if axes.get_xscale() == "log")
     assert [text.get_text() for text in axes.get_xticklabels()] == [*said.values()]
+
+
+@pytest.mark.parametrize(("factor", "named"), [(2, True), (1.9, False)])
+def test_sizes_are_named_where_their_names_do_not_overlap(factor, named):
+    (spec,) = drawn("objects", *(of_size(int(size * 10_000), 9.0, kind="s3") for size in (1, factor)))
+
+    ticks = spec.drawn().axes[0].get_xticks().tolist()
+
+    assert (ticks == [10_000, 20_000]) is named
 
 
 @pytest.mark.parametrize(("other", "comparable"), [(12_000, True), (112_000, False), (7, False)])

@@ -20,11 +20,11 @@ SIZE = 300_000
 
 @pytest.fixture(scope="module")
 def divided(tmp_path_factory):
-    """A profile of three files, of which the third was read in another part, and the Unix time of its start."""
+    """A profile of five files in three parts, of one, three and one, and the Unix time of its start."""
     folder = tmp_path_factory.mktemp("data")
     with Profile(only=[folder]) as profile:
-        for name in "abc":
-            if name == "c":
+        for name in "abcde":
+            if name in "be":
                 profile.mark()
             (folder / name).write_bytes(bytes(SIZE))
             descriptor = os.open(folder / name, os.O_RDONLY)
@@ -41,8 +41,8 @@ def test_the_parts_of_a_profile_hold_every_byte_once(divided):
     rows = posix.parts(posix.read(path))
 
     moved = rows["read_mb_per_s"] * (rows["elapsed_s"] - rows["begin_s"])
-    assert moved.tolist() == pytest.approx([2 * SIZE / 1e6, SIZE / 1e6])
-    assert rows["begin_s"].tolist() == pytest.approx([0, (window.marks[0] - window.started_ns) / 1e9])
+    assert moved.tolist() == pytest.approx([SIZE / 1e6, 3 * SIZE / 1e6, SIZE / 1e6])
+    assert rows["begin_s"].tolist() == pytest.approx([0, *((each - window.started_ns) / 1e9 for each in window.marks)])
 
 
 @pytest.mark.parametrize("marks", [np.array([5], np.int64), np.array([1 << 62], np.int64), np.array([1.5])])
@@ -88,10 +88,14 @@ def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_num
     spec = figures_of(made, folder=tmp_path)["tfdarshan-windows"]
 
     parts = spec.frame[spec.frame["line"] == "window"]
-    assert parts["trace_mb_per_s"].tolist() == pytest.approx([4000] * 2, rel=0.01)
+    assert parts["trace_mb_per_s"].tolist() == pytest.approx([4000] * 3, rel=0.01)
     assert (parts["read_mb_per_s"] / parts["trace_mb_per_s"]).tolist() == pytest.approx(parts["over_trace"].tolist())
-    assert "Of 2 windows the middle one has" in spec.caption
-    assert "windows of the profile" in words(spec.drawn())
+    assert "Of 3 windows the middle one has" in spec.caption
+    figure = spec.drawn()
+    assert "windows of the profile" in words(figure)
+    (points,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert points.get_ydata().tolist() == parts["read_mb_per_s"].tolist()
+    assert points.get_xdata().tolist() == pytest.approx(((parts["begin_s"] + parts["elapsed_s"]) / 2).tolist())
     runs = windows.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
     known = runs[windows.AGREEMENT].dropna()
     assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)

@@ -1,3 +1,5 @@
+"""Figures 6 to 8, whose sets of cells `analysis.statistics.selection` and runs `analysis.traces.typical` choose."""
+
 import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
@@ -90,6 +92,7 @@ def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why()
     assert spec.left_out["status"].tolist() == ["without partner"]
     assert "Not comparable" not in spec.caption  # of what is drawn, which is of one host
     both = figures_of(*pair(threads=1), *pair(threads=2, host="node2"))["fig6"]
+    assert "Hosts node1, node2; TensorFlow 2.21.0." in both.caption
     assert "Not comparable (mixed: hosts node1, node2)." in both.caption
 
 

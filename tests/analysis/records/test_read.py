@@ -6,9 +6,12 @@ import pytest
 from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read
+from analysis.records.contract import OF_SNAPSHOT
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.merit import merit_of
+from analysis.records.record import parse
 from analysis.statistics.sweeps import swept
-from tests.analysis.record_factory import CONTRACT, id_of, record, run, store
+from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, store
 
 
 def rewritten(folder, change):
@@ -104,15 +107,6 @@ def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(cam
     assert why in found.skipped[0].why
 
 
-def test_keys_added_by_a_later_version_are_no_break(campaign):
-    rewritten(campaign, lambda value: (value.update(new={}), value["runs"][1].update(new_s=[1], new=2, more="x")))
-
-    found = read.read(campaign)
-
-    assert found.skipped == ()
-    assert found.records[0].runs[1].figures["new"] == 2
-
-
 def test_a_copied_record_does_not_count_its_runs_twice(campaign):
     original = min((campaign / "records").iterdir())
     shutil.copytree(original, campaign / "records" / "a-copy")
@@ -137,6 +131,75 @@ def test_the_frame_has_a_row_per_run_and_flat_settings(tmp_path):
     assert frame["bytes_read"].tolist() == [57_344_000] * 3
     assert (str(frame["check.cold"].dtype), frame["check.cold"].tolist()) == ("boolean", [True] * 3)
     assert not [name for name in frame if name.startswith("step_") or name == "log_tail"]
+
+
+TENSORFLOW = {
+    "steps_s": 4.0,
+    "waited_s": 1.5,
+    "spent_s": {"read": 0.5},
+    "remedies_s": {"prefetch": 0.25},
+    "file": "t.npz",
+}
+PROFILE = {"files": 3, "opens": 4, "read_s": None, "read_sizes": [7, 8, 9], "file": "p.npz", "sequential": 0.5}
+LINES = [dict.fromkeys(OF_SNAPSHOT) | {"blocked_s": blocked, "exposed_s": exposed, "bytes": size}
+         for blocked, exposed, size in ((1.0, 0.5, 8), (2.0, 2.5, 9), (9.0, None, 11), (4.0, 0.75, 10))]  # fmt: skip
+TARGETS = [{"role": "slow", "source": "dsk/a", "below": ["dsk/b", "dsk/c"]}, {"role": "fast", "source": None}]
+# What of a run becomes which of its figures and words.
+OF_A_RUN = [
+    ({"checkpoints": LINES}, {"snapshot_blocked_s": 3.0, "snapshot_exposed_s": 0.75, "drain_exposed_s": 2.5,
+                              "snapshot_bytes": 9.5}, {}),
+    ({"profile": PROFILE}, {"posix_files": 3, "posix_opens": 4, "posix_sequential": 0.5,
+                            **{f"posix_read_size_{n}": 7 + n for n in range(3)}}, {"profile_file": "p.npz"}),
+    ({"tensorflow": TENSORFLOW}, {"tensorflow_steps_s": 4.0, "tensorflow_waited_s": 1.5, "tensorflow_spent_read": 0.5,
+                                  "tensorflow_saves_prefetch": 0.25}, {"tensorflow_file": "t.npz"}),
+    ({"trace": {"file": "trace-1.csv"}, "engine": "fio", "accelerator": "gpu"}, {},
+     {"trace_file": "trace-1.csv", "engine": "fio", "accelerator": "gpu"}),
+    ({"targets": TARGETS, "new": 2, "new_s": [1], "more": "x"}, {"new": 2},
+     {"source_slow": "dsk/a", "below_slow": "dsk/b dsk/c"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "figures", "texts"), OF_A_RUN)
+def test_each_figure_and_word_of_a_run_is_what_stands_in_its_record(keys, figures, texts):
+    plain, found = (parse(record([run(1, 100.0, **({"trace": None} | more))])).runs[1] for more in ({}, keys))
+
+    assert {name: it for name, it in found.figures.items() if name not in plain.figures} == figures
+    assert found.texts == texts
+    assert (found.run, found.role, found.status, found.started_utc) == (
+        1,
+        "measured",
+        "valid",
+        "2026-11-21T09:00:01.000Z",
+    )
+    assert (found.figures["images_per_s"], found.figures["bytes_read"]) == (100.0, 57_344_000)
+
+
+def test_the_limit_of_a_spread_is_that_of_its_check_where_it_is_a_number():
+    of_cell = [
+        [],
+        *([check("quiet", passed=True, limit=9), check("spread", passed=True, limit=it)] for it in (0.04, {})),
+    ]
+
+    assert [parse(record([1.0]) | {"checks": checks}).spread_limit for checks in of_cell] == [None, 0.04, None]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "access", "merit"),
+    [
+        ("micro", "write", ("pipeline", "images_per_s", "images/s", "higher")),
+        ("alexnet", None, ("training", "wall_s", "s", "lower")), ("new", "write", ("pipeline", "wall_s", "s", "lower")),
+        ("baseline", "read", ("storage", "read_mb_per_s", "MB/s", "higher")),
+        ("baseline", "write", ("storage", "write_mb_per_s", "MB/s", "higher")),
+    ],
+)  # fmt: skip
+def test_a_record_of_before_merits_has_that_of_its_benchmark(benchmark, access, merit):
+    cell = {"benchmark": benchmark, "settings": {"benchmark": {"access": access}}}
+
+    assert merit_of(cell) == merit
+    assert merit_of(cell | {"settings": {"benchmark": "x"}})[0] == merit[0]
+    said = {"kind": "training", "figure": "loss", "unit": "1", "better": "lower"}
+    assert merit_of(cell | said) == tuple(said.values())
+    assert merit_of(cell | said | {"unit": None}) == merit
 
 
 def test_a_cell_on_one_node_is_a_point_of_the_sweep_over_nodes(tmp_path):

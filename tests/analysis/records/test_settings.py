@@ -1,5 +1,8 @@
+import pytest
+
 from analysis.figures.kit.style import KNOWN, look
-from analysis.records.settings import series_key, set_key, storage_labels, suffixes
+from analysis.records import emulation
+from analysis.records.settings import describe, distinguishing, series_key, set_key, storage_labels, suffixes
 
 BASE = {"benchmark": "micro", "dataset.name": "demo", "dataset.files": 512, "threads": 1, "cache": "cold"}
 
@@ -38,6 +41,28 @@ def test_what_only_one_benchmark_knows_is_no_part_of_a_name_nor_is_what_needs_no
     assert named({"checkpoint.name": "none"}, {"checkpoint.name": "hdd"}) == ["no-checkpoint", "checkpoint-hdd"]
 
 
+def test_what_only_some_benchmarks_know_tells_no_cells_apart():
+    training = BASE | {"benchmark": "alexnet", "benchmark.optimizer": "adam", "accelerator.step_s": 0.18}
+
+    assert distinguishing([training, BASE]) == ["benchmark"]
+    assert distinguishing([training, training | {"benchmark.optimizer": "sgd"}, BASE]) == [
+        "benchmark",
+        "benchmark.optimizer",
+    ]
+    assert distinguishing([BASE, BASE | {"dataset.name": "b", "dataset.files": 9, "data": "x"}]) == [*BASE][1:3][::-1]
+
+
+@pytest.mark.parametrize(("letters", "whole"), [(100, True), (101, False)])
+def test_a_name_of_more_than_100_letters_is_cut_and_told_by_a_digest(letters, whole):
+    long = "x" * letters
+
+    first, _ = named({"dataset.name": long}, {"dataset.name": "y"})
+
+    assert (first == long) is whole
+    assert first[:100] == long[:100]
+    assert len(first) == (100 if whole else 107)
+
+
 def test_two_datasets_of_one_name_are_told_apart():
     assert len(set(named({"data": "sha256:0"}, {"data": "sha256:1"}))) == 2
 
@@ -67,3 +92,37 @@ def test_two_storages_of_one_name_are_labelled_by_what_differs():
 def test_known_storages_are_told_apart_by_colour_and_by_marker():
     assert len({each.color for each in KNOWN.values()}) == len({each.marker for each in KNOWN.values()}) == 6
     assert look("scratch") not in KNOWN.values()
+
+
+@pytest.mark.parametrize(
+    ("facts", "more", "ran_on", "sizes", "told"),
+    [
+        ({"dataset.files": 16_384, "threads": 8, "batch_size": 64, "prefetch": 0}, (), (), (),
+         "demo (16,384 files), threads 8, batch 64, prefetch 0, cold cache"),
+        ({"kind": "training", "iterations": None}, ("benchmark.autotune", "benchmark_version"),
+         ("gpu", "", "cpu", "gpu"), ("smoke", "", "paper"), "demo (512 files), threads 1, one epoch, cold cache, "
+          "accelerators cpu and gpu, no autotune, version 3, size paper and smoke"),
+        ({"kind": "training", "iterations": 10, "accelerator.name": "emulated", "accelerator.step_s": 1.5},
+         ("threads", "seed", "profile.posix"), (), (), "demo (512 files), threads 1, iterations 10, cold cache, "
+          "accelerator emulated, 1.5 s a step, seed 7, not profiled"),
+    ],
+)  # fmt: skip
+def test_a_set_is_described_by_what_it_shares(facts, more, ran_on, sizes, told):
+    known = BASE | {"seed": 7, "benchmark.autotune": False, "benchmark_version": 3} | facts
+
+    assert describe(known, more, ran_on, sizes) == f"dataset {told}"
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ({"kind": "disk", "queue": 32, "average_ms": 8.33, "curve": [1], "bad": float("inf"), "by": "us"},
+         "hdd is a disk model, 163 MB/s read, 80.5 writes/s, average_ms 8.33, by us, queue 32"),
+        ({"queue": 32}, True), ({"kind": 5}, True), (None, True),
+    ],
+)  # fmt: skip
+def test_an_emulated_storage_is_told_by_its_model_and_its_bounds(model, told):
+    facts = {"name": "hdd", "write_iops": 80.5, "read_mb_per_s": 163.0, "read_iops": None, "model": model}
+
+    assert emulation.mark(facts) == told
+    assert emulation.bounds(facts) == ["163 MB/s read", "80.5 writes/s"]

@@ -122,7 +122,7 @@ def test_the_verdict_names_failed_and_unverifiable_checks_of_measured_runs():
 
 
 def test_reasons_of_one_kind_are_counted_together():
-    reasons = ["cold: 99.1 % of the pages", "cold: 98.0 % of the pages", "complete: 3 images are missing"]
+    reasons = ["quiet: 99.1 % of the time", "quiet: 98.0 % of the time", "complete: 3 images are missing"]
     bad = [run(n, 1.0, status="invalid", reason=reason) for n, reason in enumerate(reasons, 1)]
 
     told = not_counted(runs_frame([parse(record(bad))]))

@@ -36,8 +36,11 @@ def write(path, *lines):
     return path
 
 
-def stream(path, events, *, at=1000, places=((0, -1, -1),), files=(), **other):
-    """Write a whole log."""
+def stream(path, events, *, at=1000, early=0, places=((0, -1, -1),), files=(), **other):  # noqa: PLR0913
+    """Write a whole log, which was begun so many ns before the moment that its events are counted from."""
+    began = {"started_ns": STARTED - early, "realtime_ns": REALTIME - early} if early else {}
     last = STARTED + at
     middle = block(events, places=list(places), files=list(files), written_ns=last)
-    return write(path, json.dumps(head(id=path.name, **other), separators=(",", ":")), middle, end(len(events), at))
+    return write(
+        path, json.dumps(head(id=path.name, **began, **other), separators=(",", ":")), middle, end(len(events), at)
+    )

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from analysis.__main__ import main
+from analysis.cli import timelog
+from analysis.text.plain import DASH
 from analysis.timelog import definitions
 from tests.analysis.timelog.logs import REALTIME, event, stream
 
@@ -164,12 +166,48 @@ def test_what_is_missing_or_uncertain_is_said(tmp_path, capsys):
     of = [{"rank": rank, "ranks": 40, "clock": str(rank), "realtime_ns": REALTIME - rank * 5 * MS} for rank in (0, 1)]
     files = [str(stream(tmp_path / f"{rank}", [event("read", 0, 9)], **of[rank])) for rank in (0, 1)]
 
-    assert main(["timelog", *files]) == 0
+    assert timelog.main(files) == 0
 
     said = capsys.readouterr().err
     assert "38 of 40 ranks have no log here (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)" in said
     assert "rank 1, process 10: the time of day moved by +0.005 s against the clock of the log" in said
     assert "no barrier bounds how far clocks of nodes are apart" in said
+
+
+@pytest.mark.parametrize(("moved", "told"), [(MS, False), (MS + 1, True), (-MS - 1, True)])
+def test_a_time_of_day_that_moved_by_more_than_a_millisecond_is_said(moved, told, tmp_path, capsys):
+    file = stream(tmp_path / "log", [event("read", 0, 9)], realtime_ns=REALTIME - moved)
+
+    assert timelog.main([str(file)]) == 0
+    assert (f"the time of day moved by {moved / 1e9:+.3f} s" in capsys.readouterr().err) is told
+
+
+def test_clocks_that_went_apart_are_said_to_have_and_the_one_that_is_known_least_is_named(tmp_path, capsys):
+    events = [[event("barrier", 0, 10), event("barrier", 500 + late, 510 + late)] for late in (0, 2_500_000, 0)]
+    files = [
+        str(stream(tmp_path / f"{n}", own, at=10 * MS, rank=n, ranks=3, clock=str(n))) for n, own in enumerate(events)
+    ]
+
+    assert timelog.main(files) == 0
+
+    said = capsys.readouterr()
+    assert "clocks went apart by 2.500 ms meanwhile, or some barrier is not one of all ranks" in said.err.replace(
+        "2.499980", "2.5"
+    )
+    assert "clocks: rank 1's is known least, between +0.000 and +2.500 ms of the first one's" in said.out
+
+
+def test_what_is_shorter_than_a_millisecond_is_written_with_its_power_and_a_log_of_no_sizes_with_dashes(
+    tmp_path, capsys
+):
+    taken = [event("read", 0, 999_999), event("wait", 0, MS), event("open", 0, 0, size=7)]
+
+    assert timelog.main([str(stream(tmp_path / "log", taken, at=2 * MS))]) == 0
+
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()}
+    assert rows["open"] == ["0", "0", "0", "7.00", DASH, DASH, "0.00350"]
+    assert rows["wait"][:4] == ["0.00100", "50.0", "%", "0.00100"]
+    assert rows["unaccounted"][:3] == ["0.00100", "50.0", "%"]
 
 
 def test_rows_that_were_left_out_show_in_the_exit_code(tmp_path, capsys):

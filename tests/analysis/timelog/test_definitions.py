@@ -13,7 +13,7 @@ from analysis.timelog.read import read
 from tests.analysis.timelog.logs import event, stream
 
 PLACES = ((0, -1, -1), (1, 0, 0), (1, 1, 0), (2, 1, 0))
-RANKS, WALL = 3, 40
+RANKS, WALL, EARLY = 3, 40, (3, 7, 0)  # each rank begins at a moment of its own
 EVENTS = st.lists(
     st.tuples(
         st.integers(0, RANKS - 1), st.integers(1, 2), st.sampled_from(["read", "compute", "next"]),
@@ -31,7 +31,7 @@ def logged(folder, events):
             event(action, start, start + length, thread=thread, place=place, size=size)
             for of, thread, action, start, length, place, size in events if of == rank
         ]  # fmt: skip
-        files.append(stream(folder / f"{rank}", own, at=WALL, places=PLACES, rank=rank, ranks=RANKS))
+        files.append(stream(folder / f"{rank}", own, at=WALL, early=EARLY[rank], places=PLACES, rank=rank, ranks=RANKS))
     return read(files)[0]
 
 
@@ -82,7 +82,7 @@ def check(figures, own, events, ranks):
         assert figures[key]["mean"] * 1e9 == pytest.approx(sum(values) / len(values))
         assert figures[key]["max"] * 1e9 == pytest.approx(max(values))
     assert (figures["count"], figures["bytes"]) == (len(own), size)
-    over = {"union_all": len(cells(own)), "sum": sum(lengths), "wall": WALL}
+    over = {"union_all": len(cells(own)), "sum": sum(lengths), "wall": WALL + max(EARLY)}
     assert figures["bytes_per_s"] == {
         key: pytest.approx(size * 1e9 / time) if time else None for key, time in over.items()
     }
@@ -92,7 +92,7 @@ def check(figures, own, events, ranks):
 def test_a_budget_gives_each_moment_to_the_innermost_event_of_the_thread_that_matters_most(folder, events):
     for each in budgets(logged(folder, events), range(RANKS)):
         spent = dict.fromkeys((*ACTIONS, UNACCOUNTED), 0)
-        for cell in range(WALL):
+        for cell in range(-EARLY[each.rank], WALL):
             inner = [
                 max(around, key=lambda one: (one[0], -one[1]))[2]
                 for thread in (1, 2)
@@ -103,7 +103,7 @@ def test_a_budget_gives_each_moment_to_the_innermost_event_of_the_thread_that_ma
             ]  # fmt: skip
             spent[min(inner, key=ACTIONS.index, default=UNACCOUNTED)] += 1
 
-        assert sum(each.spent_ns.values()) == each.end_ns - each.start_ns == WALL
+        assert sum(each.spent_ns.values()) == each.end_ns - each.start_ns == WALL + EARLY[each.rank]
         assert {**dict.fromkeys(spent, 0), **each.spent_ns} == spent
 
 

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.__main__ import main
+from analysis.cli.trace import main
 from analysis.timelog.log import Events
 from analysis.traces import joined, posix, runtime, system
 from jobs.profiler import runtime as tables
+from tests.analysis.timelog.logs import REALTIME, event, stream
 from tests.analysis.traces.spaces import space, written
+from tests.analysis.training_factory import trace_text
 
 BEGAN = 10**18
 STEP = [("campaign step", 0, 100, 1), ("campaign step", 100, 200, 2), ("campaign input", 0, 60)]
@@ -121,12 +123,33 @@ def test_the_command_joins_what_a_run_left(tmp_path, capsys):
     took = (ended - began) // 1000 + 1
     lines = [("python", [("campaign step", 0, took, 1)]), ("tf_data/1", [("ReadFile:ReadFile", 0, took)])]
     tables.write(tmp_path / "tensorflow-1.npz", tables.table(space(lines, began_ns=began)))
-    words = ["trace", str(tmp_path / "tensorflow-1.npz"), "--posix", str(tmp_path / "profile-1.npz")]
+    words = [str(tmp_path / "tensorflow-1.npz"), "--posix", str(tmp_path / "profile-1.npz")]
 
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]["posix"]
     assert (found["bytes"], found["calls_outside"], found["bytes_of_each_step"]) == (5000, 0, [5000])
     assert main(words) == 0
     assert "1 read operations" in capsys.readouterr().out
-    assert main([*words[:2], "--posix", str(tmp_path / "none.npz")]) == 2
-    assert "profile missing" in capsys.readouterr().err
+    assert main([*words[:1], "--posix", str(tmp_path / "none.npz")]) == 2
+    assert "profile missing\n\nhint: name files of the same run" in capsys.readouterr().err
+    assert main([words[0], *words]) == 2
+    assert "these are joined with one trace" in capsys.readouterr().err
+
+
+def test_the_command_joins_a_time_log_and_a_system_trace(tmp_path, capsys):
+    began = REALTIME // 10**9 * 10**9
+    path = written(
+        tmp_path / "a.xplane.pb", [("python", [("campaign step", 0, 2 * 10**6, 1)]), ("tf/1", POOL)], began_ns=began
+    )
+    log = stream(tmp_path / "a.timelog", [event("load", 30_000, 150_000)], at=10**6, realtime_ns=began)
+    text = trace_text((3e6, 5e6)).replace("1000000000.0", str(began / 1e9))
+    (tmp_path / "trace.csv").write_text(text)
+    words = [str(path), "--timelog", str(log), "--system", str(tmp_path / "trace.csv")]
+
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[0]
+    assert (found["timelog"]["load"]["all"], found["timelog"]["load"]["read"]) == pytest.approx((120e-6, 50e-6))
+    assert found["system"] == {"source": "dsk/vda", "mb_of_each_step": [pytest.approx(8.0)]}
+    assert main(words) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "8.0 MB in the steps by dsk/vda of the system trace during load, 0.000120 s: read 0.0000500" in told

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
+from analysis.cli import trace
 from analysis.traces import runtime, show
 from analysis.traces.bound import bound
 from analysis.traces.categories import CATEGORIES, INPUT, OTHER, UNACCOUNTED
@@ -128,13 +129,24 @@ POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50), ("conve
 def test_a_step_is_told_category_by_category_with_what_would_help(tmp_path, capsys):
     path = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data_private_threadpool/1", POOL)])
 
-    assert main(["trace", str(path), "--json"]) == 0
+    assert trace.main([str(path), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     spent = {name: round(each["spent_s"] * 1e6) for name, each in found["seconds"].items() if each["spent_s"]}
     assert spent == {"read": 35, "decode": 12, "input wait": 13, "compute": 30, "checkpoint": 8, "unaccounted": 2}
     assert found["each_step"][0]["start_ns"] == 10**18
     assert found["verdict"]["share"] == pytest.approx(0.6)
-    assert found["verdict"]["remedies_s"]["prefetch"] == pytest.approx(38e-6)  # computing and saving could hide it
+    saved = {
+        "prefetch": 38e-6,
+        "read": 35e-6,
+        "input wait": 13e-6,
+        "decode": 12e-6,
+    }  # computing and saving could hide it
+    assert list(found["verdict"]["remedies_s"].items()) == [(name, pytest.approx(it)) for name, it in saved.items()]
+    assert main(["trace", str(path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["all", "steps", "0.000100", "100.0", "%"] in rows
+    assert ["read", "0.0000350", "35.0", "%", *["0.0000350"] * 4] in rows
+    assert ["unaccounted", "0.00000200", "2.0", "%"] in rows
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.traces import runtime, wire, xplane
-from tests.analysis.traces.spaces import messages, written
+from jobs.profiler import runtime as tables
+from tests.analysis.traces.spaces import messages, space, written
 
 NUMBERS = st.integers(0, 1 << 61)
 STATS = st.lists(
@@ -117,12 +119,46 @@ def test_what_is_no_trace_or_holds_too_much_is_refused_with_a_cure(tmp_path, mon
     assert refused.value.hint
 
 
-@pytest.mark.parametrize("began_ns", [(1 << 62) + 1, (1 << 64) - 1])
-def test_a_trace_that_began_at_no_time_is_refused(tmp_path, began_ns):
-    path = written(tmp_path / "a.xplane.pb", [("python", [("a:Conv2D", 0, 1)])], began_ns=began_ns)
+LATEST = 1 << 62
 
-    with pytest.raises(AnalysisError, match="began at no time"):
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("of", ["profiler", "line", "offset", "length"])
+def test_what_began_or_lasted_beyond_all_time_is_refused(tmp_path, of, late):
+    made = space([("python", [("a:Conv2D", 0, 1)])], began_ns=LATEST + late if of == "profiler" else 1)
+    (line,) = made.planes[0].lines
+    line.timestamp_ns = LATEST + late if of == "line" else 0
+    line.events[0].offset_ps = LATEST + late if of == "offset" else 0
+    line.events[0].duration_ps = LATEST + late if of == "length" else 0
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(made.SerializeToString())
+
+    if not late:
+        assert len(runtime.read(path).start) == 1
+        return
+    with pytest.raises(AnalysisError, match="began at no time" if of == "profiler" else "an event is at no time"):
         runtime.read(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "name", "value"),
+    [("events", "line", 9), ("events", "op", 9), ("events", "start", -1), ("events", "duration", -1),
+     ("steps", "start", -1), ("steps", "end", 0), ("steps", "end", 1 << 62), ("events", "start", 1 << 61)],
+)  # fmt: skip
+def test_a_table_of_which_one_row_cannot_be_is_refused(tmp_path, array, name, value):
+    marks = [("campaign step", 10, 50, 1), ("campaign step", 60, 90, 2)]
+    tables.write(
+        tmp_path / "t.npz", tables.table(space([("python", [*marks, ("a:ReadFile", 20, 30), ("b:Map", 60, 70)])]))
+    )
+    with np.load(tmp_path / "t.npz") as found:
+        arrays = {key: it.copy() for key, it in found.items()}
+    assert len(runtime.read(tmp_path / "t.npz").steps.number) == 2
+    arrays[array] = arrays[array].astype([(each, "<i8") for each in arrays[array].dtype.names])
+    arrays[array][name][0] = value
+    np.savez(tmp_path / "t.npz", **arrays)
+
+    with pytest.raises(AnalysisError, match="it is damaged"):
+        runtime.read(tmp_path / "t.npz")
 
 
 def test_a_number_that_comes_again_on_a_thread_is_another_step(tmp_path):
