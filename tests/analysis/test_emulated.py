@@ -7,13 +7,12 @@ import pytest
 
 from analysis import paper
 from analysis.__main__ import main
-from analysis.cli import compare
 from analysis.figures.kit import style
 from tests.analysis.record_factory import record, rows_of, store
 from tests.analysis.saving_factory import paper_like
-from tests.analysis.training_factory import figures_of, grid, words
+from tests.analysis.training_factory import figures_of, grid
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unrendered")]
+pytestmark = pytest.mark.usefixtures("unrendered")
 
 BOUNDS = {"read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": 80, "write_iops": None}
 WORDS = "163 MB/s read, 133.14 MB/s written, 80 reads/s"
@@ -36,19 +35,6 @@ def scaling():
     ]
 
 
-def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios():
-    spec = figures_of(*reversed(scaling()))["fig4"]
-    figure = spec.drawn()
-    real = figures_of(*(record([100.0] * 3, storage="hdd", threads=n) for n in (1, 2)))["fig4"].drawn()
-
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == [
-        f"{name} (emulated)" for name in ("hdd", "ssd", "optane", "lustre")
-    ]
-    assert panels[0].patches[0].get_facecolor() == real.axes[0].patches[0].get_facecolor()
-    assert spec.frame["paper_ratio"].dropna().tolist() == [1.65]
-
-
 def test_the_panels_titles_leave_each_other_room():
     made = scaling()
     for each in made:
@@ -64,19 +50,6 @@ def test_the_panels_titles_leave_each_other_room():
 def test_a_label_has_the_look_and_the_place_of_its_storage(label):
     assert style.look(label) == style.KNOWN["hdd"]
     assert paper.place(label)[0] == paper.place("hdd")[0] == 0
-
-
-def test_the_targets_of_fig_9_say_it_in_the_papers_order():
-    figure = figures_of(*(twin(made) for made in reversed(paper_like())))["fig9"].drawn()
-
-    labels = [" ".join(label.get_text().split()) for label in figure.axes[1].get_xticklabels()]
-    assert labels == [
-        "hdd (emulated)",
-        "ssd (emulated)",
-        "optane (emulated)",
-        "burst buffer, optane (emulated) to hdd (emulated)",
-    ]
-    assert any("images on ssd (emulated)." in " ".join(word.split()) for word in words(figure))
 
 
 def test_of_a_model_every_place_says_that_it_is_one(tmp_path, capsys):
@@ -115,43 +88,3 @@ def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, ca
     drawn = [row for name in ("tables/medians.csv", "figures/fig4.csv") for row in rows_of(folder / name)]
     assert {row["storage"].partition(" ")[2] for row in drawn} == {"(emulated)"}
     assert {"storage"} <= {word for row in rows_of(folder / "tables/runs.csv") for word in row["emulated"].split()}
-
-
-def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_for(tmp_path):
-    hdd = [twin(record([100.0] * 3, storage="hdd", threads=n)) for n in (1, 2)]
-    buffered = twin(paper_like()[-1])
-    buffered["provenance"]["emulated"]["storage"] = {"name": "hdd", **BOUNDS}
-    slower = twin(record([50.0] * 3, storage="hdd", threads=4))
-    slower["provenance"]["emulated"]["storage"]["read_mb_per_s"] = 20.0
-    unread = record([50.0] * 3, storage="hdd", threads=8)
-    unread["provenance"]["emulated"] = {"storage": {"name": "unknown"}}
-    folder = store(tmp_path, *hdd, buffered, slower, unread)
-    main([str(folder), "--quiet"])
-
-    page = (folder / "report.html").read_text(encoding="utf-8")
-
-    assert sorted(re.findall(r"<li>([^<]* of 5 cells)\.<", page)) == [
-        f"hdd, at most {WORDS} (as storage, slow side of the burst buffer), 3 of 5 cells",
-        "hdd, at most 20 MB/s read, 133.14 MB/s written, 80 reads/s (as storage), 1 of 5 cells",
-        f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",
-        "unknown, of unknown speed (as storage), 1 of 5 cells",
-    ]
-
-
-def test_a_real_storage_and_its_twin_are_two_curves():
-    real = record([100.0] * 3, storage="hdd", threads=1)
-    spec = figures_of(real, twin(record([200.0] * 3, storage="hdd", threads=2)))["fig4"]
-
-    assert dict(zip(spec.frame["storage"], spec.frame["threads"], strict=True)) == {"hdd": 1, "hdd (emulated)": 2}
-    assert spec.frame["scaling"].dropna().tolist() == [1.0]
-
-
-def test_a_twin_is_compared_with_what_it_plays_and_named(tmp_path):
-    before = store(tmp_path / "a", record([99.9, 100.0, 100.1], storage="hdd"))
-    after = store(tmp_path / "b", twin(record([49.9, 50.0, 50.1], storage="hdd")))
-
-    compare.main([str(before), str(after), "--out", str(tmp_path)])
-
-    (row,) = rows_of(tmp_path / "comparison.csv")
-    assert row["label"].startswith("hdd \N{RIGHTWARDS ARROW} hdd (emulated)")
-    assert row["verdict"] == "slower"

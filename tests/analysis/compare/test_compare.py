@@ -1,8 +1,6 @@
 import copy
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -148,31 +146,6 @@ def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
     assert why == f"{told} {words}; {CURE_OF_LOOSER}"
 
 
-def test_a_cell_that_one_campaign_lacks_is_told(tmp_path):
-    code, rows = compared(tmp_path, [cell(), cell(threads=1)], [cell(), cell(threads=8)])
-
-    assert {label: row["why"] for label, row in rows.items() if row["verdict"] == "not comparable"} == {
-        "local threads=1": "only in A",
-        "local threads=8": "only in B",
-    }
-    assert code == 0
-
-
-@pytest.mark.long
-def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys):
-    before = [cell(storage="hdd"), cell(storage="ssd")]
-    after = [cell(storage="ssd"), cell(50.0, storage="optane")]
-
-    _, guessed = compared(tmp_path / "1", before, after)
-    said = capsys.readouterr().err
-    _, named = compared(tmp_path / "2", before, after, "--match", "hdd:optane")
-
-    assert {row["why"] for label, row in guessed.items() if "ssd" not in label} == {"only in A", "only in B"}
-    assert "cells of A on hdd and of B on optane have no partner" in said
-    assert named["hdd \N{RIGHTWARDS ARROW} optane threads=4"]["verdict"] == "slower"
-    assert named["ssd threads=4"]["verdict"] == "no change"
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after", "words", "told"),
@@ -242,18 +215,6 @@ def test_where_something_lies_is_not_what_it_is(changed):
     table = comparison(side(made[0], cell()), side(made[1], cell()), {})
 
     assert table["cell_b"].notna().all()
-
-
-@pytest.mark.long
-def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(tmp_path, capsys):
-    compared(tmp_path, [cell(), cell(threads=1)], [cell(200.0), cell(threads=1)])
-
-    out = capsys.readouterr().out
-    assert f"A: {tmp_path / 'a'}, 2 cells on node1, TensorFlow 2.21.0" in " ".join(out.split())
-    assert "2 cells: 1 faster, 1 no change" in out
-    files = ["ratio-images_per_s.pdf", "ratio-images_per_s.png", "ratio-images_per_s.csv"]
-    assert out.splitlines()[-5:] == [str(tmp_path / n) for n in (*files, "comparison.md", "comparison.csv")]
-    assert "2.000\N{MULTIPLICATION SIGN}" in (tmp_path / "comparison.md").read_text(encoding="utf-8")
 
 
 def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
@@ -360,14 +321,3 @@ def test_a_damaged_record_is_named_and_the_answer_is_never_that_nothing_is_slowe
 
     assert main([str(a), str(b), "--out", str(tmp_path)]) == code
     assert f"warning: {damaged} is not whole JSON" in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_the_campaigns_verb_hands_over_words_and_exit_code(tmp_path):
-    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(50.0))
-    command = [sys.executable, "-m", "campaign", "compare", a, b, "--out", tmp_path / "out", "--quiet"]
-
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-
-    assert (done.returncode, done.stderr) == (1, "")
-    assert str(tmp_path / "out" / "comparison.csv") in done.stdout.splitlines()

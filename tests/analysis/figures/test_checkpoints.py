@@ -5,11 +5,9 @@ import math
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
 
-from analysis.__main__ import main
 from analysis.output.columns import CHECKPOINT
-from tests.analysis.record_factory import store
-from tests.analysis.saving_factory import paper_like, saved
-from tests.analysis.training_factory import figures_of, grid, trace_of, with_traces, words
+from tests.analysis.saving_factory import saved
+from tests.analysis.training_factory import figures_of, trace_of, with_traces, words
 
 BUFFER = "optane to hdd"
 SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
@@ -18,34 +16,6 @@ SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
 def bars(axes):
     """Return the heights of the bars, from left to right."""
     return [(round(bar.get_x(), 2), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)]
-
-
-def test_figure_9_has_a_bar_per_target_in_the_papers_order_and_the_runtime_without_checkpoints_in_gray():
-    figure = figures_of(*reversed(paper_like()))["fig9"].drawn()
-    above, below = figure.axes
-
-    labels = [label.get_text() for label in below.get_xticklabels()]
-    assert labels == ["hdd", "ssd", "optane", "burst buffer,\noptane to hdd"]
-    runtimes = [150.5 + 5 * one for one in (5.3, 3.6, 1.4, 1.45)]
-    assert [height for _, height in bars(above)] == pytest.approx(
-        [height for runtime in runtimes for height in (runtime, 150.4)]
-    )
-    assert [height for _, height in bars(below)] == pytest.approx([5.3, 3.6, 1.4, 1.45])
-    assert "without checkpoints" in words(figure)
-
-
-def test_one_checkpoint_is_the_median_over_the_runs_of_the_median_over_their_snapshots():
-    made = saved("hdd", [100.0, 101.0, 102.0], (2.0, 2.0, 2.0))
-    for place, run in enumerate(made["runs"]):
-        for line in run.get("checkpoints", ()):
-            line["blocked_s"] += place
-        if "checkpoints" in run:
-            run["checkpoints"][0]["blocked_s"] = 1000.0
-
-    (row,) = figures_of(made)["fig9"].frame.to_dict("records")
-
-    # Five snapshots around 2, 1.98 and 2.04 s, and one second more each run; the first, an outlier, moves the median.
-    assert (row["checkpoint_s"], row["checkpoint_s_min"], row["checkpoint_s_max"]) == pytest.approx((3.99, 3.01, 5.05))
 
 
 @pytest.mark.parametrize("others", [[], [saved("none", [90.0] * 3, host="node2")]])
@@ -75,39 +45,6 @@ def test_modes_and_intervals_are_never_in_one_figure_9_and_modes_are_in_one_of_o
         "checkpoints-every-10",
         "checkpoints-every-20",
     ]
-
-
-def test_our_figure_shows_when_training_goes_on_and_when_a_checkpoint_is_durable_where():
-    made = [saved("hdd", [100.0] * 3, (5.3, 5.3, 5.3)), saved(BUFFER, [100.0] * 3, (0.2, 1.5, 6.5), mode="async")]
-
-    figure = figures_of(*made)["checkpoints"].drawn()
-    (axes,) = figure.axes
-
-    widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
-    assert widths == pytest.approx([5.3, 5.3, 0.2, 1.5, 6.5])
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "hdd\nsync",
-        "burst buffer, optane to\nhdd\nasync",
-    ]
-
-
-@pytest.mark.long
-def test_a_training_with_checkpoints_stands_in_no_figure_of_one_without():
-    alone = figures_of(*grid(("hdd",)))
-
-    both = figures_of(*grid(("hdd",)), saved("hdd", [500.0] * 3), saved("hdd", [900.0] * 3, prefetch=0))
-
-    assert {stem for stem in both if stem.startswith(("fig6", "fig7", "fig8"))} == {*alone}
-    assert both["fig6"].frame.equals(alone["fig6"].frame)
-
-
-def test_a_record_of_before_checkpoints_is_one_without():
-    old = saved("none", [150.0] * 3)
-    del old["cell"]["settings"]["checkpoint"]
-
-    (row,) = figures_of(old, saved("hdd", [170.0] * 3))["fig9"].frame.query("target == 'hdd'").to_dict("records")
-
-    assert row["without_s"] == 150.0
 
 
 def written(sources, rates, tail):
@@ -250,17 +187,3 @@ def test_a_training_whose_snapshots_are_not_recorded_has_its_runtime_in_figure_9
 
     assert (len(bars(above)), bars(below)) == (1, [])
     assert "without figures" in words(below.figure)
-
-
-def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):
-    made = saved("hdd", [100.0])
-    made["status"] = "failed"
-    for run in made["runs"]:
-        run |= {"status": "failed", "reason": "a snapshot does not fit"}
-        for name in ("checkpoints", "targets"):
-            run.pop(name, None)
-    store(tmp_path, made)
-
-    main([str(tmp_path)])
-
-    assert "a snapshot does not fit" in capsys.readouterr().out

@@ -12,17 +12,6 @@ from tests.analysis.record_factory import id_of
 from tests.analysis.training_factory import figures_of
 
 
-def test_the_parts_of_a_stack_are_the_wall_time(tmp_path):
-    made = figures_of(hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8), folder=tmp_path)
-
-    frame = made["nersc-hepcnn-latency"].frame
-    assert frame["place"].tolist() == ["1 node\nshuffle\nlocal", "4 nodes\nshuffle\nlocal", "4 nodes\nshuffle\nglobal"]
-    for row in rows_of(frame):
-        assert sum(row[part] for part in nodes.PARTS) == pytest.approx(row["wall_s"])
-        assert row["io_share"] == pytest.approx(row["read_s"] / row["wall_s"])
-    made["nersc-hepcnn-latency"].drawn()
-
-
 def test_controls_stand_beside_what_they_are_controls_of(tmp_path):
     whole, without = hepcnn(1, "local", 8), hepcnn(1, "local", 0)
     without["cell"]["settings"]["benchmark"]["control"] = "no_io"

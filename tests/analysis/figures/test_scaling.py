@@ -2,10 +2,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.figures.kit import save, style
+from analysis.figures.kit import style
 from analysis.figures.kit.panels import frame_with_words, grid_of
 from analysis.figures.scaling import same_size
-from tests.analysis.record_factory import record, rows_of, run
+from tests.analysis.record_factory import record, run
 from tests.analysis.training_factory import figures_of, training, words
 
 
@@ -21,20 +21,6 @@ def grid():
     return [
         record([r, r + 1, r + 2], threads=n, storage=s) for s in rates for n, r in zip((1, 8), rates[s], strict=True)
     ]
-
-
-def test_the_csv_is_what_the_bars_show_and_the_pdf_has_type_42_fonts_and_no_date(grid, tmp_path):
-    spec = figures_of(*grid)["fig4"]
-    figure = spec.drawn()
-
-    files = save.save(figure, spec.frame, tmp_path, spec.stem)
-
-    rows = rows_of(tmp_path / "fig4.csv")
-    assert heights(figure) == [[51.0, 91.0], [41.0, 81.0]]
-    assert [float(row["images_per_s"]) for row in rows] == [51.0, 91.0, 41.0, 81.0]
-    assert [float(row["images_per_s_min"]) for row in rows] == [50.0, 90.0, 40.0, 80.0]
-    pdf = files[0].read_bytes()
-    assert [each in pdf for each in (b"/CIDFontType2", b"/Type3", b"CreationDate")] == [True, False, False]
 
 
 def test_figure_4_preprocesses_and_figure_5_only_reads():
@@ -70,13 +56,6 @@ def test_the_paper_is_overlaid_on_hdd_and_lustre_only_and_from_our_one_thread_me
     assert any("Chien et al. 2018, Sec. VII" in text for text in words(spec.drawn()))
 
 
-def test_without_a_one_thread_cell_nothing_of_the_paper_is_overlaid():
-    spec = figures_of(record([1.0], threads=8, storage="hdd"))["fig4"]
-
-    assert spec.frame["paper_images_per_s"].isna().all()
-    assert not any("Chien" in text for text in words(spec.drawn()))
-
-
 def test_of_many_sets_and_of_many_values_as_many_are_drawn_as_can_be_read_and_the_caption_says_so():
     of_seeds = [record([10.0] * 3, threads=n, seed=seed) for seed in range(14) for n in (1, 2)[: 1 + seed // 13]]
     sets = list(figures_of(*of_seeds).values())
@@ -87,16 +66,6 @@ def test_of_many_sets_and_of_many_values_as_many_are_drawn_as_can_be_read_and_th
     shown = threads.frame["threads"].tolist()
     assert (len(shown), shown[:3], shown[-1]) == (32, [1, 7, 13], 200)
     assert "Drawn are 32 of 200 values of threads; the medians of all" in threads.caption
-
-
-def test_two_cells_for_one_bar_are_both_left_out():
-    twin = record([9.0], threads=2)
-    twin["cell"]["id"] = "another-id-123456"
-
-    spec = figures_of(record([1.0], threads=1), record([5.0], threads=2), twin)["fig4"]
-
-    assert heights(spec.drawn()) == [[1.0]]
-    assert spec.left_out["status"].tolist() == ["ambiguous", "ambiguous"]
 
 
 def test_the_right_axis_is_the_left_one_in_mb_per_s():

@@ -7,13 +7,13 @@ import pytest
 
 from analysis.records.frame import runs_frame
 from analysis.records.record import parse
-from analysis.traces import posix, system, windows
+from analysis.traces import posix, windows
 from analysis.traces.system import TraceError
 from jobs.profiler import Profile
 from tests.analysis.claims_factory import curve
 from tests.analysis.record_factory import id_of, record, run
 from tests.analysis.training_factory import figures_of, trace_text, words
-from tests.analysis.verdicts.test_tfdarshan import imagenet, malware, saving
+from tests.analysis.verdicts.test_tfdarshan import imagenet, malware
 
 SIZE = 300_000
 
@@ -54,15 +54,6 @@ def test_marks_that_are_not_in_the_window_are_not_believed(divided, tmp_path, ma
         posix.read(tmp_path / "odd.npz")
 
 
-def test_what_a_trace_read_between_two_moments_is_its_rate_times_its_seconds(tmp_path):
-    (tmp_path / "trace.csv").write_text(trace_text((5e6, 7e6, 2e6)))
-    trace = system.read(tmp_path / "trace.csv")
-
-    read = trace.mb_between([trace.began_s + at for at in (-5, 0.5, 1, 2.5, 99)])
-
-    assert read.tolist() == pytest.approx([2.5, 2.5, 8, 1])
-
-
 def stored(folder, divided, rates, *, profile=True):
     """Return the record of a divided cell whose trace begins a second before its profile."""
     path, before, _ = divided
@@ -101,15 +92,6 @@ def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_num
     assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)
 
 
-def test_without_a_profile_there_is_no_agreement_and_the_panel_says_why(divided, tmp_path):
-    made = stored(tmp_path, divided, (0, *[4e9] * 60), profile=False)
-
-    runs = windows.with_agreement(runs_frame([parse(made)]), {id_of(made): tmp_path / "records" / id_of(made)})
-
-    assert runs[windows.AGREEMENT].isna().all()
-    assert "tfdarshan-windows" not in figures_of(made, folder=tmp_path)
-
-
 def test_bandwidths_stand_beside_the_published_ones(tmp_path):
     cells = [malware(), malware(16, 80.0), malware(rate=120.0, staging="smallest")]
 
@@ -120,15 +102,6 @@ def test_bandwidths_stand_beside_the_published_ones(tmp_path):
     assert shown.loc[1, "smallest"].tolist() == pytest.approx([120, 94 * 1.19])
     assert shown.loc[16, ""].tolist() == [80, 77]
     assert {"1 thread\nsmallest staged\nwaits 96 %", "120"} <= set(words(spec.drawn()))
-
-
-def test_fwrite_calls_stand_beside_the_published_ones(tmp_path):
-    spec = figures_of(saving(stream_writes=220), folder=tmp_path)["tfdarshan-fwrite"]
-
-    row = spec.frame.iloc[0]
-    assert (row["posix_stream_writes"], row["checkpoints"], row["published"]) == (220, 10, 1400)
-    assert {"4 threads\n10 checkpoints", "220"} <= set(words(spec.drawn()))
-    assert not {"tfdarshan-fwrite"} & set(figures_of(imagenet("hdd"), folder=tmp_path))
 
 
 def test_a_cell_that_is_not_of_the_paper_has_no_published_bandwidth(tmp_path):

@@ -68,24 +68,6 @@ def test_an_excess_stands_upon_its_runtime_and_over_it_in_figures_or_why_there_i
     assert spec.left_out["status"].tolist() == [each for each in [without["status"]] if each != "done"]
 
 
-def test_without_the_bar_there_is_nothing_for_an_excess_to_stand_on():
-    (ahead, none), others = pair(threads=1), pair(threads=2)
-
-    spec = figures_of(ahead | {"status": "invalid"}, none, *others)["fig6"]
-
-    assert boxes(spec.drawn()) == [[(0, 100.0), (100.0, 40.0)]]
-    assert "prefetch 1: invalid" in words(spec.drawn())
-    assert spec.left_out["status"].tolist() == ["invalid", "without partner"]
-    assert spec.frame["runtime_s"].notna().tolist() == [False, False, True, True]
-
-
-def test_a_partner_that_nobody_asked_for_is_told_and_is_no_cell_left_out():
-    spec = figures_of(*pair(threads=1), training([100.0] * 3, threads=2))["fig6"]
-
-    assert "+ not\nmeasured\n100" in words(spec.drawn())
-    assert spec.left_out.empty
-
-
 def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why():
     spec = figures_of(training([100.0] * 3), training([140.0] * 3, prefetch=0, host="node2"))["fig6"]
 
@@ -94,30 +76,6 @@ def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why()
     both = figures_of(*pair(threads=1), *pair(threads=2, host="node2"))["fig6"]
     assert "Hosts node1, node2; TensorFlow 2.21.0." in both.caption
     assert "Not comparable (mixed: hosts node1, node2)." in both.caption
-
-
-@pytest.mark.parametrize(
-    ("made", "drawn"),
-    [
-        ([training([1.0], threads=n) for n in (1, 2)], []),
-        ([training([1.0], prefetch=0)], []),
-        ([training([1.0], control="no_io", prefetch=p, threads=n, batch_size=n) for p in (0, 1) for n in (1, 2)], []),
-        (pair(), ["fig6"]),
-        ([record([1.0]), *pair()], ["fig4", "fig6"]),
-    ],
-)
-def test_figures_are_drawn_of_what_is_there(made, drawn):
-    """Figure 6 needs both prefetches, 7 several batch sizes, 8 a trace, and controls are in none."""
-    assert list(figures_of(*made)) == drawn
-
-
-def test_each_prefetch_has_a_figure_of_its_own_against_none():
-    made = figures_of(*pair(), training([90.0], prefetch=4))
-
-    assert {stem: spec.frame["prefetch"].tolist() for stem, spec in made.items()} == {
-        "fig6-prefetch-1": [1, 0],
-        "fig6-prefetch-4": [4, 0],
-    }
 
 
 @pytest.mark.parametrize(
@@ -166,25 +124,6 @@ def test_figure_7_is_one_figure_per_number_of_threads_and_needs_several_batch_si
     assert "fig7" not in figures_of(*pair(threads=8))
 
 
-def test_the_number_of_batches_may_follow_the_batch_size_but_never_mixes_at_one():
-    epoch = [training([100.0], batch_size=b, iterations=9088 // b) for b in (32, 64)]
-    fixed = [training([50.0], batch_size=b, iterations=10) for b in (32, 64)]
-
-    assert figures_of(*epoch)["fig7"].frame["batch_size"].tolist() == [32, 64]
-    assert list(figures_of(*epoch, *fixed)) == ["fig7"]
-    assert figures_of(*epoch, *fixed)["fig7"].frame["images_per_s"].tolist() == [9088 / 50] * 2
-
-
-def test_a_missing_point_breaks_the_line_and_is_named_with_its_status():
-    made = [training([100.0], batch_size=b, threads=8) for b in (16, 32, 64)]
-
-    spec = figures_of(made[0], made[1] | {"status": "failed"}, made[2])["fig7"]
-
-    assert "batch 32, prefetch 1: failed" in words(spec.drawn())
-    assert spec.frame["images_per_s"].isna().tolist() == [False, True, False]
-    assert spec.left_out["batch_size"].tolist() == [32]
-
-
 def test_figure_8_draws_the_trace_of_the_median_run_gray_with_prefetch_and_white_without(tmp_path):
     runs = [step(1, 120.0), step(2, 100.0), step(3, 110.0), step(4, 130.0), step(5, 90.0, status="invalid")]
     made = [with_traces(training(runs, prefetch=ahead), tmp_path) for ahead in (1, 0)]
@@ -214,17 +153,6 @@ def test_the_end_of_the_iteration_is_dotted_where_there_is_a_tail(tmp_path):
     assert figures[0].axes[0].lines[:] == []
     assert [line.get_xdata() for line in figures[1].axes[0].lines] == [[3.0, 3.0]] * 2
     assert "end of the iteration" in words(figures[1])
-
-
-def test_where_the_device_was_not_read_the_process_speaks_and_the_caption_says_so(tmp_path):
-    ahead, none = pair()
-    made = [with_traces(ahead, tmp_path, device=None), with_traces(none, tmp_path)]
-
-    spec = figures_of(*made, folder=tmp_path)["fig8"]
-
-    assert spec.frame.groupby("prefetch")["source"].first().tolist() == ["dsk/vda", "process"]
-    assert spec.frame[spec.frame["prefetch"] == 1]["read_mb_per_s"].tolist()[1] == pytest.approx(2.500001)
-    assert "could not be read for local with prefetch 1: read by the process instead" in spec.caption
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
 from tests.analysis.record_factory import check, id_of, record, rows_of, run, store
 from tests.analysis.saving_factory import saved
-from tests.analysis.training_factory import training, with_traces
+from tests.analysis.training_factory import training
 
 ESCAPE, FORMULA, TAG, LINES = (
     "\x1b[2J\x1b]0;x\x07",
@@ -281,26 +281,6 @@ def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, t
 
     assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
     assert found.skipped[0].why == "lies in a folder that is a link"
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_traces_the_commands_and_the_list_of_figures_are_not_waited_for(tmp_path, capsys):
-    folder = tmp_path / "results"
-    made = [with_traces(training([10.0, 10.1, 10.2], prefetch=n), folder) for n in (0, 1)]
-    store(folder, *made)
-    for path in [
-        *folder.glob("records/*/trace-*.csv"),
-        folder / "campaign.json",
-        folder / "figures/.written-by-analysis",
-    ]:
-        path.unlink(missing_ok=True)
-        path.parent.mkdir(exist_ok=True)
-        os.mkfifo(path)
-
-    assert main([str(folder)]) == 2  # the list cannot be replaced, and says so
-
-    err = capsys.readouterr().err
-    assert "fig8 does not show" in err or "is there and is no file" in err
 
 
 @pytest.mark.parametrize(

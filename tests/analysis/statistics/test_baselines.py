@@ -69,19 +69,6 @@ def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
     assert row_of(micro(50.0), slow, fast)["baseline"] == id_of(fast)
 
 
-def test_the_tables_say_the_share_and_which_baseline_it_is_of():
-    table, runs, _ = frames(micro(40.0), baseline([160.0] * 3), baseline([133.0] * 3, "write"))
-
-    text = tables.markdown(table, runs)
-
-    assert "| 25 % read |" in text
-    assert f"| local | read | {DASH} | 160 | 160{DASH}160 |" in text
-    assert f"| local | write | {DASH} | 133 | 133{DASH}133 |" in text
-    assert "fio-3.33" in text
-    assert text.count("## baseline") == 1
-    assert tables.OF_BASELINE in text
-
-
 def test_engines_that_were_mixed_are_all_told():
     runs = [given(1, 160.0), given(2, 160.0, engine="builtin", engine_version="1")]
 
@@ -105,26 +92,6 @@ def test_without_baselines_the_table_is_as_it_was_and_no_share_is_told():
     assert "percent_of_baseline" not in table
     assert of_baseline(table) == ""
     assert "by itself" not in figures_of(made)["fig4"].caption
-
-
-def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
-    measured = {"optane": (1500.0, 500.0), "hdd": (150.0, 120.0), "local": (900.0, 800.0)}
-    made = [
-        baseline([rate] * 5, access, storage=name)
-        for name, rates in measured.items()
-        for access, rate in zip(("read", "write"), rates, strict=True)
-    ]
-
-    spec = figures_of(*made, baseline([70.0] * 3, "random_read"))["table1"]
-
-    frame = spec.frame
-    assert frame["storage"].tolist() == ["hdd", "hdd", "optane", "optane", "local", "local"]
-    assert frame["access"].tolist() == ["read", "write"] * 3
-    assert frame["mb_per_s"].tolist() == [150.0, 120.0, 1500.0, 500.0, 900.0, 800.0]
-    assert frame["paper_mb_per_s"].tolist()[:4] == [163.0, 133.14, 1603.06, 511.78]
-    assert frame["paper_mb_per_s"].isna().tolist()[4:] == [True, True]
-    assert "fio-3.33" in spec.caption
-    assert "n = 5" in spec.caption
 
 
 def test_engines_that_were_asked_for_have_figures_of_their_own():

@@ -3,16 +3,8 @@ import statistics
 
 import pytest
 
-from analysis.__main__ import main
-from analysis.output import tables
-from analysis.text.plain import DASH
-from tests.analysis.record_factory import id_of, record, store
-from tests.analysis.training_factory import figures_of, frames, grid, row_of, step, table_of, training
-
-
-def markdown_of(*made):
-    table, runs, _ = frames(*made)
-    return tables.markdown(table, runs)
+from tests.analysis.record_factory import id_of, record
+from tests.analysis.training_factory import figures_of, row_of, step, table_of, training
 
 
 def controls(**settings):
@@ -74,60 +66,6 @@ def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between()
 
     assert told.isna().all()
     assert table_of(made, no_io, no_compute)["between"].drop(id_of(made)).isna().all()
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_the_report_says_where_a_cell_lies_and_by_what_formula_and_nothing_without_controls(tmp_path, capsys):
-    for name, made in (("with", [training([165.0, 165.0, 165.0]), *controls()]), ("without", grid(("hdd",), (1, 2)))):
-        main([str(store(tmp_path / name, *made))])
-
-        out = " ".join(capsys.readouterr().out.split())
-        tables = (tmp_path / name / "tables" / "medians.md").read_text(encoding="utf-8")
-        assert ["no_io) / no_compute" in text for text in (out, tables)] == [name == "with"] * 2
-
-
-def test_the_table_shows_runtime_rate_and_shares():
-    text = markdown_of(training([200.0, 200.0, 200.0], load_s=50.0))
-
-    assert (
-        f"| storage | threads | runtime s | min{DASH}max | images/s | min{DASH}max | input share | compute share |"
-        in text
-    )
-    assert f"| 200 | 200{DASH}200 | 45.4 | 45.4{DASH}45.4 | 25 % | 75 % | 3 |" in text
-
-
-def test_cells_with_other_prefetch_and_batch_size_stand_in_one_table_in_order_of_numbers():
-    made = [training([200.0], prefetch=ahead, batch_size=batch) for batch in (128, 16) for ahead in (1, 0)]
-
-    lines = [line.split(" | ") for line in markdown_of(*made).splitlines() if line.startswith("| local")]
-
-    assert [line[2:4] for line in lines] == [["16", "0"], ["16", "1"], ["128", "0"], ["128", "1"]]
-
-
-def test_a_campaign_of_both_benchmarks_has_the_tables_of_both():
-    text = markdown_of(record([100.0]), training([200.0]))
-
-    assert "## micro: dataset demo (512 files), batch 64, prefetch 0, cold cache, preprocess\n" in text
-    assert "## alexnet: dataset demo (512 files), batch 64, prefetch 1, iterations 142, cold cache, acc" in text
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"size": "smoke"}, "cpu, size smoke"),
-        ({"size": "paper"}, "cpu, size paper"),
-        ({}, "cpu"),
-        ({"step_s": 1.0}, "emulated, 1 s a step"),
-    ],
-)
-def test_the_accelerator_and_the_size_that_was_asked_for_are_told_in_headings_and_captions(settings, told):
-    made = [training([200.0], prefetch=ahead, threads=n, **settings) for ahead in (0, 1) for n in (1, 2)]
-
-    text = markdown_of(*made)
-
-    assert f"accelerator {told}\n" in text
-    assert "| emulated |" not in text  # the heading tells it of all cells
-    assert f"accelerator {told}. " in figures_of(*made)["fig6"].caption
 
 
 def test_the_accelerator_is_what_the_runs_had_and_all_are_named_where_they_differ():

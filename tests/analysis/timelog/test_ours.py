@@ -1,12 +1,9 @@
 """Our own streams: those that are whole, and every way in which one is not."""
 
-import contextlib
 import json
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
 from analysis.timelog import ours
@@ -99,17 +96,6 @@ def test_a_stream_beyond_the_bounds_is_refused(limit, why, tmp_path, monkeypatch
 
     with pytest.raises(AnalysisError, match=why):
         read([write(tmp_path / "log", *GOOD)])
-
-
-@given(st.data())
-def test_whatever_is_damaged_is_refused_or_read_and_nothing_else(tmp_path_factory, data):
-    file = write(tmp_path_factory.mktemp("odd") / "log", *GOOD)
-    text = bytearray(file.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
-    file.write_bytes(text[: data.draw(st.integers(0, len(text)))])
-    with contextlib.suppress(AnalysisError):
-        assert read([file], unfinished=data.draw(st.booleans()))[0].events.number <= 2
 
 
 def test_the_logs_of_one_run_are_told_from_others(tmp_path):

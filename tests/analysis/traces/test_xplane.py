@@ -1,7 +1,6 @@
 """The reader of traces, against protobuf, and against files that are no traces."""
 
 import os
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.traces import runtime, wire, xplane
+from analysis.traces import runtime, xplane
 from jobs.profiler import runtime as tables
 from tests.analysis.traces.spaces import messages, space, written
 
@@ -75,17 +74,6 @@ def test_what_protobuf_writes_is_read_as_protobuf_reads_it(tmp_path_factory, pla
     path.write_bytes(space.SerializeToString())
 
     assert list(found(xplane.read(path))) == list(expected(space))
-
-
-@given(st.integers(0), st.binary(max_size=3))
-def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused_and_nothing_else(tmp_path_factory, cut, spoilt):
-    whole = made([("/host:CPU", [("a", 5, [(1, 2, 3, [(2, 4)])] * 3)])]).SerializeToString()
-    cut %= len(whole)
-    path = tmp_path_factory.mktemp("space") / "a.xplane.pb"
-    path.write_bytes(whole[:cut] + spoilt + whole[cut + len(spoilt) :] if spoilt else whole[:cut])
-
-    with suppress(wire.MalformedError):
-        xplane.read(path)
 
 
 def test_events_beyond_what_is_read_are_counted_and_end_with_1(tmp_path, monkeypatch, capsys):
