@@ -125,10 +125,8 @@ def test_an_invalid_run_ends_with_one_and_says_why_and_without_decoding_it_is_va
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--batch-size", "5"], {"steps": 5}),
-        (["--batch-size", "5", "--iterations", "2"], {"steps": 2, "images": 10}),
-        (["--cache", "warm"], {"first": "warm"}),
-        (["--cache", "as_is"], {"first": "complete"}),
+        (["--batch-size", "5", "--cache", "as_is"], {"steps": 5, "first": "complete"}),
+        (["--batch-size", "5", "--iterations", "2", "--cache", "warm"], {"steps": 2, "images": 10, "first": "warm"}),
         ([], {"first": "cold"}),
     ],
 )

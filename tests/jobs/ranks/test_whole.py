@@ -1,4 +1,4 @@
-"""One run's figures of those of its ranks: sums over the time of the slowest, and every rank judged by itself."""
+"""One run's figures of those of its ranks: sums over the time of the slowest."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from jobs.ranks.hub import Seen
 from jobs.ranks.one_machine import left_out
 from jobs.ranks.whole import whole
 from tests.campaign.fake_template import figures
-from tests.jobs.jobs_factory import device_use, passed
+from tests.jobs.jobs_factory import device_use
 
 
 def rank_run(**changed):
@@ -20,13 +20,6 @@ def rank_run(**changed):
 
 def seen(*ends, skew=0.001):
     return [Seen(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
-
-
-def judged(runs, peak=None, skew=0.001, **changed):
-    """Return whether each rule holds of the whole run, the messages, and the reason."""
-    found = whole(BENCHMARK, runs, seen(*[1.0] * len(runs), skew=skew)) | changed
-    made, reason = checks.judge(found, "cold", checks.Limits(), peak)
-    return passed({"checks": made}), {check["rule"]: check["message"] for check in made}, reason
 
 
 WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=2, max_size=6)
@@ -56,59 +49,6 @@ def test_a_count_that_one_rank_does_not_know_is_unknown_and_of_lists_there_are_a
     found = whole(BENCHMARK, runs, seen(1.0, 1.0))
 
     assert (found["device_bytes"], found["changed"], found["start_skew_s"]) == (None, ["a", "b", "c"], 0.001)
-
-
-@pytest.mark.parametrize("worst", [0, 1, 2])
-def test_a_run_counts_only_if_every_rank_does_and_the_bad_one_is_named(worst):
-    runs = [rank_run(resident_fraction=0.5 if rank == worst else 0.0) for rank in range(3)]
-
-    holds, _, reason = judged(runs)
-
-    assert reason.startswith(f"rank {worst}: cold: 50.00%")
-    assert [rule for rule, well in holds.items() if well is False] == ["cold"]
-    assert judged(runs[:worst] + runs[worst + 1 :])[2] is None
-
-
-def test_ranks_that_began_too_far_apart_make_no_valid_run():
-    runs = [rank_run(wall_s=1.0, load_s=1.0, compute_s=0.0, checkpoint_s=0.0, other_s=0.0) for _ in range(2)]
-
-    assert [judged(runs, skew=skew)[0]["began_together"] for skew in (0.009, 0.011)] == [True, False]
-
-
-def on(device, **changed):
-    own = {"device": device, "lowest_device": None, "device_bytes": 100, "to_fetch_bytes": 100, "bytes_read": 100}
-    return rank_run(**{**own, "device_read_bytes": 300, **changed})
-
-
-@pytest.mark.parametrize(
-    ("runs", "holds"),
-    [
-        ([on("vda"), on("vda"), on("vda")], True),
-        ([on("vda", device_read_bytes=250)] * 3, False),  # each of them could say that the device gave it its 100
-        ([on("vda", device_read_bytes=100), on("vdb", device_read_bytes=100)], True),
-        ([on(loop, lowest_device="vda", lowest_read_bytes=150) for loop in ("loop0", "loop1")], False),
-        ([on(loop, lowest_device="vda", lowest_read_bytes=200) for loop in ("loop0", "loop1")], True),
-    ],
-)
-def test_a_device_gave_what_all_ranks_on_it_read_and_not_only_each(runs, holds):
-    found, _, reason = judged(runs)
-
-    assert found["device_bytes"] is holds
-    assert (reason is None) == holds
-    assert holds or "together: device_bytes: " in reason
-
-
-PEAK = {"by": "a baseline", "mb_per_s": 100.0, "ceiling_mb_per_s": 150.0, "reads": None}
-
-
-def test_ranks_that_are_faster_together_than_one_rank_was_by_itself_are_not_judged_by_it():
-    own = {"wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0}
-    runs = [on("vda", device_read_bytes=300, read_mb_per_s=90.0, **own) for _ in range(2)]
-
-    found, told, _ = judged(runs, PEAK, read_mb_per_s=180.0)
-
-    assert found["below_peak"] is None
-    assert "180.0 MB/s" in told["below_peak"]
 
 
 class Told:
