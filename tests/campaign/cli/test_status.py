@@ -129,19 +129,6 @@ def test_status_asks_no_bucket_that_a_record_of_others_names(cut_in_bucket, fold
     assert "buckets of cells that you did not ask for in this folder are not asked" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("root", [5, "\0", None])
-def test_odd_settings_of_a_cut_run_name_no_place(cut, folder, root, capsys):
-    cell, _ = cut
-    path = folder.record(cell)
-    found = json.loads(path.read_text())
-    found["cell"]["settings"]["checkpoint"]["root"] = root
-    path.write_text(json.dumps(found))
-
-    assert status.main([str(folder.root)]) == 1
-
-    assert "snapshots" not in capsys.readouterr().err
-
-
 def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
     cell, _ = cut
     status.main(["--json", str(folder.root)])

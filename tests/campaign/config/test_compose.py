@@ -1,5 +1,6 @@
 """The fast composition equals Hydra's own."""
 
+import copy
 import itertools
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
+from tests.campaign.work_lists import compose as composed
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"
 _VALUES = {
@@ -252,6 +254,19 @@ def test_hydras_own_sweeper_may_be_chosen(tmp_path):
 def test_showing_a_configuration_collects_nothing(capsys):
     assert collect(["--cfg", "job", "checkpoint=hdd", "checkpoint.every=3"]) is None
     assert "every: 3" in capsys.readouterr().out
+
+
+def test_equal_settings_are_one_cell(point):
+    cells, _ = cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
+
+    assert [cell.settings["threads"] for cell in cells] == [4, 9]
+
+
+def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
+    other = composed("cluster=slurm", "+cluster.extra.nice=10")
+
+    with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
+        cells_of([composed("cluster=slurm"), other])
 
 
 @pytest.fixture(autouse=True)

@@ -126,15 +126,6 @@ def test_another_fault_of_a_later_point_hides_nothing_that_was_found_before():
         assert cure in caught.value.hint
 
 
-def test_two_values_with_one_cure_are_both_named():
-    with pytest.raises(UsageError) as caught:
-        cells_of(collect(["-m", *WORDS[:2], "storage.bucket=A_,B_"]))
-
-    assert (caught.value.message, caught.value.hint) == (
-        "storage.bucket='A_' is no bucket; storage.bucket='B_' is no bucket", "3 to 63 of a-z, 0-9, '.', '-'",
-    )  # fmt: skip
-
-
 @pytest.mark.shows("storage.device")
 def test_where_the_disk_is_seen_is_no_part_of_the_cell_and_how_objects_are_read_is():
     usual = make_cell(compose(*WORDS))

@@ -12,7 +12,6 @@ import pytest
 
 from campaign.cli import doctor
 from campaign.doctor import node
-from campaign.errors import UsageError
 from jobs.errors import JobError
 from jobs.objects.room import Room
 from jobs.system.device import mount_of
@@ -221,8 +220,3 @@ def test_a_storage_is_looked_at_for_what_it_is_to_do(words, roles, tmp_path, mon
 
     assert doctor.main(["-m", "cluster=local", *words.split()]) == 0
     assert seen == roles
-
-
-def test_a_relative_root_that_each_node_has_for_itself_is_refused():
-    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
-        doctor.main(["cluster=slurm", "storage.shared=false"])
