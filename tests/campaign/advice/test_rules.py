@@ -62,17 +62,6 @@ def test_a_faster_storage_is_predicted_from_its_own_baseline(known, leave):
     assert test.prediction.low == pytest.approx(32 * 9.9 / (0.5 + 0.94) * 0.96, rel=0.01)
 
 
-@pytest.mark.parametrize("others", [0.0, 1.9])
-def test_a_storage_at_its_baseline_bounds_whatever_others_do_to_the_processors(others, known, leave):
-    for threads in (1, 8):
-        leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=4.1)
-
-    found = {each.rule: each for each in rules.advise(known(*READ, other_cpu=others))[0]}
-
-    assert "98%" in found["device"].says
-    assert found["device"].untested.startswith("no faster storage is known here")
-
-
 @pytest.mark.parametrize(("others", "is_predicted"), [(0.0, True), (1.9, False)])
 def test_a_faster_storage_is_predicted_where_others_leave_processors_for_it(others, is_predicted, known, leave):
     for name, rate in (("local", 4.0), ("ssd", 40.0)):
@@ -142,12 +131,6 @@ def test_what_is_left_without_input_may_be_less_by_what_others_held(others, is_i
     (predicted,) = [each.test.prediction for each in found if each.rule == "input"]
     assert predicted.value == pytest.approx(0.932)
     assert (predicted.low <= 0.758) is is_inside
-
-
-def test_slow_calls_are_found_beside_neighbours_too(known):
-    calls = {**CALLS, "read_s": 3.0, "meta_s": 6.0}
-
-    assert [each.rule for each in rules.advise(known(*READ, other_cpu=1.9, profile=calls))[0]] == ["metadata"]
 
 
 def test_from_memory_beside_others_nothing_is_said_of_threads(known):

@@ -46,10 +46,6 @@ _WRONG = {
     "--package=foo": ("--package has no effect here", "--cfg job"),
     "hydra.run.dir=/x": ("'hydra.run.dir=/x' is for Hydra itself", "campaign_dir=…"),
     "hydra.foo=1": ("is for Hydra itself", "campaign_dir=…"),
-    "checkpoint=none,burst_buffer checkpoint.fast.rot=/x": (
-        "unknown key 'checkpoint.fast.rot'",
-        "did you mean 'checkpoint.fast.root'?",
-    ),
 }
 
 
@@ -126,10 +122,7 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     ("words", "note"),
     [
         (["threads=1", "threads=2"], "threads is given more than once; the last one counts"),
-        (
-            ["threads=2", "storage.root=x/${oc.env:TOKEN}"],
-            "storage.root: what ${oc.env:…} stands for is in",
-        ),
+        (["threads=2", "storage.root=x/${oc.env:TOKEN}"], "storage.root: what ${oc.env:…} stands for is in"),
         (["threads=2", "cluster=slurm", "+cluster.extra.mail-user=${oc.env:TOKEN}"], None),
     ],
     ids=["twice", "recorded", "Slurm's"],

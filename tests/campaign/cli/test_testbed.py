@@ -22,12 +22,7 @@ from jobs.objects.room import Room
 from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, up_and_running
 
 # Chien et al. 2018, Table I: MB/s read and written.
-TABLE_I = {
-    "hdd": (163.00, 133.14),
-    "ssd": (280.55, 195.05),
-    "optane": (1603.06, 511.78),
-    "lustre": (1968.618, 991.914),
-}
+TABLE_I = {"hdd": (163.00, 133.14), "ssd": (280.55, 195.05), "optane": (1603.06, 511.78), "lustre": (1968.618, 991.914)}
 EFFECTS = {
     "size_gb": ("3", lambda wanted: wanted.size_bytes == 3 * GB),
     "read_mb_per_s": ("100", lambda wanted: wanted.speed.limits()["read_bps"] == 100_000_000),

@@ -143,6 +143,13 @@ def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
     assert [dict(flat(point)).get(key) for point in points] == found
 
 
+def test_a_key_of_a_choice_that_no_point_has_is_refused():
+    with pytest.raises(UsageError, match=r"unknown key 'checkpoint.fast.rot'") as caught:
+        collect(["-m", "checkpoint=none,burst_buffer", "checkpoint.fast.rot=/x"])
+
+    assert caught.value.hint == "did you mean 'checkpoint.fast.root'?"
+
+
 @pytest.mark.parametrize(
     ("recipe", "swept"),
     [

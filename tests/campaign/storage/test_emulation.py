@@ -95,17 +95,16 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
 @pytest.mark.parametrize("moved", ["data", "target"])
 @pytest.mark.parametrize("changed", [{"point": "/"}, {"source": "/dev/vda"}])
 def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, changed, monkeypatch):
-    mounts = {"/data": Mount("/data", "/dev/sda", "ext4", ""), "/target": Mount("/target", "/dev/sdb", "ext4", "")}
+    places = {name: f"/{name} of {moved} {changed}" for name in ("data", "target")}  # a worker looks once at each
+    mounts = {place: Mount(place, f"/dev/{name}", "ext4", "") for name, place in places.items()}
     monkeypatch.setattr(checkpoint_targets, "mount_of", lambda path: mounts[str(path)])
-    checkpoint_targets._began_on.cache_clear()  # noqa: SLF001 - it lasts as long as a worker
-    storage = {"root": "/data", "node_root": None}
-    item = {"dataset": {"path": "/data"}, "targets": ["/target"], "settings": {"storage": storage}}
+    storage = {"root": places["data"], "node_root": None}
+    item = {"dataset": {"path": places["data"]}, "targets": [places["target"]], "settings": {"storage": storage}}
     assert checkpoint_targets.moved(item) is None
 
-    mounts[f"/{moved}"] = replace(mounts[f"/{moved}"], **changed)
+    mounts[places[moved]] = replace(mounts[places[moved]], **changed)
 
-    assert f"/{moved} was on" in checkpoint_targets.moved(item)
-    checkpoint_targets._began_on.cache_clear()  # noqa: SLF001
+    assert f"{places[moved]} was on /dev/{moved}" in checkpoint_targets.moved(item)
 
 
 RPM = {"read_mb_per_s": 163, "write_mb_per_s": 1e6, "rpm": 7200}
