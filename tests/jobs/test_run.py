@@ -90,20 +90,6 @@ def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, dat
     assert figures["trace"] is None
 
 
-def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute, disk):
-    folder = disk / "dirty"
-    write_jpegs(folder, 4)
-    for path in files(folder):  # in place: ext4 writes at once what is truncated and written anew
-        contents = path.read_bytes()
-        with path.open("r+b") as file:
-            file.write(contents)
-
-    figures = execute(folder)
-
-    assert figures["status"] == "valid"
-    assert figures["resident_fraction"] == 0.0
-
-
 def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, data):
     held = []
     for path in files(data):
@@ -131,18 +117,6 @@ def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, data):
     assert check(figures, "warm")["observed"] == 1.0
     assert figures["device_bytes"] < 0.1 * figures["bytes_read"]
     assert "cold" not in passed(figures)
-
-
-def test_a_cache_left_as_it_is_is_judged_by_no_rule_of_the_cache(execute, data):
-    read_all(files(data))
-
-    figures = execute(data, cache="as_is")
-
-    assert figures["status"] == "valid"
-    assert figures["resident_fraction"] > 0.9  # whoever needs memory may take some
-    assert passed(figures).keys() == {
-        *("complete", "same_data", "time_adds_up", "quiet", "unstolen", "undelayed", "same_conditions")
-    }
 
 
 def test_files_that_cannot_be_read_are_counted_and_named_and_the_run_is_invalid(template, data, tmp_path):

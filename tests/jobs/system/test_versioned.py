@@ -11,12 +11,9 @@ from jobs.system import untrusted, versioned
     ("text", "message"),
     [
         ("{", "Expecting"),
-        ("[" * 100_000, "nested too deep"),
-        ('{"schema": 1, "name": "x', "Unterminated"),
         ("[]", "no mapping"),
         ("{}", "'schema' is missing"),
         ('{"schema": "x"}', "'schema' is 'x'"),
-        ('{"schema": 1e999}', "inf for a number"),
         ('{"schema": 1}', "'name' is missing"),
         ('{"schema": 1, "name": "' + "x" * 100 + '"}', "more than 64 bytes"),
     ],
