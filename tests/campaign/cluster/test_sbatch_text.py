@@ -69,7 +69,8 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
 @pytest.mark.shows(
     *(f"cluster.{key}" for key in (
         "partition", "account", "qos", "constraint", "wckey", "comment", "exclude", "dependency", "licenses",
-        "gpus_per_node", "timeout_min", "mem_gb", "cpus_per_task", "parallel", "signal_delay_s",
+        "gpus_per_node", "timeout_min", "mem_gb", "cpus_per_task", "parallel", "signal_delay_s", "exclusive", "extra",
+        "cells_per_job",
     )),
     "storage.shared", "storage.license",
 )  # fmt: skip
@@ -94,7 +95,12 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
         ("threads=1,2,3,4 cluster.parallel=3", "array=0-3%3"),
         ("threads=1,2 storage.shared=true", "array=0-1%1"),
         ("threads=1,2 storage.shared=false", "array=0-1%2"),
+        ("threads=1,2,3,4,5 cluster.cells_per_job=2", "array=0-2%1"),
         ("storage.exclusive=license storage.license='lustre:1' cluster.licenses='a:1'", "licenses=a:1,lustre:1"),
+        ("storage.exclusive=singleton cluster.dependency='afterok:12'", "dependency=afterok:12,singleton"),
+        ("", "exclusive"),
+        ("+cluster.extra.mail-type=END +cluster.extra.reservation=null", "mail-type=END"),
+        ("+cluster.extra.contiguous=true", "contiguous"),
     ],
 )
 def test_what_words_ask_sbatch_for(words, option, script):
@@ -102,14 +108,10 @@ def test_what_words_ask_sbatch_for(words, option, script):
 
 
 def test_what_no_key_asks_for_is_left_to_slurm_and_a_step_has_all_processors_of_its_job(script):
-    assert not re.search(r"--(partition|account|qos|mem|gpus-per-node|dependency|licenses)\b", script())
+    text = script("cluster.exclusive=false", "+cluster.extra.reservation=null", "storage.exclusive=lock")
+    options = "partition|account|qos|mem|gpus-per-node|dependency|licenses|exclusive|reservation"
+    assert not re.search(rf"--({options})\b", text)
     assert re.search(r"^srun .* --cpus-per-task=7 ", script("cluster.cpus_per_task=7"), re.MULTILINE)
-
-
-@pytest.mark.shows("cluster.exclusive")
-def test_cluster_exclusive_asks_for_a_node_alone(script):
-    assert _asks(script(), "exclusive")
-    assert not _asks(script("cluster.exclusive=false"), "exclusive")
 
 
 @pytest.mark.shows("cluster.modules", "cluster.prelude")
@@ -131,32 +133,15 @@ def test_cluster_pool_excludes_the_other_nodes_and_one_that_is_not_there_is_refu
         script("cluster.pool='n[7-9]'")
 
 
-@pytest.mark.shows("cluster.extra")
-def test_cluster_extra_is_passed_on(script):
-    text = script("+cluster.extra.mail-type=END", "+cluster.extra.contiguous=true", "+cluster.extra.reservation=null")
-
-    assert _asks(text, "mail-type=END")
-    assert _asks(text, "contiguous")
-    assert "--reservation" not in text
-
-
-@pytest.mark.shows("cluster.cells_per_job")
-def test_cluster_cells_per_job_packs_cells(arrays):
-    (array,) = arrays("threads=1,2,3,4,5", "cluster.cells_per_job=2")
-
-    assert [len(task) for task in array.tasks] == [2, 2, 1]
-
-
 @pytest.mark.shows("storage.exclusive")
-def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
-    singleton = script("storage.exclusive=singleton", "cluster.dependency='afterok:12'")
-    elsewhere = arrays("storage.exclusive=singleton", "storage.root=elsewhere")
+def test_storage_exclusive_gives_all_jobs_of_a_storage_one_name(arrays):
+    one, same, other = (
+        arrays("storage.exclusive=singleton", f"storage.root={root}", f"seed={seed}")[0].job_name
+        for root, seed in (("data", 0), ("data", 1), ("elsewhere", 0))
+    )
 
-    assert _asks(singleton, "dependency=afterok:12,singleton")
-    (name,) = re.findall(r"--job-name=(tfio-local-[0-9a-f]{8})\n", singleton)
-    assert elsewhere[0].job_name.startswith("tfio-local-")
-    assert elsewhere[0].job_name != name
-    assert "dependency" not in script("storage.exclusive=lock")
+    assert one == same != other
+    assert all(re.fullmatch("tfio-local-[0-9a-f]{8}", name) for name in (one, other))
 
 
 @pytest.mark.shows("cluster.save_patience_s")
