@@ -1,4 +1,5 @@
 import contextlib
+import copy
 import errno
 import json
 import shutil
@@ -21,31 +22,49 @@ from tests.jobs.durability import watched
 pytestmark = pytest.mark.usefixtures("cpus")
 
 
-def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, one):
-    with pytest.raises(WorkerStoppedError):
-        walk(folder, one, figures(1), figures(2), figures(3), WorkerStoppedError())
+STOP, KILL, REDO = WorkerStoppedError(signal.SIGUSR2), KeyboardInterrupt(), {"redo": True}
+# Sessions of one cell in their order: what a submission changes, what its runs are, and role, status and submission of
+# all runs that stand in the record then.
+STORIES = {
+    "a later session warms up again and adds only what is missing": [
+        ("first", {}, [*map(figures, (1, 2, 3)), STOP], "wv mv mv mf"),
+        ("second", {}, [], "wv mv mv mf WV MV MV MV"),
+    ],
+    "a run that a killed worker left open is told": [
+        ("first", {}, [figures(1), KILL], "wv mr"), ("second", {}, [], "wv mf WV MV MV MV MV MV"),
+    ],
+    "redo measures anew and goes on with its own record after a requeue": [
+        ("first", {}, [], "wv mv mv mv mv mv"), ("second", REDO, [*map(figures, (1, 2)), STOP], "WV MV MF"),
+        ("second", REDO, [], "WV MV MF WV MV MV MV MV"),
+    ],
+    "a cell that a later submission has is left to it": [
+        ("second", {}, [figures(), STOP], "WV MF"), ("first", {}, [], "WV MF"),
+    ],
+    "what another start finished gets neither run nor warm-up": [
+        ("first", {}, [*[figures()] * 4, invalid(), invalid()], "wv mv mv mv mi mi"),
+        ("second", {}, [], "wv mv mv mv mi mi"),
+    ],
+}  # fmt: skip
 
-    _, (recorded,) = walk(folder, asked_again(one))
 
-    roles = [(run["role"], run["status"]) for run in recorded["runs"]]
-    assert roles == [
-        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "failed"),
-        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "valid"),
-    ]  # fmt: skip
-    assert [run["token"] for run in recorded["runs"]] == ["first"] * 4 + ["second"] * 4
-    assert recorded["status"] == "done"
-
-
-def test_a_run_that_a_killed_worker_left_open_is_told_as_interrupted(folder, one):
-    walk(folder, one)
+@pytest.mark.shows("redo")
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_a_session_goes_on_with_the_record_as_it_may(story, folder, one):
     path = folder.record(one["cells"][0]["id"])
-    killed = record.read(path)
-    record.begin_run(killed, "measured", "first")
-    record.write(path, killed)
+    for token, changed, answers, runs in story:
+        work = copy.deepcopy(one) if token == "first" else asked_again(one)
+        work["conduct"] |= changed
+        with contextlib.suppress(WorkerStoppedError, KeyboardInterrupt):
+            walk(folder, work, *answers)
 
-    _, (recorded,) = walk(folder, asked_again(one))
-
-    assert recorded["runs"][6]["reason"].startswith("interrupted")
+        found = record.read(path)["runs"]
+        kinds = [f"{run['role'][0]}{run['status'][0]}" for run in found]
+        assert (
+            " ".join(k.upper() if run["token"] == "second" else k for k, run in zip(kinds, found, strict=True)) == runs
+        )
+    old = [json.loads(each.read_text())["runs"] for each in path.parent.glob("superseded-*/record.json")]
+    assert [len(runs) for runs in old] == [6] * bool(story[-1][1])  # nothing is lost
+    assert all(run["reason"].startswith("interrupted") for run in found if run["status"] == "failed")
 
 
 def test_a_list_that_was_requeued_in_its_second_cell_repeats_nothing(folder, job):
@@ -82,36 +101,6 @@ def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm
     assert [(each["status"], len(each["runs"]), each["campaign"]["token"]) for each in found] == [
         ("done", 7, "second"), ("done", 6, "second")
     ]  # fmt: skip
-
-
-@pytest.mark.shows("redo")
-def test_redo_measures_anew_loses_nothing_and_goes_on_with_its_own_record_after_a_requeue(folder, one):
-    walk(folder, one, *[figures(111)] * 6)
-    again = asked_again(one)
-    again["conduct"]["redo"] = True
-    with pytest.raises(WorkerStoppedError):
-        walk(folder, again, *[figures(222)] * 3, WorkerStoppedError(signal.SIGUSR2))
-
-    _, (recorded,) = walk(folder, again, *[figures(333)] * 4)
-
-    (old,) = folder.cell(one["cells"][0]["id"]).glob("superseded-*/record.json")
-    rates = [run["images_per_s"] for run in recorded["runs"] if run["status"] == "valid"]
-    assert rates == [222] * 3 + [333] * 4
-    assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
-
-
-def test_a_cell_that_a_later_submission_has_is_left_to_it(folder, one):
-    path = folder.record(one["cells"][0]["id"])
-    with pytest.raises(WorkerStoppedError):
-        walk(folder, asked_again(one), figures(), WorkerStoppedError())
-    before = path.read_bytes()
-    template = FakeTemplate()
-
-    well = Worker(folder, one, template).walk()
-
-    assert well
-    assert template.asked == []
-    assert path.read_bytes() == before
 
 
 @pytest.fixture
