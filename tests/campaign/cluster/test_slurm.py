@@ -139,47 +139,36 @@ def test_nothing_is_submitted_to_a_cluster_that_does_not_answer(scene):
     assert scene.asked == []
 
 
-def test_what_a_job_of_an_earlier_start_does_anew_is_not_done_anew_once_more(scene):
-    scene.recorded()
-    scene.earlier()
-
-    scene.go(redo=True)
-
-    assert scene.asked == [[scene.other]]
-    assert not any("nothing to run" in line for line in scene.said)
+REFUSED = "sbatch refused 1 job: limit; "
+NOTHING = "nothing to run: 2 of 2 cells are done"
 
 
-def test_what_was_refused_is_done_anew_when_the_others_are_over(scene):
-    scene.recorded()
-    scene.refuses = (2,)
-
-    scene.go(redo=True)
-
-    first, second, again = scene.asked
-    assert sorted([first, second]) == sorted([[scene.one], [scene.other]])
-    assert again == second
-    assert "sbatch refused 1 job: limit; what is missing is submitted when the others are over" in scene.said
-
-
-def test_what_was_refused_of_a_detached_start_is_left_to_the_same_command(scene):
-    scene.refuses = (2,)
-
-    with pytest.raises(SchedulerError):
-        scene.go(detach=True)
-
-    assert len(scene.asked) == 2
-    assert "sbatch refused 1 job: limit; the same command submits what is missing" in scene.said
-
-
-@pytest.mark.parametrize("done", [True, False])
-def test_a_detached_start_leaves_jobs_alone_where_there_are_any(done, scene):
-    if done:
+@pytest.mark.parametrize(
+    ("before", "conduct", "submitted", "said"),  # whether cells are recorded, one is in a job, and what is refused
+    [
+        ((True, True, ()), {"redo": True}, ["other"], None),  # a job of an earlier start does the one anew
+        ((True, False, (2,)), {"redo": True}, ["one", "other", "again"], f"{REFUSED}what is missing is submitted"),
+        ((False, False, (2,)), {"detach": True}, ["one", "other"], f"{REFUSED}the same command submits"),
+        ((True, False, ()), {"detach": True}, [], NOTHING),
+        ((False, False, ()), {"detach": True}, ["one", "other"], None),
+    ],
+)
+def test_a_start_submits_what_is_missing(before, conduct, submitted, said, scene):
+    recorded, earlier, scene.refuses = before
+    if recorded:
         scene.recorded()
+    if earlier:
+        scene.earlier()
 
-    left = scene.go(detach=True)
+    is_refused = scene.refuses and "detach" in conduct
+    with pytest.raises(SchedulerError) if is_refused else contextlib.nullcontext():
+        assert scene.go(**conduct) is ("detach" in conduct and bool(submitted))
 
-    assert left is not done
-    assert ("nothing to run: 2 of 2 cells are done" in scene.said) is done
+    if submitted[2:]:
+        assert scene.asked.pop() == scene.asked[1]
+    assert sorted(scene.asked) == sorted([getattr(scene, name)] for name in submitted[:2])
+    assert [line.startswith(said) for line in scene.said if said and said[:8] == line[:8]] == [True] * bool(said)
+    assert (NOTHING in scene.said) is (said == NOTHING)
 
 
 def test_a_verdict_is_corrected_but_not_in_a_record_that_a_job_may_be_writing(scene):
