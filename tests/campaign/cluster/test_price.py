@@ -112,25 +112,22 @@ def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_j
     assert eta_s / 60 == pytest.approx(minutes)
 
 
-def test_a_job_that_has_begun_a_run_has_its_start_behind_it(leave, submitted, folder):
-    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1"))
-    leave(cells[0], 10.0)
-    _, workers = submitted(cells[1:], conduct)
-    leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
-
-    assert price.to_go(folder, workers, 1) == "5 runs to go, about 50 s expected, from 2 earlier runs"
-
-
-def test_workers_that_have_ended_have_nothing_to_go(leave, submitted, folder):
+def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave, submitted, folder):
     cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1,2"))
     leave(cells[0], 10.0)
     _, workers = submitted(cells[1:], conduct)
-    watched, eta = Watched(dict(enumerate(workers))), price.Eta(folder)
+    watched, eta, maker = Watched(dict(enumerate(workers))), price.Eta(folder), Follower(folder, [], 1, "0a1b2c3d")
+    both = price.to_go(folder, workers, 1)
+    assert both == "12 runs to go, about 2 min expected, from 1 earlier run"
+    assert [price.to_go(folder, each, 1) for each in ([maker, *workers], [maker])] == [both, ""]  # it has no run
 
     one_failed = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("queued")}))
     none_is_left = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("ended", "FAILED")}))
+    leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
 
     assert (one_failed, none_is_left) == (START_S + 6 * 10.0, None)
+    begun = price.to_go(folder, workers[:1], 1)  # its start is behind it
+    assert begun == "5 runs to go, about 50 s expected, from 2 earlier runs"
 
 
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
@@ -154,16 +151,6 @@ def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
 )
 def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_and_retries(minutes, again, words):
     assert str(price.Price(1, minutes, *again, None)) == words
-
-
-def test_a_worker_that_makes_data_has_no_run_to_go(leave, submitted, folder):
-    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1"))
-    leave(cells[0], 10.0)
-    _, workers = submitted(cells[1:], conduct)
-    maker = Follower(folder, [], 1, "0a1b2c3d")
-
-    assert price.to_go(folder, [maker, *workers], 1) == price.to_go(folder, workers, 1)
-    assert price.to_go(folder, [maker], 1) == ""
 
 
 def test_jobs_that_make_data_cost_node_hours_too(folder):
