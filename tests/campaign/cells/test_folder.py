@@ -8,6 +8,7 @@ import pytest
 
 from campaign.cells import folder as folders
 from campaign.errors import EnvironmentFaultError, UsageError
+from tests.jobs.ranks.strangers import needs_root
 
 
 @pytest.mark.parametrize("mode", [None, 0o755], ids=["new", "empty"])
@@ -47,40 +48,28 @@ def _asked_at(utc):
     return json.dumps({"schema": 1, "tool": "t", "requests": [{"utc": utc, "words": [], "cells": []}]})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}'),
-        *map(_asked_at, ("zzz", "2999-13-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2999-01-01T00:00:00+02:00")),
-    ],
-)
-def test_a_damaged_marker_is_told_with_its_cure(folder, text):
-    folder.marker.write_text(text)
-
-    with pytest.raises(EnvironmentFaultError, match="damaged") as caught:
-        folders.opened(folder.root)
-
-    assert "move it away" in caught.value.hint
+TEXTS = ("", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}')
+TIMES = ("zzz", "2999-13-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2999-01-01T00:00:00+02:00")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "said"),
     [
-        (lambda made: made.marker.write_text('{"schema": 2, "requests": []}'), "newer"),
-        (lambda made: made.root.chmod(0o770), "other users"),
+        *((text, ("damaged", "move it away")) for text in (*TEXTS, *map(_asked_at, TIMES))),
+        ('{"schema": 2, "requests": []}', ("newer", "update")),
+        (lambda made: made.root.chmod(0o770), ("other users", "a folder of yours")),
         pytest.param(
-            lambda made: os.chown(made.root, 65534, 65534),
-            "is nobody's",
-            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away"),
+            lambda made: os.chown(made.root, 65534, 65534), ("is nobody's", "a folder of yours"), marks=needs_root
         ),
     ],
-    ids=["of a newer version", "others may write", "another user's"],
 )
-def test_a_folder_that_cannot_be_trusted_is_refused(spoil, message, folder):
-    spoil(folder)
+def test_a_folder_that_is_damaged_or_not_to_be_trusted_is_refused_with_the_cure(spoil, said, folder):
+    folder.marker.write_text(spoil) if isinstance(spoil, str) else spoil(folder)
 
-    with pytest.raises(EnvironmentFaultError, match=message):
+    with pytest.raises(EnvironmentFaultError, match=said[0]) as caught:
         folders.opened(folder.root)
+
+    assert said[1] in caught.value.hint
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

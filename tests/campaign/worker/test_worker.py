@@ -1,12 +1,10 @@
 import errno
-import itertools
 import json
 import signal
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -103,17 +101,6 @@ def test_no_warm_up_where_none_is_asked_for(folder, work):
     _, records = walk(folder, work)
 
     assert [run["role"] for run in records[0]["runs"]] == ["measured"] * 6
-
-
-def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
-    ticks = itertools.count(0.0, 12.5)
-    monkeypatch.setattr("campaign.storage.locks.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-
-    _, records = walk(folder, work)
-
-    assert records[0]["runs"][0]["exclusive"] == {
-        "how": "lock", "lock": work["cells"][0]["dataset"]["lock"], "waited_s": 12.5
-    }  # fmt: skip
 
 
 @pytest.mark.shows("trace.interval_s")
