@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import time
 
 import pytest
 
@@ -11,6 +12,14 @@ from jobs.ranks.channel import new_secret
 NOBODY = 65534
 SECRET, SOON_S = new_secret(), 20.0
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+def turned(listener, until):
+    """Let a listener go on, to whom nobody comes in, until something holds."""
+    deadline = time.monotonic() + SOON_S
+    while not until():
+        assert time.monotonic() < deadline
+        assert listener.turn(1.0)[0] == []
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from jobs.ranks.channel import (
     connect,
     proof,
 )
-from tests.jobs.ranks.strangers import SECRET, SOON_S
+from tests.jobs.ranks.strangers import SECRET, SOON_S, turned
 
 LONGEST_JSON = 1 << 24
 
@@ -116,8 +116,7 @@ def test_a_proof_is_of_one_connection_and_the_secret_on_no_wire(listener):
         newcomer.channel.close()
     with socket.create_connection(("127.0.0.1", listener.port)) as thief:
         thief.sendall(said)
-        while "did not know the secret" not in listener.strangers():
-            assert listener.turn(SOON_S) == ([], [])
+        turned(listener, lambda: "did not know the secret" in listener.strangers())
 
     assert (greeting[: len(MAGIC)], len(greeting)) == (MAGIC, len(MAGIC) + NONCE_BYTES)
     assert answer == proof(SECRET, SERVER, greeting[len(MAGIC) :], nonce)

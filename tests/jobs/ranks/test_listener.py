@@ -9,7 +9,7 @@ import pytest
 from jobs.ranks import listener as listeners
 from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.listener import Listener
-from tests.jobs.ranks.strangers import SECRET, SOON_S, silent
+from tests.jobs.ranks.strangers import SECRET, SOON_S, silent, turned
 
 
 @contextlib.contextmanager
@@ -41,8 +41,7 @@ def inside(listener):
 def test_silent_connections_keep_no_rank_out_and_are_bounded(listener, number, each_is_heard):
     hear = (lambda: listener.turn(0.0)) if each_is_heard else lambda: None
     with silent(number, "127.0.0.1", listener.port, hear), client_of(listener) as told:
-        while not (newcomers := listener.turn(SOON_S)[0]):
-            pass
+        newcomers = next(came for _ in range(number) if (came := listener.turn(SOON_S)[0]))
         newcomers[0].channel.send({"in": newcomers[0].hello})
         assert inside(listener) == min(number, 64)
         assert f"127.0.0.1:{listener.port}: 127.0.0.1 said nothing ({number} times)" in listener.strangers()
@@ -63,8 +62,7 @@ def test_a_stranger_is_sent_away_and_named(listener, said, why):
     with socket.create_connection(("127.0.0.1", listener.port)) as stranger:
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
-        while why not in listener.strangers():
-            listener.turn(SOON_S)
+        turned(listener, lambda: why in listener.strangers())
 
     assert listener.strangers() == f"others connected to 127.0.0.1:{listener.port}: 127.0.0.1 {why}"
 
@@ -73,8 +71,7 @@ def test_a_silent_one_is_sent_away_when_its_time_is_up(listener, monkeypatch):
     monkeypatch.setattr(listeners, "_HELLO_S", 0.05)
     with silent(1, "127.0.0.1", listener.port) as (stranger,):
         listener.turn(SOON_S)
-        while inside(listener):
-            listener.turn(SOON_S)
+        turned(listener, lambda: not inside(listener))
 
         while stranger.recv(100):  # the greeting, and then the end
             pass
@@ -85,8 +82,7 @@ def test_of_many_kinds_of_strangers_few_words_are_kept(listener):
         with socket.create_connection(("127.0.0.1", listener.port)) as stranger:
             stranger.sendall(b"x" * length)
             listener.turn(SOON_S)
-        while inside(listener):
-            listener.turn(SOON_S)
+        turned(listener, lambda: not inside(listener))
 
     words = listener.strangers().partition(": ")[2].split(", 127")
     assert len(words) == 8
@@ -104,8 +100,7 @@ def test_it_listens_at_the_one_address_that_it_is_given():
 
 def test_who_guesses_the_secret_does_not_come_in(listener):
     with client_of(listener, "guessed", 0.5) as told:
-        while "did not know the secret" not in listener.strangers():
-            assert listener.turn(SOON_S)[0] == []
+        turned(listener, lambda: "did not know the secret" in listener.strangers())
         listener.close()
 
     assert told == {"error": ClosedError}
