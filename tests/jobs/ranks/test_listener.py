@@ -102,5 +102,7 @@ def test_who_guesses_the_secret_does_not_come_in(listener):
     with client_of(listener, "guessed", 0.5) as told:
         turned(listener, lambda: "did not know the secret" in listener.strangers())
         listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", listener.port))
 
     assert told == {"error": ClosedError}

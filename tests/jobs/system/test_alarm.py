@@ -6,6 +6,7 @@ import resource
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,8 @@ def test_a_process_without_a_descriptor_left_is_told_so():
     assert caught.value.errno == errno.EMFILE
 
 
-def test_whoever_waits_can_be_woken():
+def test_whoever_waits_can_be_woken_and_nothing_stays_open():
+    before = len([*Path("/proc/self/fd").iterdir()])
     alarm = Alarm()
     waiter = threading.Thread(target=alarm.wait, args=(3600.0,))
     waiter.start()
@@ -57,3 +59,4 @@ def test_whoever_waits_can_be_woken():
 
     alarm.close()
     assert not waiter.is_alive()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -44,13 +44,19 @@ WRITERS = {
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_a_file_is_synced_before_it_has_its_name_and_its_folder_afterwards(tmp_path, monkeypatch, write):
-    deeds = []
-    watched(monkeypatch, deeds.append)
+    deeds, there = [], []
+
+    def done(deed):
+        deeds.append(deed)
+        there.extend(path.read_bytes() for path in tmp_path.glob(".file.*"))
+
+    watched(monkeypatch, done)
 
     write(tmp_path / "file")
 
     (verb, written), *named = deeds
     assert (verb, written.startswith(f"{tmp_path}/.file.")) == ("sync", True)
+    assert there == [(tmp_path / "file").read_bytes()] * 2  # what is synced, and named, is all of it
     assert named == [("name", "file"), ("sync", str(tmp_path))]
 
 

@@ -203,4 +203,6 @@ def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk,
     evict([file])
 
     assert (before.resident, before.pages, before.method) == (5, 5, "mincore")
+    both = " and ".join(sorted({method, "mincore"}))
+    assert residency([file, disk / "lower" / "a"]).method == residency([disk / "lower" / "a", file]).method == both
     assert residency([file]).resident == 0

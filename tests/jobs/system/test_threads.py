@@ -21,10 +21,10 @@ PATIENCE_S = 60
 
 
 @contextlib.contextmanager
-def at(folder, action):
+def at(folder, action, *, seen=True):
     """Look at a thread that does something over and over; yields a function that says what it does, and its number."""
     over = threading.Event()
-    looking = Threads([folder])
+    looking = Threads([folder], seen=seen)
 
     def work():
         while not over.is_set():
@@ -58,6 +58,13 @@ def test_a_thread_that_reads_and_sleeps_is_asleep(tmp_path):
 
     with at(tmp_path, lambda: read_and_sleep(tmp_path)) as (look, _):
         assert met(look, ASLEEP)
+
+
+def test_on_a_machine_whose_calls_are_not_known_nothing_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(threads, "_CALLS", None)
+
+    with pytest.raises(PermissionError, match="are not known"):
+        next(Threads([tmp_path]).look())
 
 
 def look_and_sleep():
@@ -173,4 +180,8 @@ def test_a_thread_that_waits_for_a_device_with_nothing_to_do_shows_and_else_it_w
         (group / "tasks").write_text(str(thread))
 
         assert met(look, IDLE_DEVICE)
-        limit.write_text(f"{place.number} 0")
+        with at(place.paths[0].parent, lambda: read_anew(place.paths), seen=False) as (unseeing, other):
+            (group / "tasks").write_text(str(other))
+            assert met(unseeing, STORAGE)
+            assert IDLE_DEVICE not in {unseeing().kind for _ in range(30)}
+            limit.write_text(f"{place.number} 0")
