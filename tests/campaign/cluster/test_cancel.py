@@ -28,33 +28,25 @@ def _scancels(programs):
     return [call for call in programs.calls if call.startswith("scancel")]
 
 
-@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
-def test_cancel_names_exactly_our_jobs(folder, programs, state):
-    made = leave_batch(folder)
-    foreign = "70|2|RUNNING|None|n1|/somebody/else"
+@pytest.mark.parametrize(
+    ("then", "left"),
+    [(["CANCELLED"] * 2, []), (["COMPLETING"] * 2, []), (["CANCELLED", "PENDING"], [1]), (None, [0, 1])],
+    ids=["ended", "about to end", "one lives on", "nobody knows"],
+)
+def test_cancel_names_exactly_our_jobs_and_returns_those_that_are_not_seen_to_have_ended(then, left, folder, programs):
+    made, foreign = leave_batch(folder), "70|2|RUNNING|None|n1|/somebody/else"
     ours = (squeue_line(made, index, was) for index, was in ((0, "RUNNING"), (1, "PENDING"), (3, "COMPLETED")))
     programs.answer("squeue", *ours, foreign)
-    _after_scancel(programs, squeue_line(made, 0, state), squeue_line(made, 1, state), foreign)
-
-    jobs, left = cancel(folder)
-
-    assert _scancels(programs) == ["scancel 70_0 70_1"]
-    assert [(job.folder, job.index) for job in jobs] == [(str(made.folder), 0), (str(made.folder), 1)]
-    assert left == []
-
-
-@pytest.mark.parametrize(
-    ("then", "left"), [("lists one", [1]), ("is silent", [0, 1])], ids=["one lives on", "nobody knows"]
-)
-def test_cancel_returns_the_jobs_that_are_not_seen_to_have_ended(then, left, folder, programs):
-    made = leave_batch(folder)
-    programs.answer("squeue", squeue_line(made, 0, "RUNNING"), squeue_line(made, 1, "PENDING"))
-    if then == "lists one":
-        _after_scancel(programs, squeue_line(made, 0, "CANCELLED"), squeue_line(made, 1, "PENDING"))
+    if then:
+        _after_scancel(programs, *(squeue_line(made, index, state) for index, state in enumerate(then)), foreign)
     else:
         programs("scancel", f"rm {programs.folder}/squeue")
 
-    assert [job.index for job in cancel(folder)[1]] == left
+    jobs, alive = cancel(folder)
+
+    assert _scancels(programs) == ["scancel 70_0 70_1"]
+    assert [(job.folder, job.index) for job in jobs] == [(str(made.folder), 0), (str(made.folder), 1)]
+    assert [job.index for job in alive] == left
 
 
 def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, programs):

@@ -81,42 +81,30 @@ def _ends(batch):
     return json.loads((batch.folder / "ended.json").read_text())
 
 
-def test_open_are_the_workers_on_the_cluster_of_which_nobody_knows_the_end(folder, batch):
+def test_workers_of_which_nobody_knows_the_end_are_seen_queued_running_and_ended_where_they_ran(
+    folder, batch, programs, time
+):
     first, second = batch(), batch("second-0")
     batch("third-0", cluster="local")
     batch("fourth-0", refused="invalid partition")
-    second.save_ends({0: "done"})
-
-    found = fleet.of(folder, NO_ACCOUNTING)
-
-    assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
-    assert found.seen == dict.fromkeys(found.open, Seen("unknown", "submitted"))
-    assert found.batch(_key(second, 1)) == second
-
-
-def test_workers_are_seen_queued_running_and_ended_where_they_ran(folder, batch, programs, time):
-    first, second = batch(), batch("second-0")
+    batch("fifth-0").save_ends({0: "done", 1: "done"})
     waits = squeue_line(first, 0, "PENDING", "Priority")
-    programs.answer(
-        "squeue",
-        waits,
-        squeue_line(first, 1, "RUNNING", node="n3"),
-        squeue_line(second, 0, "NODE_FAIL", "NodeDown", "n6"),
-    )
+    lost = squeue_line(second, 0, "NODE_FAIL", "NodeDown", "n6")
+    programs.answer("squeue", waits, squeue_line(first, 1, "RUNNING", node="n3"), lost)
     found = fleet.of(folder, NO_ACCOUNTING)
+    keys = [_key(each, index) for each in (first, second) for index in (0, 1)]
+    assert (set(found.open), found.seen) == ({*keys}, dict.fromkeys(keys, Seen("unknown", "submitted")))
+    assert found.batch(keys[3]) == second
 
     seen = found.refresh()
 
-    assert seen == {
-        _key(first, 0): Seen("queued", "Priority", "70_0"),
-        _key(first, 1): Seen("running", "", "n3"),
-        _key(second, 0): Seen("ended", "NODE_FAIL on n6", "", "failed"),
-        _key(second, 1): Seen("unknown", "submitted"),
-    }
-    assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
+    ended = Seen("ended", "NODE_FAIL on n6", "", "failed")
+    waiting, running = Seen("queued", "Priority", "70_0"), Seen("running", "", "n3")
+    assert seen == dict(zip(keys, (waiting, running, ended, Seen("unknown", "submitted")), strict=True))
+    assert set(found.open) == {*keys} - {keys[2]}
     programs.answer("squeue", waits, squeue_line(first, 1, "TIMEOUT", "TimeLimit", "n3"))
     time.now += 3.5
-    assert found.refresh()[_key(first, 1)] == Seen("ended", "TIMEOUT on n3", "n3", "failed")
+    assert found.refresh()[keys[1]] == Seen("ended", "TIMEOUT on n3", "n3", "failed")
 
 
 def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_stands(batch, seen_as, programs, time):
