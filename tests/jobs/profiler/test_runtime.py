@@ -40,7 +40,8 @@ def test_a_window_of_a_run_becomes_a_table_whose_figures_the_analysis_finds_too(
 
     assert check(run, "time_adds_up")["passed"] is True
     assert (found["file"], found["error"], found["steps"], found["dropped"]) == ("tensorflow-0.npz", None, 3, 0)
-    assert found["stop_s"] <= run["other_s"]
+    assert 0 < found["stop_s"] <= run["other_s"]
+    assert found["start_s"] > 0
     assert "profile" not in run
     assert sum(found["spent_s"].values()) == pytest.approx(found["steps_s"])
     shown = told(tmp_path / "tensorflow-0.npz", capsys)

@@ -267,11 +267,13 @@ def test_what_ranks_share_is_disjoint_and_complete(size):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_ranks_on_one_file_system_share_its_page_cache(tmp_path):
+@pytest.mark.parametrize("has_data", [True, False])
+def test_ranks_on_one_file_system_share_its_page_cache(has_data, tmp_path):
     with hub_of(2) as hub:
 
         def private(rank):
-            with joined({"rank": request(hub, rank), "dataset": str(tmp_path)}) as among:
+            data = {"dataset": str(tmp_path)} if has_data else {}
+            with joined({"rank": request(hub, rank), **data}) as among:
                 return among.private_caches
 
         with ThreadPoolExecutor(2) as threads:

@@ -33,6 +33,13 @@ def test_a_process_that_was_stopped_wakes_late_and_by_as_much():
     assert late_s > 1.0
 
 
+def test_an_alarm_of_a_process_that_goes_on_is_not_late():
+    alarm = Alarm()
+
+    assert min(alarm.wait(0.001) for _ in range(100)) == 0.0
+    alarm.close()
+
+
 def test_a_process_without_a_descriptor_left_is_told_so():
     free = os.dup(0)
     os.close(free)

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.system import emulated as emulation
 from jobs.system import versioned
-from jobs.system.device import Mount
+from jobs.system.device import Device, Mount
 from jobs.system.emulated import MARKER, emulated
 from jobs.system.untrusted import UntrustedError
 
@@ -100,6 +100,23 @@ def test_what_is_no_file_of_some_kilobytes_at_the_top_is_no_marker_and_is_not_wa
     make(point / MARKER)
 
     assert emulated(point) is emulated(point / "data") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "fstype", "is_one"),
+    [
+        ("/bed/hdd.model/device", "fuse.tfio", True),
+        ("/bed/hdd.model/device", "ext4", False),
+        (None, "fuse.tfio", False),
+    ],
+)
+def test_a_model_is_behind_a_device_whose_file_its_file_system_has(file, fstype, is_one, monkeypatch, tmp_path):
+    mounts = [Mount("/bed", "x", "fuse.tfio", "rw"), Mount("/bed/hdd.model", "x", fstype, "rw")]
+    monkeypatch.setattr(emulation, "device_of", lambda _: Device("loop7"))
+    monkeypatch.setattr(emulation, "backing_file", lambda _: file and Path(file))
+    monkeypatch.setattr(emulation, "mounts", lambda: mounts)
+
+    assert emulation.model_behind(tmp_path) == (Path("/bed/hdd.model") if is_one else None)
 
 
 SERVED = {"kind": "disk", "parameters": {"queue": 32.0}, "faults": {}, "pid": 7, "reads": 1, "writes": 2, "flushes": 3}

@@ -1,10 +1,15 @@
 """What lies below a file system: real loop devices on a disk and in memory."""
 
 import os
+from pathlib import Path
+
+import pytest
 
 from jobs.benchmarks.benchmark import Work
 from jobs.observe.cache import Cache
+from jobs.system import layers as module
 from jobs.system import page_cache
+from jobs.system.device import Device
 from jobs.system.layers import layers
 from tests.lies import setup
 
@@ -50,6 +55,19 @@ def test_what_lies_in_memory_below_the_file_system_is_never_cold(tmp_path, stage
     assert found["resident_fraction"] == 1.0
     assert f"backing file {image} in memory (tmpfs)" in found["below"][0]
     assert layers(tmp_path, point).in_memory == layers(point, tmp_path, point).in_memory == layers(point).in_memory
+
+
+@pytest.mark.parametrize(
+    ("chain", "own"),
+    [("", False), ("vda", True), ("direct vda", True), ("cached vda", False), ("direct cached", False)],
+)
+def test_a_file_system_has_a_cache_of_its_own_where_no_loop_device_below_reads_through_another(chain, own, monkeypatch):
+    files = {"direct": Path("/a"), "cached": Path("/b")}
+    monkeypatch.setattr(module, "devices_behind", lambda _: [Device(name) for name in chain.split()])
+    monkeypatch.setattr(module, "backing_file", lambda device: files.get(device.name))
+    monkeypatch.setattr(module, "reads_past_cache", lambda device: device.name == "direct")
+
+    assert module.own_cache(Path("/")) is own
 
 
 def _hidden(point, image):

@@ -109,7 +109,7 @@ def test_a_folder_that_holds_something_keeps_its_stripes(fake_lfs, tmp_path):
 def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
     lfs = fake_lfs(folder=FOLDER, file=FILE)
 
-    found = read_back(tmp_path, tmp_path / "0.jpg", Layout(1))
+    found = read_back(tmp_path, tmp_path / "0.jpg", Layout(1, 4))
 
     assert found == {"folder": parse(FOLDER), "file": parse(FILE)}
     assert lfs.read_text() == f"getstripe -d {tmp_path}\ngetstripe {tmp_path}/0.jpg\n"
@@ -143,6 +143,8 @@ def test_what_lfs_complains_of_is_said_with_a_cure(fake_lfs, tmp_path):
 
     with pytest.raises(DatasetError, match=r"setstripe -c 4 .*Inappropriate ioctl for device \(25\)") as caught:
         set_layout(tmp_path / "data", Layout(4))
+    with pytest.raises(DatasetError, match=r"getstripe -d .*Inappropriate"):
+        read_back(tmp_path, tmp_path / "0.jpg", Layout(4))
 
     assert "storage.stripe_count=null" in caught.value.hint
 
