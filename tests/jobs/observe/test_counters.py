@@ -145,7 +145,10 @@ def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_n
 
 
 def test_what_a_helper_does_is_read_while_it_lives(disk):
-    script = "import os, sys; open('/proc/self/comm', 'w').write('a) b'); open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
+    script = (
+        "import sys; open('/proc/self/comm', 'w').write('a) b')\n"  # a name with a parenthesis
+        "open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
+    )
 
     with other_process(script, str(disk / "file")) as process:
         nobody = 2**22 + 1  # beyond the largest number of a process
