@@ -5,12 +5,12 @@ import fcntl
 import json
 import os
 import signal
-import time
 
 import psutil
 import pytest
 
 from tests.campaign.command_line import TINY
+from tests.slurm.campaigns import wait
 
 LONG = (*TINY, "runs=9")
 SMALL_DISK = "3m"
@@ -18,15 +18,6 @@ SMALL_DISK = "3m"
 
 def _records(folder):
     return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("results/records/*/record.json")}
-
-
-def _wait_for(condition, what, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.02)
-    pytest.fail(f"waited {timeout_s} s for {what}")
 
 
 def _measured_some(folder):
@@ -48,7 +39,7 @@ def _processes_in(folder):
 @pytest.mark.long
 def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     front = command.start("-m", "threads=1,2", *LONG)
-    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+    wait(lambda: _measured_some(command.cwd))
     (worker,) = [process for process in _processes_in(command.cwd) if "submitit.core._submit" in process.cmdline()]
     before = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "valid"]
 
@@ -69,7 +60,7 @@ def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
 @pytest.mark.long
 def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
     front = command.start("-m", "threads=1,2", *LONG)
-    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+    wait(lambda: _measured_some(command.cwd))
 
     second = command("-m", "threads=8", *TINY)
     os.killpg(front.pid, signal.SIGINT)  # as a terminal does: to the whole group
@@ -90,7 +81,7 @@ def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
 def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(command):
     words = ("-m", "threads=1,2", *TINY, "runs=24")  # two commands start while they run
     front = command.start(*words)
-    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+    wait(lambda: _measured_some(command.cwd))
 
     front.kill()
     front.wait()
@@ -136,7 +127,7 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
     words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")
     front = command.start(*words)
     records = lambda: [json.loads(p.read_text()) for p in small_disk.glob("results/records/*/record.json")]  # noqa: E731
-    _wait_for(lambda: any(len(record["runs"]) > 2 for record in records()), "a measured run")
+    wait(lambda: any(len(record["runs"]) > 2 for record in records()))
 
     ballast = small_disk / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
