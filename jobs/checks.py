@@ -82,7 +82,7 @@ def judge(
         return _judge_together(run, cache, limits, peak, first)
     kept = (cold_at_server,) if "objects" in run else (cold, device_bytes)
     rules = {"cold": kept, "warm": (warm, from_memory), "as_is": ()}
-    trained = (finite_loss,) if run.get("step_loss") else ()
+    trained = (finite_loss,) if "last_loss" in run.get("steps", {}) else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
     listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
@@ -419,9 +419,8 @@ def serving_s(run: Run) -> float:
 
 def finite_loss(run: Run, _limits: Limits) -> Check:
     """Hold when every step of a training has a loss; one that is infinite or no number is recorded as None."""
-    losses = run["step_loss"]
-    lost = losses.index(None) + 1 if None in losses else None
-    message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {losses[-1]:.3g}"
+    lost, last = run["steps"]["lost_loss"], run["steps"]["last_loss"]
+    message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {last:.3g}"
     return _check("finite_loss", lost is None, lost, None, message)
 
 

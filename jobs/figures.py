@@ -150,7 +150,7 @@ class Run(TypedDict, total=False):
     conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool
     served: dict[str, dict[str, float]]
-    step_loss: list[float | None]
+    steps: dict[str, Any]  # (`jobs.step_arrays`)
     checkpoints: list[dict[str, Any]]
     checkpoints_asked: int
     checkpoint_troubles: list[str]

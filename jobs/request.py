@@ -62,10 +62,10 @@ class Request(TypedDict, total=False):
     ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
     the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow
-    itself; ``timelog``, that of a time log, for a benchmark that writes one; ``baseline``, what a benchmark of a file
-    reads or writes; ``peak``, what the storage gives by itself, or None; ``conditions`` of the first run of
-    the cell that counts, or None; ``listed_ns``, the latest change (ctime) of
-    any file of the data set when it was listed; ``staged``, the map of its files that are read from copies
+    itself; ``timelog``, that of a time log, for a benchmark that writes one; ``steps``, that of the lists of steps;
+    ``baseline``, what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None;
+    ``conditions`` of the first run of the cell that counts, or None; ``listed_ns``, the latest change (ctime) of any
+    file of the data set when it was listed; ``staged``, the map of its files that are read from copies
     (`jobs.data.staging`); ``disk``, the device or folder below an object store, where it is on this machine; ``rank``,
     of a run that is one of several.
     """
@@ -78,6 +78,7 @@ class Request(TypedDict, total=False):
     profile: str | None
     tensorflow: str | None
     timelog: str | None
+    steps: str | None
     checkpoint: SnapshotRequest | None
     baseline: FileRequest | None
     peak: Peak | None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, cast
 
-from jobs import checks
+from jobs import checks, step_arrays
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.figures import Run
@@ -50,7 +51,8 @@ def _measured(benchmark: Benchmark, request: Request) -> Run:
         run = {**described, **work.measure(_until_all_end(observed(watching)))}
         for observer in watching:
             run |= observer.figures()
-    return cast("Run", run)
+    file = request.get("steps")
+    return cast("Run", step_arrays.put_apart(run, Path(file) if file else None))
 
 
 @contextmanager

@@ -14,12 +14,7 @@ from analysis.records.shape import Check, MisfitError
 from jobs.system import untrusted
 
 SCHEMA = 1
-# A record of 1,000 runs with 10,000 steps each has 400 MB; without the steps, 2.
-MOST_BYTES = 1 << 30
 RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
-# Arrays of a run with a number for each step: most of a record, and nothing here reads them.
-STEPS = b'"step_'
-LONGEST_KEY, MOST_ARRAYS = 64, 100_000
 
 
 class UnreadableError(Exception):
@@ -57,18 +52,15 @@ def _unreadable(error: untrusted.UntrustedError) -> UnreadableError:
 
 
 def load(path: Path, shape: Check) -> Mapping[str, Any]:
-    """Return the JSON object of this shape in a file, whose schema is known; arrays of steps are left out.
+    """Return the JSON object of this shape in a file, whose schema is known.
 
     Raises
     ------
     UnreadableError
         If the file cannot be read, is too large, is no JSON object, or is of another schema or shape.
     """
-    text = without_steps(content(path, MOST_BYTES))
-    if len(text) > untrusted.MOST_BYTES_OF_JSON:
-        raise UnreadableError(f"has more than {untrusted.MOST_BYTES_OF_JSON} bytes without its steps")
     try:
-        return checked(untrusted.json_value(text, any_number=True), shape)
+        return checked(untrusted.json_value(content(path, untrusted.MOST_BYTES_OF_JSON), any_number=True), shape)
     except untrusted.UntrustedError as error:
         raise _unreadable(error) from error
 
@@ -85,26 +77,3 @@ def checked(value: Any, shape: Check) -> Mapping[str, Any]:
         raise UnreadableError(str(error)) from None
     found: Mapping[str, Any] = value
     return found
-
-
-def without_steps(text: bytes) -> bytes:
-    """Return JSON in which arrays of numbers at keys of steps are empty; no byte is looked at more than a few times."""
-    parts: list[bytes] = []
-    kept = 0
-    while len(parts) < MOST_ARRAYS and (key := text.find(STEPS, kept)) >= 0:
-        start, end = _array(text, key)
-        parts.append(text[kept:start])
-        kept = end
-    return b"".join([*parts, text[kept:]])
-
-
-def _array(text: bytes, key: int) -> tuple[int, int]:
-    """Return where the array of numbers at a key begins and ends; nothing behind the key where it has none."""
-    quote = text.find(b'"', key + 1, key + LONGEST_KEY)  # a quote within a JSON string has a backslash before it
-    start = text.find(b"[", quote, quote + LONGEST_KEY) + 1
-    if 0 <= quote < start and text[quote + 1 : start - 1].strip() == b":":
-        stop = text.find(b'"', start)
-        end = text.find(b"]", start, stop if stop >= 0 else len(text))
-        if end >= 0 and b"[" not in text[start:end]:
-            return start, end
-    return key + len(STEPS), key + len(STEPS)

@@ -132,7 +132,7 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
     cores, quota = float(len(provenance.get("affinity", [0]))), min(_numbers(runs, "quota_cores"), default=None)
     peaks = Peaks(folder)
     in_the_middle: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
-    steps = _middle(runs, "step_load_s")
+    steps = [run["steps"] for run in runs if "steps" in run]
     return Evidence(
         cell=recorded["cell"]["id"],
         settings=dict(flat(settings)),
@@ -145,8 +145,8 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         cores=min(cores, quota or cores),
         quota=quota,
         all_cores=cores,
-        first_load_s=steps[0] if steps else 0.0,
-        steps=len(steps),
+        first_load_s=statistics.median(_numbers(steps, "first_load_s") or [0.0]),
+        steps=min((int(each["number"]) for each in steps), default=0),
         accelerator=str(in_the_middle.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=bool(found),
@@ -161,11 +161,6 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
 
 def _numbers(runs: Sequence[Any], name: str) -> list[float]:
     return [float(run[name]) for run in runs if isinstance(run.get(name), int | float)]
-
-
-def _middle(runs: Sequence[Any], name: str) -> list[float]:
-    """Return the median over the runs of each element of a list."""
-    return [statistics.median(each) for each in zip(*(run.get(name, ()) for run in runs), strict=False)]
 
 
 def _nested(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:

@@ -44,6 +44,7 @@ class CampaignFolder:
           records/<cell id>/record.json    one cell; written after each run
           records/<cell id>/claim.json     the session that may write it
           records/<cell id>/run-<n>.log    what the run printed
+          records/<cell id>/run-<n>.npz    its lists of one number a step
           records/<cell id>/trace-<n>.csv  what the system did meanwhile
           records/<cell id>/profile-<n>.npz  its POSIX calls, where the cell asks for them
           records/<cell id>/tensorflow-<n>.npz  what TensorFlow's profiler saw, likewise

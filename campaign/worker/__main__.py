@@ -222,6 +222,7 @@ class Worker:
             "profile": str(cell / f"profile-{run}.npz") if seen else None,
             "tensorflow": str(cell / f"tensorflow-{run}.npz") if seen else None,
             "timelog": str(cell / f"timelog-{run}.timelog"),
+            "steps": str(cell / f"run-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }

@@ -229,7 +229,7 @@ def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
     aside = Path(retry(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
-    kept = ("run-*.log", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
+    kept = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
     left = [file for pattern in kept for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
         retry(partial(file.replace, aside / file.name), patience_s)

@@ -88,10 +88,9 @@ def _of_rank(request: Request, rank: int, places: Places, hub: Hub) -> Request:
         own["checkpoint"] = None
     if trace := own["trace"]:
         own["trace"] = {**trace, "file": str(beside(Path(trace["file"]), rank))}
-    if profile := own["profile"]:
-        own["profile"] = str(beside(Path(profile), rank))
-    if seen := own.get("tensorflow"):
-        own["tensorflow"] = str(beside(Path(seen), rank))
+    for name in ("profile", "tensorflow", "steps"):
+        if file := own.get(name):
+            own[name] = str(beside(Path(file), rank))
     return own
 
 

@@ -18,7 +18,7 @@ def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
         "wall_s": wall_s, "load_s": load_s, "compute_s": max(0.0, wall_s - load_s - 0.5), "other_s": 0.1,
         "startup_s": 0.4, "bytes_read": images * 14_000,
         "images": images, "images_asked": images, "accelerator": "cpu", "parameters": 58_000_000,
-        "step_load_s": [load_s / 2] * 2, "step_compute_s": [1.0, 1.0], "step_loss": [4.6, 4.5],
+        "steps": {"file": f"run-{number}.npz", "number": 2, "first_load_s": load_s / 2, "last_loss": 4.5},
         "wall_parts": ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"], "checkpoint_s": 0.0,
         "build_s": 0.3, "state_bytes": 7, "trace": None,
     }  # fmt: skip

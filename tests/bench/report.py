@@ -30,7 +30,7 @@ SIZES = {
 }
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)
-OF_A_SET, RUNS, STEPS = len(STORAGES) * len(THREADS), 6, 256
+OF_A_SET, RUNS = len(STORAGES) * len(THREADS), 6
 
 
 def measure(cells: int, figures: int, sets: int) -> Iterator[Figure]:
@@ -74,11 +74,10 @@ def record(number: int, figures: int) -> dict[str, object]:
 
 
 def run(number: int, images_per_s: float) -> dict[str, object]:
-    """Return a run of this rate with an array for each of its steps."""
+    """Return a run of this rate."""
     figures = {"images_per_s": images_per_s, "read_mb_per_s": images_per_s * 0.112, "wall_s": 512 / images_per_s}
-    steps = {"step_load_s": [0.123456789] * STEPS, "step_compute_s": [0.0] * STEPS}
     role = "measured" if number else "warmup"
-    return {**EXAMPLE["runs"][0], **figures, **steps, "run": number, "role": role}
+    return {**EXAMPLE["runs"][0], **figures, "run": number, "role": role}
 
 
 def write(folder: Path, made: dict[str, object]) -> None:

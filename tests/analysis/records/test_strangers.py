@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.cli import report
 from analysis.figures.kit.draw import Drawing
-from analysis.records import read, versioned
+from analysis.records import read
 from analysis.records.contract import OF_SNAPSHOT
 from analysis.text.html import Markup
 from jobs.system import untrusted
@@ -233,7 +233,7 @@ def test_text_of_others_in_a_figure_is_drawn_and_says_nothing_on_stderr(tmp_path
     assert "Glyph" not in capfd.readouterr().err
 
 
-MOST, MOST_OF_JSON = 1 << 18, 1 << 16  # in place of what takes seconds to read
+MOST = 1 << 16  # in place of what takes seconds to read
 
 
 def sparse(path):
@@ -253,15 +253,10 @@ def sparse(path):
         (lambda path: path.write_text('{"schema": ' + "[" * 10**4), "is nested too deep"),
         (lambda path: path.write_text("9" * 10**4), "is not whole JSON"),
         (lambda path: path.write_text('{"schema": 1, "runs": 1e999}'), "lacks the key"),
-        (
-            lambda path: path.write_text(" " * (MOST_OF_JSON + 1)),
-            f"has more than {MOST_OF_JSON} bytes without its steps",
-        ),
     ],
 )
 def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, monkeypatch, make, why):
-    monkeypatch.setattr(versioned, "MOST_BYTES", MOST)
-    monkeypatch.setattr(untrusted, "MOST_BYTES_OF_JSON", MOST_OF_JSON)
+    monkeypatch.setattr(untrusted, "MOST_BYTES_OF_JSON", MOST)
     path = min(campaign.glob("records/*/record.json"))
     path.unlink()
     make(path)
@@ -281,22 +276,6 @@ def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, t
 
     assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
     assert found.skipped[0].why == "lies in a folder that is a link"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"x": "step_1", "a": [3]}',
-        '{"step_a": ["x"]}',
-        '{"step_a": [[1]]}',
-        '"step_',
-        '{"step_a": [1',
-        '{"step_a": 5, "b":[4]}',
-    ],
-)
-def test_what_is_no_array_of_steps_stays(text):
-    assert versioned.without_steps(text.encode()) == text.encode()
-    assert versioned.without_steps(b'{"step_a": [1, 2.5], "b": [3]}') == b'{"step_a": [], "b": [3]}'
 
 
 @pytest.mark.usefixtures("unrendered")

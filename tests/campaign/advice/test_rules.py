@@ -18,7 +18,7 @@ def steps(load_s, compute_s, number=5):
     wall_s = number * (load_s + compute_s)
     return {
         "wall_s": wall_s, "load_s": number * load_s, "compute_s": number * compute_s, "images": 64 * number,
-        "step_load_s": [load_s] * number, "step_compute_s": [compute_s] * number, "accelerator": "emulated",
+        "steps": {"number": number, "first_load_s": load_s}, "accelerator": "emulated",
     }  # fmt: skip
 
 
