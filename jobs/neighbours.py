@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.figures import DeviceUse, Run
+from jobs.objects import STORES
 
 # What a file system does by itself during a short run is no second user. Measured, a commit with three files appended
 # to: 7 writes and 2 flushes on ext4, 4 and 2 on XFS, 22 and 2 on btrfs; of 36 s left alone at most one read.
@@ -37,7 +38,12 @@ class Others:
 
 
 def others(run: Run) -> Others | None:
-    """Return what others asked of that device of a run which served them longest; None where no device tells."""
+    """Return what others asked of that device of a run which served them longest; None where no device tells.
+
+    What a device moved for servers of objects whose bytes this user may not see cannot be told from what others moved.
+    """
+    if "objects" in run and (run["objects"]["servers"].get(STORES) or {}).get("read_bytes") is None:
+        return None
     found = [_of_device(use, run["elapsed_s"], _saving_s(run)) for use in run["device_use"] or ()]
     return max(found, key=lambda each: each.share, default=None)
 

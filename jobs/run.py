@@ -13,7 +13,7 @@ from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.figures import Run
 from jobs.observe.machine import place
-from jobs.observe.observer import observed, observers
+from jobs.observe.observer import all_metrics, observed, observers
 from jobs.ranks import one_machine, rank
 from jobs.request import Request
 
@@ -49,8 +49,7 @@ def _measured(benchmark: Benchmark, request: Request) -> Run:
     with benchmark.begin(request) as work:
         watching = [observer(request, work) for observer in _OBSERVERS]
         run = {**described, **work.measure(_until_all_end(observed(watching)))}
-        for observer in watching:
-            run |= observer.figures()
+        run |= all_metrics(watching)
     file = request.get("steps")
     return cast("Run", step_arrays.put_apart(run, Path(file) if file else None))
 

@@ -141,7 +141,7 @@ class Checkpoints:
             for written in self._written:
                 written.settle()
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Wait for the drain, and return what a record holds.
 
         Returns ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.objects import STORES, servers
+from jobs.objects import servers
 from jobs.objects.client import Counts
 from jobs.observe.observer import Observer
 
-if TYPE_CHECKING:
-    from jobs.objects.source import Source
-
 _DIGITS = 6
-_NAMED = 3  # objects that a record names; the rest are counted
 
 
 class Objects(Observer):
     """The client's counts over the run, and its servers on this machine."""
 
     place = 20
+    gives = ("objects",)
 
     def start(self) -> None:
         """Look for the servers, and read what they have used; what was asked for before is no part of the run."""
@@ -40,33 +37,13 @@ class Objects(Observer):
     def _used(self) -> Any:
         return servers.used(servers.of(self.work.source.client.storage["endpoint"])) if self.work.source else {}
 
-    def figures(self) -> Mapping[str, Any]:
-        """Return ``objects``: the way to them, the client's counts, ``servers`` by their names.
-
-        And what `jobs.checks` asks of data that is listed: each object was compared with its manifest as it arrived. Of
-        ``resident_fraction`` nothing is known. What the device moved for servers whose bytes this user may not see
-        cannot be told from what others moved.
-        """
+    def metrics(self) -> Mapping[str, Any]:
+        """Return ``objects``: the way to them, the client's counts, ``servers`` by their names."""
         source = self.work.source
         if not source:
             return {}
-        source.ranges.compare()
         served = servers.between(self._before, self._after)
-        stores = served.get(STORES)
-        hidden = {"device_use": None} if self.work.folders and (not stores or stores["read_bytes"] is None) else {}
-        return {
-            "objects": {**source.client.path, **source.engine, **_counted(self._counts), "servers": served},
-            "resident_fraction": None,
-            **hidden,
-            **(self._compared(source) if source.stored else {}),
-        }
-
-    def _compared(self, source: Source) -> dict[str, Any]:
-        return {
-            "listed_bytes": sum(source.stored[str(name)].size for name in self.work.proof),
-            "changed_files": len(source.wrong),
-            "changed": sorted(source.wrong)[:_NAMED],
-        }
+        return {"objects": {**source.client.path, **source.engine, **_counted(self._counts), "servers": served}}
 
 
 def _counted(counts: Any) -> dict[str, Any]:

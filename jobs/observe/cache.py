@@ -16,6 +16,7 @@ class Cache(Observer):
     """The pages of the run's files in memory, just before the clock."""
 
     place = 0
+    gives = ("resident_fraction", "residency_method", "linked_files", "below", "to_fetch_bytes")
 
     def start(self) -> None:
         """Bring the pages into the state that ``cache`` names, and count those that are in memory."""
@@ -38,7 +39,7 @@ class Cache(Observer):
         """What the devices have to give of the files that are sure to be read."""
         return self._residency.fetch
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return the proof of the cache.
 
         Returns ``resident_fraction`` (share of the pages in memory, those of a loop device's file too; None where it
@@ -62,6 +63,8 @@ class Cache(Observer):
         return min(whole, sum(asked[path] for path in set(self.work.proof))) if asked else whole
 
     def _fraction(self) -> float | None:
+        if self.work.source:  # objects are in the memory of their servers, or are not
+            return None
         own, below = self._residency, self._below_left
         if self._below.in_memory:
             return 1.0

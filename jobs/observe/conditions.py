@@ -33,6 +33,7 @@ class Surroundings(Observer):
     """The conditions of the process, the machine and the storages."""
 
     place = 2
+    gives = ("conditions", "conditions_after")
 
     def start(self) -> None:
         """Look before the run."""
@@ -42,7 +43,7 @@ class Surroundings(Observer):
         """Look again."""
         self._after = self._look()
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return ``conditions``, and ``conditions_after`` where they have changed meanwhile."""
         changed = {"conditions_after": self._after} if self._after != self._before else {}
         return {"conditions": self._before, **changed}

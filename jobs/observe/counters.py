@@ -66,6 +66,11 @@ class Counters(Observer):
     """The kernel's counters over the run, and the load of the machine before it."""
 
     place = 10
+    gives = (
+        "elapsed_s", "kernel_s", "raw_s", "device_bytes", "written_bytes", "device_read_bytes", "lowest_read_bytes",
+        "cpu_s", "other_cpu", "steal_s", "readers_cpu_s", "device_use", "load_average", "device", "lowest_device",
+        "quota_cores", "throttled_periods", "throttled_s", "reached_bytes",
+    )  # fmt: skip
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
@@ -108,7 +113,7 @@ class Counters(Observer):
         served = work.source.pids() if work.source and work.writes else ()
         return reading(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
 
         And ``device_use``, what `device_use` says; ``quota_cores``, None for no quota of a control group; where there

@@ -6,10 +6,13 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.errors import DatasetError
 from jobs.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from jobs.objects.source import Source
 
 _NAMED = 3  # files that a record names; the rest are counted
 
@@ -28,6 +31,7 @@ class Files(Observer):
     """The files that the run is sure to read."""
 
     place = 5
+    gives = ("listed_bytes", "changed_files", "changed")
 
     def start(self) -> None:
         """Look at each file before the run; DatasetError for a pipe, whose writer the run would wait for."""
@@ -39,12 +43,14 @@ class Files(Observer):
         """Look again."""
         self._after = self._look()
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return what a record holds; nothing for a run whose files nobody has listed.
 
         Returns ``listed_bytes`` (of the files that are sure to be read, by their list), ``changed_files`` (how many are
         not what the list says, or another file or another content than before the run) and ``changed`` (some names).
         """
+        if self.work.source:
+            return self._of_objects(self.work.source)
         sizes, newest_ns = self.work.sizes, self.work.newest_ns or self.request.get("listed_ns")
         if not sizes:
             return {}
@@ -61,6 +67,17 @@ class Files(Observer):
             "listed_bytes": sum(sizes[path] for path in self.work.proof),
             "changed_files": len(changed),
             "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED]],
+        }
+
+    def _of_objects(self, source: Source) -> Mapping[str, Any]:
+        """Return the same of objects: each was compared with its manifest as it arrived."""
+        if not source.stored:
+            return {}
+        source.ranges.compare()
+        return {
+            "listed_bytes": sum(source.stored[str(name)].size for name in self.work.proof),
+            "changed_files": len(source.wrong),
+            "changed": sorted(source.wrong)[:_NAMED],
         }
 
     def _look(self) -> dict[Path, _Seen | None]:

@@ -24,6 +24,7 @@ class IoLimits(Observer):
     """The limits on all devices of the run, those below others and those of snapshots included."""
 
     place = 12
+    gives = ("io_limits", "io_limits_hidden")
 
     def start(self) -> None:
         """Look which limits there are, and begin to count what they count."""
@@ -42,7 +43,7 @@ class IoLimits(Observer):
         after = [_count(*each) for each in self._limits]
         self._reached = [(now - then) / took_s for now, then in zip(after, self._before, strict=True)]
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return ``io_limits``: device, kind, ``per_s``, group, and ``reached_per_s``, what everybody did there.
 
         What an emulated storage is made of is none. And ``io_limits_hidden``: groups above cannot be seen from here.

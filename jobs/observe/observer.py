@@ -19,6 +19,8 @@ class Observer:
 
     place = 50
     """Observers start in the order of their places, so the last is nearest to the clock, and stop the other way."""
+    gives: tuple[str, ...] = ()
+    """The keys of `metrics`; no other observer gives one of them."""
 
     def __init__(self, request: Request, work: Work) -> None:
         self.request, self.work = request, work
@@ -30,7 +32,7 @@ class Observer:
     def stop(self, *, failed: bool) -> None:
         """End: the clock has stopped; what the run has saved may still be on its way."""
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return what the run has of it, when all have stopped; may wait for what is on its way."""
         return {}
 
@@ -39,7 +41,12 @@ class Observer:
 def observers() -> list[type[Observer]]:
     """Return the observers in the order in which they start."""
     of_objects = importlib.import_module("jobs.objects.observer").OBSERVER
-    return sorted([*declared("jobs.observe", "OBSERVER"), of_objects], key=lambda each: each.place)
+    found: list[type[Observer]] = [*declared("jobs.observe", "OBSERVER"), of_objects]
+    owners = {key: owner for owner in found for key in owner.gives}
+    for owner in found:
+        if others := [key for key in owner.gives if owners[key] is not owner]:
+            raise TypeError(f"{owner.__name__} and {owners[others[0]].__name__} both give {others[0]}")
+    return sorted(found, key=lambda each: each.place)
 
 
 @contextmanager
@@ -52,6 +59,17 @@ def observed(those: Sequence[Observer]) -> Iterator[None]:
             stack.push(partial(_stop, each))
         gc.freeze()  # what there is now is not searched within the clock: in TensorFlow that takes tenths of a second
         yield
+
+
+def all_metrics(those: Sequence[Observer]) -> dict[str, Any]:
+    """Return what all of them give, when they have stopped; TypeError for one that its observer does not declare."""
+    found: dict[str, Any] = {}
+    for each in those:
+        given = each.metrics()
+        if undeclared := given.keys() - {*each.gives}:
+            raise TypeError(f"{type(each).__name__} gives {min(undeclared)}, and does not declare it")
+        found |= given
+    return found
 
 
 def _stop(observer: Observer, kind: object, *_: object) -> None:

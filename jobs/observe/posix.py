@@ -19,6 +19,7 @@ class Profiled(Observer, steps.Watcher):
     """The POSIX and STDIO calls on the data set and on what holds the snapshots; the bytes of all files."""
 
     place = 90
+    gives = ("profile",)
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
@@ -49,7 +50,7 @@ class Profiled(Observer, steps.Watcher):
         if self._profile:
             self._profile.stop()
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return ``profile``: what `jobs.profiler.report.figures` says, and ``file``, its name.
 
         ``file`` is None where it could not be written; then ``error`` says why.

@@ -20,6 +20,7 @@ class Runtime(Observer, steps.Watcher):
     """TensorFlow's profiler between two steps; where the first one is 1, from before the clock."""
 
     place = 85
+    gives = ("tensorflow",)
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
@@ -84,7 +85,7 @@ class Runtime(Observer, steps.Watcher):
             self._error = error.message
         self._times["stop_s"] = time.perf_counter() - began
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return ``tensorflow``: what `jobs.profiler.runtime.figures` says, and the ``file`` of the table.
 
         ``file`` is None where there is none; then ``error`` says why. ``start_s`` and ``stop_s`` are the profiler's,

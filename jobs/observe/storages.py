@@ -19,6 +19,7 @@ class Storages(Observer):
     """What holds the data and the snapshots; an emulated one is served on our processors. Waits for the drain."""
 
     place = 90
+    gives = ("emulated", "served", "checkpoints", "targets", "drain_wait_s", "checkpoint_troubles")
 
     def start(self) -> None:
         """Ask the servers of models what they did so far."""
@@ -32,15 +33,15 @@ class Storages(Observer):
         again = {model: said for model in self._before if (said := _said(model))}
         self._after = {model: said for model, said in again.items() if said["pid"] == self._before[model]["pid"]}
 
-    def figures(self) -> Mapping[str, Any]:
-        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.figures` says, too.
+    def metrics(self) -> Mapping[str, Any]:
+        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.metrics` says, too.
 
         And ``served``, where models serve storages: by their names, requests, bytes, and the seconds of `Served`.
         """
         found: dict[str, Any] = {"emulated": self._emulated}
         if self._after:
             found["served"] = {model.stem: _less(now, self._before[model]) for model, now in self._after.items()}
-        return found | (self.work.checkpoints.figures() if self.work.checkpoints else {})
+        return found | (self.work.checkpoints.metrics() if self.work.checkpoints else {})
 
 
 def _said(model: Path) -> Served | None:

@@ -207,6 +207,7 @@ class Traced(Observer):
     """The trace of a run, where one is asked for: what holds the dataset, and what holds the snapshots."""
 
     place = 80
+    gives = ("trace",)
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
@@ -227,7 +228,7 @@ class Traced(Observer):
         if self._trace:
             self._trace.stop(failed=failed)
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return what `Trace.finish` says, None without a trace."""
         if self._trace is None:
             return {"trace": None}

@@ -33,6 +33,7 @@ class Waits(Observer):
     """What the threads of this process did at each look; last to start, so that it sees no other observer begin."""
 
     place = 99
+    gives = ("waits",)
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
@@ -64,7 +65,7 @@ class Waits(Observer):
             self._thread.join(0.001)
         self._alarm.close()
 
-    def figures(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """Return ``waits``.
 
         It has ``alarms``, those that were ``late`` because the process stood still, the seconds ``late_s`` of all of

@@ -38,7 +38,7 @@ def measure(seconds: float, threads: int) -> Iterator[Figure]:
     over.set()
     for thread in each:
         thread.join()
-    found = observer.figures()["waits"]
+    found = observer.metrics()["waits"]
     yield Figure(f"alarms and looks, {threads} threads", 100 * found["cpu_s"] / seconds, "% of a core", "at most 1")
     yield Figure(f"alarms in a second, {threads} threads", found["alarms"] / seconds, "/s")
     yield Figure(f"looks in a second, {threads} threads", found["looks"] / seconds, "/s")

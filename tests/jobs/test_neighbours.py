@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.neighbours import others
+from jobs.objects import STORES
 from tests.jobs.jobs_factory import device_use
 
 MB = 10**6
@@ -12,6 +13,17 @@ MB = 10**6
 
 def share(elapsed_s=1.0, **use):
     return others({"device_use": [device_use(**use)], "elapsed_s": elapsed_s}).share
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [({}, None), ({STORES: {"read_bytes": None}}, None), ({STORES: {"read_bytes": 7}}, 0.5)],
+)
+def test_what_servers_of_objects_read_is_told_from_others_where_it_can_be_seen(servers, told):
+    use = device_use(reads=1100, read_bytes=200 * MB)
+    found = others({"device_use": [use], "elapsed_s": 1.0, "objects": {"servers": servers}})
+
+    assert (found and found.share) == told
 
 
 @pytest.mark.parametrize(

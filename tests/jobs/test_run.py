@@ -229,7 +229,7 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     observer.start()
     observer.stop(failed=False)
 
-    figures = observer.figures()
+    figures = observer.metrics()
     assert figures["emulated"] == emulated
     twin = {"hdd": {**dict.fromkeys(did, 0), "reads": 2, "late_s": 0, "cpu_s": 0.5}}
     assert figures.get("served") == (twin if emulated and pid == 1 else None)  # a server started anew counts from 0

@@ -167,7 +167,7 @@ def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(h
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
     made = checkpoints.Checkpoints(settings, [tmp_path, Bucket(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0)
 
-    _, slow = made.figures()["targets"]
+    _, slow = made.metrics()["targets"]
 
     assert slow["served_here"] is (host != "192.0.2.1")
 

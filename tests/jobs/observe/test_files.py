@@ -25,7 +25,7 @@ def observe(tmp_path):
         observer.start()
         meddle(tmp_path)
         observer.stop(failed=False)
-        return observer.figures()
+        return observer.metrics()
 
     return run
 

@@ -1,8 +1,9 @@
-"""Observers begin in the order of their places, and end the other way, whatever the run does."""
+"""Observers begin in the order of their places and end the other way, whatever the run does; each metric has one."""
 
 import pytest
 
-from jobs.observe.observer import Observer, observed, observers
+from jobs.observe import observer
+from jobs.observe.observer import Observer, all_metrics, observed, observers
 
 
 def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
@@ -51,3 +52,25 @@ def test_where_one_cannot_begin_those_before_it_end():
     with pytest.raises(OSError, match="b"), observed([Fails(name, None) for name in "abc"]):
         pytest.fail("the run began")
     assert ended == [("a", True)]
+
+
+def made(name, *gives, **metrics):
+    return type(name, (Observer,), {"gives": gives, "metrics": lambda _: metrics})
+
+
+def test_each_metric_has_one_observer_and_two_of_one_metric_are_refused(monkeypatch):
+    real = observer.observers.__wrapped__()
+    keys = [key for each in real for key in each.gives]
+
+    assert len(keys) == len(set(keys)) > len(real)
+    monkeypatch.setattr(observer, "declared", lambda *_: [made("One", "a", "b"), made("Other", "c", "b")])
+    with pytest.raises(TypeError, match="One and Other both give b"):
+        observer.observers.__wrapped__()
+
+
+def test_a_metric_that_its_observer_does_not_declare_is_refused():
+    good, bad = made("Good", "a", "b", a=1), made("Bad", "c", c=2, d=3)
+
+    assert all_metrics([good(None, None)]) == {"a": 1}
+    with pytest.raises(TypeError, match="Bad gives d, and does not declare it"):
+        all_metrics([each(None, None) for each in (good, bad)])

@@ -40,12 +40,12 @@ def observed(folder, until, action):
     thread = threading.Thread(target=work)
     watching.start()
     thread.start()
-    while not until(watching.figures()["waits"]) and time.monotonic() < deadline:
+    while not until(watching.metrics()["waits"]) and time.monotonic() < deadline:
         time.sleep(0.01)
     over.set()
     thread.join()
     watching.stop(failed=False)
-    return watching.figures()["waits"]
+    return watching.metrics()["waits"]
 
 
 def test_looks_meet_what_a_thread_does_and_name_the_function_of_the_kernel(tmp_path):
@@ -132,7 +132,7 @@ def test_a_limit_counts_unless_it_is_what_emulates_the_storage(per_s, bounds, co
     watching.start()
     watching.stop(failed=False)
 
-    found = watching.figures()["io_limits"]
+    found = watching.metrics()["io_limits"]
     if not found and counts:
         pytest.skip(f"{tmp_path} is on no block device: pass --basetemp on a disk")
     assert [(each["per_s"], each["group"]) for each in found] == [(per_s, "/group")] * counts

@@ -19,7 +19,7 @@ MIB = 1 << 20
 def _cooled(folder, *files):
     observer = Cache({"settings": {"cache": "cold"}}, Work(lambda _: {}, folder, files, files))
     observer.start()
-    return observer.figures()
+    return observer.metrics()
 
 
 def test_below_a_plain_folder_there_is_nothing_to_look_at(disk):
