@@ -222,7 +222,7 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     said = iter((before, {**before, "reads": 7, "cpu_s": 1.5, "pid": pid}))
     monkeypatch.setattr(storages, "model_behind", lambda path: Path("/bed/hdd.model") if path.name == "twin" else None)
     monkeypatch.setattr(storages, "served", lambda model: next(said))
-    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], figures=dict) if saves else None
+    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
     (tmp_path / folder).mkdir()
 
     observer = storages.Storages({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))

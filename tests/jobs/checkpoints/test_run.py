@@ -223,7 +223,7 @@ def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint, "Direct", lambda *_, **__: target)
     clock.sleep(-clock.now())  # no digit is lost
 
-    figures = checkpoint.Checkpoints(DIRECT, [tmp_path], 5.0, 1_000).figures()
+    figures = checkpoint.Checkpoints(DIRECT, [tmp_path], 5.0, 1_000).metrics()
 
     told = ["the drain was not over after drain_timeout_s=5"] * late
     assert (figures["drain_wait_s"], figures["checkpoint_troubles"]) == (drain[0], [*told, "of the target"])

@@ -3,40 +3,45 @@
 import threading
 from array import array
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jobs.benchmarks.benchmark import Work
 from jobs.objects.client import Counts, Stored
 from jobs.objects.observer import Objects
+from jobs.observe.files import Files
 
 
 @pytest.mark.parametrize("number", [1, 7, 10, 101])
-def test_a_record_has_the_counts_of_the_run_alone_and_names_the_first_that_changed(number):
+def test_a_record_has_the_counts_of_the_run_alone(number):
     seconds = np.random.default_rng(number).gamma(1.0, 0.03, 2 * number)
     first, whole = (array("d", part) for part in (seconds[:number], seconds[number:]))
     client = SimpleNamespace(lock=threading.Lock(), counts=Counts(9, 8), path={"bucket": "b"})
     client.storage = {"endpoint": "http://192.0.2.1"}
-    stored = {name: Stored(name, size) for name, size in (("a", 3), ("b", 50), ("c", 700))}
-    source = SimpleNamespace(client=client, engine={"engine": "async"}, stored=stored, wrong={"e", "d", "c", "a"})
-    source.ranges = SimpleNamespace(compare=lambda: source.wrong.add("b"))
-    observer = Objects({}, SimpleNamespace(source=source, folders=(), proof=["a", "c"]))
+    observer = Objects({}, SimpleNamespace(source=SimpleNamespace(client=client, engine={"engine": "async"})))
 
     observer.start()
     vars(client.counts).update(requests=7, bytes=5000, retries=2, first_byte_s=first, whole_s=whole)
     client.counts.errors = Counter(closed=1, timeout=3)
     observer.stop(failed=False)
     client.counts.requests += 1
-    figures = observer.figures()
 
-    assert figures.pop("objects") == {
+    assert observer.metrics()["objects"] == {
         "bucket": "b", "engine": "async", "requests": 7, "retries": 2, "errors": {"closed": 1, "timeout": 3},
         "bytes": 5000, "first_byte_s": _lower(first), "whole_s": _lower(whole), "servers": {},
     }  # fmt: skip
-    assert figures == {
-        "resident_fraction": None, "listed_bytes": 703, "changed_files": 5, "changed": ["a", "b", "c"],
-    }  # fmt: skip
+
+
+def test_objects_are_compared_as_they_arrive_and_the_first_that_changed_are_named():
+    stored = {name: Stored(name, size) for name, size in (("a", 3), ("b", 50), ("c", 700))}
+    source = SimpleNamespace(stored=stored, wrong={"e", "d", "c", "a"}, disks=())
+    source.ranges = SimpleNamespace(compare=lambda: source.wrong.add("b"))
+    files = Files({}, Work(dict, Path(), source=source, proof=["a", "c"]))
+
+    assert files.metrics() == {"listed_bytes": 703, "changed_files": 5, "changed": ["a", "b", "c"]}
 
 
 def _lower(seconds):

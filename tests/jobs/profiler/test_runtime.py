@@ -73,7 +73,7 @@ def test_all_steps_are_seen_with_the_profiler_beyond_the_clock_and_a_window_behi
 def test_a_run_that_is_to_be_compared_has_no_profiler():
     settings = {"profile": {"posix": "none", "tensorflow": "all"}}
 
-    assert Runtime({"settings": settings, "tensorflow": None}, None).figures() == {}
+    assert Runtime({"settings": settings, "tensorflow": None}, None).metrics() == {}
 
 
 def test_the_table_has_times_of_the_clock_and_no_frames(tmp_path):
