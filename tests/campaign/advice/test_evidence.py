@@ -57,10 +57,12 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
 def test_of_runs_and_their_profiles_the_medians_count(runs, folder, leave):
     calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 7}
 
-    found = evidence.gathered(folder, leave("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs))
+    found = evidence.gathered(
+        folder, leave("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
+    )
 
     middle = np.median([1, 0.99, 1.02, 1.01][:runs])
     assert found.profile == pytest.approx(calls | {"read_s": 2.0 * middle, "meta_s": 1.0 * middle})
     assert (found["wall_s"], found["load_s"]) == pytest.approx((10.0 * middle, 9.9 * middle))
-    assert (found.first_load_s, found.steps) == (pytest.approx(0.5), 2)
+    assert (found.first_load_s, found.steps) == (pytest.approx(0.5 * middle), 2)
     assert sorted(found.rates["wall_s"]) == pytest.approx(sorted([10.0, 9.9, 10.2, 10.1][:runs]))
