@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from campaign.cells.contract import Conduct
 from campaign.storage.roots import seen_by
@@ -88,9 +88,10 @@ def _of_rank(request: Request, rank: int, places: Places, hub: Hub) -> Request:
         own["checkpoint"] = None
     if trace := own["trace"]:
         own["trace"] = {**trace, "file": str(beside(Path(trace["file"]), rank))}
+    named = cast("dict[str, Any]", own)
     for name in ("profile", "tensorflow", "steps"):
-        if file := own.get(name):
-            own[name] = str(beside(Path(file), rank))
+        if file := named.get(name):
+            named[name] = str(beside(Path(file), rank))
     return own
 
 

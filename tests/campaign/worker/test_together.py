@@ -36,6 +36,7 @@ def run(tmp_path, *outcomes, **conduct):
         "limits": vars(Limits()),
         "trace": {"file": str(tmp_path / "trace-3.csv"), "interval_s": 1.0, "tail_s": 0.0},
         "profile": str(tmp_path / "profile-3.npz"),
+        "steps": str(tmp_path / "run-3.npz"),
         "checkpoint": {"folders": []},
         "peak": None,
     }
@@ -63,6 +64,7 @@ def test_each_rank_has_files_of_its_own_and_the_first_alone_saves(tmp_path):
     assert (one["trace"]["file"], one["checkpoint"]) == (str(tmp_path / "trace-3.csv"), {"folders": []})
     assert other["trace"]["file"].endswith("/trace-3-rank1.csv")
     assert other["profile"].endswith("/profile-3-rank1.npz")
+    assert other["steps"].endswith("/run-3-rank1.npz")
     assert other["checkpoint"] is None
 
 
