@@ -8,6 +8,7 @@ import signal
 
 import psutil
 import pytest
+from PIL import Image
 
 from tests.campaign.command_line import TINY
 from tests.slurm.campaigns import wait
@@ -95,6 +96,33 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
     runs = [run for record in _records(command.cwd).values() for run in record["runs"]]
     assert len(runs) == 48
     assert {run["status"] for run in runs} <= {"valid", "invalid"}  # a neighbour may spoil one
+
+
+@pytest.mark.long
+def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command):
+    images = command.cwd / "images" / "cats"
+    images.mkdir(parents=True)
+    for number in range(16):
+        Image.effect_noise((64, 64), 50).convert("RGB").save(images / f"{number}.jpg")
+    whole = (images / "7.jpg").read_bytes()
+    (images / "7.jpg").write_bytes(whole[: len(whole) // 2])
+    words = ["dataset=folder", "dataset.path=images", "batch_size=4", "runs=2", *TINY[-3:]]
+
+    broken = command(*words)
+    (cell,) = _records(command.cwd)
+    why = command("why", cell)
+    (images / "7.jpg").write_bytes(whole)
+    changed = command(*words)
+    mended = command(*words, "redo=true")
+
+    assert (broken.returncode, why.returncode) == (1, 1)
+    assert "1 unreadable:" in broken.stdout
+    assert "unreadable   " in why.stdout
+    assert "cats/7.jpg: jpeg::Uncompress failed" in why.stdout
+    assert changed.returncode == 2
+    assert "was measured on other data (checksum was" in changed.stderr
+    assert mended.returncode == 0
+    assert sorted(path.name for path in images.iterdir()) == sorted(f"{number}.jpg" for number in range(16))
 
 
 @pytest.mark.shows("run_timeout_s", "cluster.name")
