@@ -146,29 +146,6 @@ def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
     assert why == f"{told} {words}; {CURE_OF_LOOSER}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("before", "after", "words", "told"),
-    [
-        ([cell()], [cell(200.0, storage__root="/scratch", host="node9")], [], {"local threads=4": "faster"}),
-        # Where each campaign has one storage, they are the same; by another name a cell is not found by its id.
-        (
-            [cell(9, threads=n, storage="hdd") for n in (1, 2)], [cell(18, threads=n, storage="nvme") for n in (1, 2)],
-            [], {f"hdd \N{RIGHTWARDS ARROW} nvme threads={n}": "faster" for n in (1, 2)},
-        ),
-        (
-            [cell(storage="hdd"), cell(storage="ssd")], [cell(70.0, storage="hdd"), cell(storage="ssd")],
-            ["--match", "hdd:ssd", "--match", "ssd:hdd"],
-            {"hdd \N{RIGHTWARDS ARROW} ssd threads=4": "no change", "ssd \N{RIGHTWARDS ARROW} hdd threads=4": "slower"},
-        ),
-    ],
-)  # fmt: skip
-def test_a_cell_is_found_on_a_storage_of_another_place_or_name(tmp_path, before, after, words, told):
-    _, rows = compared(tmp_path, before, after, *words)
-
-    assert {label: row["verdict"] for label, row in rows.items()} == told
-
-
 def side(*made, folder="a"):
     return Side(Path(folder), *frames(*made)[:2])
 
@@ -201,6 +178,30 @@ def test_a_comparison_in_words_has_every_number_of_its_rows():
     ]  # fmt: skip
     assert (told[2], told[5].partition(". ")[0]) == ("- A: a\\|b", "3 cells: 1 slower, 2 not comparable")
     assert "## micro: images/s" in told
+
+
+ARROW = "\N{RIGHTWARDS ARROW}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "known_as", "told"),
+    [
+        ([cell()], [cell(200.0, storage__root="/scratch", host="node9")], {}, {"local threads=4": "faster"}),
+        # Where each campaign has one storage, they are the same; by another name a cell is not found by its id.
+        ([cell(9, threads=n, storage="hdd") for n in (1, 2)], [cell(18, threads=n, storage="nvme") for n in (1, 2)], {},
+         {f"hdd {ARROW} nvme threads={n}": "faster" for n in (1, 2)}),
+        ([cell(storage="hdd"), cell(storage="ssd")], [cell(70.0, storage="hdd"), cell(storage="ssd")],
+         {"hdd": "ssd", "ssd": "hdd"},
+         {f"hdd {ARROW} ssd threads=4": "no change", f"ssd {ARROW} hdd threads=4": "slower"}),
+        # Of several none is guessed.
+        ([cell(storage="hdd"), cell(storage="ssd")], [cell(storage="ssd"), cell(storage="optane")], {},
+         {"ssd threads=4": "no change", "hdd threads=4": "not comparable", "optane threads=4": "not comparable"}),
+    ],
+)  # fmt: skip
+def test_a_cell_is_found_on_a_storage_of_another_place_or_name(before, after, known_as, told):
+    table = comparison(side(*before), side(*after), known_as)
+
+    assert dict(zip(table["label"], table["verdict"], strict=True)) == told
 
 
 @pytest.mark.parametrize("changed", ["checkpoint__slow", "storage__root", "dataset__path", "storage__emulated"])

@@ -18,14 +18,6 @@ def bars(axes):
     return [(round(bar.get_x(), 2), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)]
 
 
-@pytest.mark.parametrize("others", [[], [saved("none", [90.0] * 3, host="node2")]])
-def test_without_the_run_without_checkpoints_of_the_same_host_nothing_is_gray(others):
-    spec = figures_of(*others, saved("hdd", [100.0] * 3))["fig9"]
-
-    assert spec.frame.set_index("target")["without_s"].isna()["hdd"]
-    assert len(bars(spec.drawn().axes[0])) == 1
-
-
 def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a_dash_says_how_long():
     figure = figures_of(saved("none", [100.0] * 3), saved("hdd", [97.0] * 3))["fig9"].drawn()
     above = figure.axes[0]
@@ -166,8 +158,7 @@ def test_what_an_image_on_the_other_sides_device_took_stands_in_figure_10_once(t
 
 
 @pytest.mark.parametrize(
-    ("sources", "status"),
-    [({}, "no counter of the target"), ({"only": "dsk/gone"}, "trace unreadable")],
+    ("sources", "status"), [({}, "no counter of the target"), ({"only": "dsk/gone"}, "trace unreadable")]
 )
 def test_a_target_that_was_not_counted_says_so(both, tmp_path, sources, status):
     text = written(["dsk/sda"], [[1e8, 2e8]], tail=0)

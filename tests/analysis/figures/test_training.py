@@ -6,15 +6,7 @@ from matplotlib.patches import Rectangle, StepPatch
 
 from analysis.traces import system
 from tests.analysis.record_factory import id_of, record
-from tests.analysis.training_factory import (
-    figures_of,
-    step,
-    trace_of,
-    trace_text,
-    training,
-    with_traces,
-    words,
-)
+from tests.analysis.training_factory import figures_of, step, trace_of, trace_text, training, with_traces, words
 
 
 def boxes(figure):

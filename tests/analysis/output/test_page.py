@@ -11,20 +11,8 @@ from pandas import DataFrame, concat, read_csv
 
 from analysis.__main__ import main
 from analysis.figures.kit.figure import FigureSpec
-from analysis.output.page import (
-    advice,
-    calls,
-    cells,
-    figures,
-    machines,
-    proofs,
-    rerun,
-    results,
-    summary,
-)
-from analysis.output.page import (
-    page as whole_page,
-)
+from analysis.output.page import advice, calls, cells, figures, machines, proofs, rerun, results, summary
+from analysis.output.page import page as whole_page
 from analysis.records.read import Skipped
 from analysis.text.html import Markup
 from analysis.text.plain import DASH, NONE
@@ -146,14 +134,6 @@ def test_every_figure_is_drawn_with_its_title_caption_and_numbers_as_text(whole,
     assert "Median of valid runs (n = 2" in page.text
     # The title stands once as a heading; the drawing does not repeat it.
     assert page.text.count("Fig. 4. Micro-benchmark") == 1
-
-
-def test_the_summary_counts_what_the_records_hold(whole, page):
-    records = [json.loads(path.read_bytes()) for path in whole.glob("records/*/record.json")]
-    measured = [each for one in records for each in one["runs"] if each["role"] == "measured"]
-    valid = sum(each["status"] == "valid" for each in measured)
-    assert f"{len(records)} cells: {len(records) - 1} done, 1 failed; 1 unstable." in page.text
-    assert f"{len(measured)} measured runs: {valid} valid, 1 invalid." in page.text
 
 
 def test_the_question_is_answered_before_what_proves_it(page):

@@ -191,9 +191,7 @@ def test_clocks_that_went_apart_are_said_to_have_and_the_one_that_is_known_least
     assert timelog.main(files) == 0
 
     said = capsys.readouterr()
-    assert "clocks went apart by 2.500 ms meanwhile, or some barrier is not one of all ranks" in said.err.replace(
-        "2.499980", "2.5"
-    )
+    assert "clocks went apart by 2.500 ms meanwhile, or some barrier is not one of all ranks" in said.err
     assert "clocks: rank 1's is known least, between +0.000 and +2.500 ms of the first one's" in said.out
 
 

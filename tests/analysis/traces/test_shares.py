@@ -117,12 +117,7 @@ def test_the_four_numbers_are_those_of_the_operations_of_a_step(events, edges):
         assert us(found["communication_elapsed_s"][at]) == (max(talks) + 1 - min(talks) if talks else 0)
 
 
-STEP = [
-    ("train", 0, 100, 1),
-    ("campaign input", 0, 60),
-    ("campaign compute", 60, 90),
-    ("campaign checkpoint", 90, 98),
-]
+STEP = [("train", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60, 90), ("campaign checkpoint", 90, 98)]
 POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50), ("convert_image/Cast:Cast", 50, 52)]
 
 

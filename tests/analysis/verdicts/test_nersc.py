@@ -18,6 +18,19 @@ def test_global_shuffling_that_reads_longer_holds_with_what_was_in_memory_beside
     assert (foreseen["verdict"], foreseen["ours"]) == ("holds", pytest.approx(1.0))
 
 
+def test_of_several_numbers_of_nodes_the_weakest_counts_and_each_is_told_fewest_first():
+    colds = {4: 24, 2: 9, 1: 40}
+    made = [hepcnn(n, how, cold) for n, many in colds.items() for how, cold in (("local", 8), ("global", many))]
+
+    row = told(nersc.MORE, *made)
+
+    assert row["ours"] == pytest.approx((9 * 0.4 + 31 * 0.1) / (8 * 0.4 + 32 * 0.1))
+    assert row["why"].startswith(
+        "2 nodes 1.05 times; 4 nodes 1.75 times; not in memory at 2: 8 of 40 files locally, 9 of"
+    )
+    assert told(nersc.BY_MEMORY, *made)["why"] == "predicted / read: 2 nodes 1.00, 4 nodes 1.00"
+
+
 def test_what_memory_does_not_explain_differs_from_the_prediction():
     row = told(nersc.BY_MEMORY, hepcnn(4, "local", 8), hepcnn(4, "global", 24, slower=1.3))
 

@@ -111,7 +111,10 @@ def test_what_says_nothing_of_a_claim_gives_no_verdict(claim, made, verdict):
 
 
 def test_the_calls_of_each_checkpoint_are_told():
-    assert "22 in each of 10 checkpoints" in told(tfdarshan.STREAMS, saving(stream_writes=220))["why"]
+    row = told(tfdarshan.STREAMS, saving(stream_writes=220))
+
+    assert "22 in each of 10 checkpoints" in row["why"]
+    assert (row["unit"], row["published"]) == ("calls", "1,400 in ten checkpoints")
 
 
 def test_the_second_paper_has_rows_where_anything_was_profiled_and_none_elsewhere():
