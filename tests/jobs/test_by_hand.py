@@ -95,6 +95,42 @@ def test_a_run_that_does_not_count_says_why_on_standard_error(data, monkeypatch,
     assert (ended.value.code, json.loads(told.out), told.err) == (1, found, "invalid: quiet: others moved 9 MB/s\n")
 
 
+SIDES = {"fast": {"root": "/a", "name": "ssd"}, "slow": {"root": "/b", "name": "hdd"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "value"),
+    [
+        ("micro --threads 3", "threads", 3),
+        ("micro --batch-size 5 --iterations 2", "iterations", 2),
+        ("micro --prefetch 7", "prefetch", 7),
+        ("micro --seed 9", "seed", 9),
+        ("micro --cache as_is", "cache", "as_is"),
+        ("micro --image-size 40", "benchmark.image_size", 40),
+        ("micro --profile calls.npz --profile-mode counters", "profile", {"posix": "counters"}),
+        ("micro --tensorflow t.npz --tensorflow-steps 5-15", "profile", {"tensorflow": "5-15"}),
+        ("alexnet --accelerator emulated --step-s 0.25", "accelerator", {"name": "emulated", "step_s": 0.25}),
+        ("alexnet --checkpoint /a/ssd --every 7", "checkpoint.every", 7),
+        ("alexnet --checkpoint /a/ssd --background", "checkpoint.mode", "async"),
+        ("alexnet --checkpoint /a/ssd --drain-to /b/hdd", "checkpoint.fast", SIDES["fast"]),
+        ("alexnet --checkpoint /a/ssd --drain-to /b/hdd", "checkpoint.slow", SIDES["slow"]),
+        ("alexnet --checkpoint /a/ssd --drain-to /b/hdd --every 8", "checkpoint.every", 8),
+    ],
+)
+def test_what_a_word_asks_for_is_a_setting_of_the_run(words, where, value, shared_images, monkeypatch):
+    asked, (benchmark, *more) = [], words.split()
+    monkeypatch.setattr(run, "execute", lambda request: asked.append(request) or {"status": "valid", "reason": None})
+    with pytest.raises(SystemExit):
+        main([benchmark, str(shared_images), *more])
+
+    found = asked[0]["settings"]
+    for key in where.split("."):
+        found = found[key]
+    assert found == value
+    targets = [more[more.index(word) + 1] for word in ("--checkpoint", "--drain-to") if word in more]
+    assert [str(each) for each in (asked[0]["checkpoint"] or {"folders": []})["folders"]] == targets
+
+
 @pytest.mark.usefixtures("_without_the_campaign")
 def test_a_folder_without_images_ends_with_two_and_a_hint_and_no_file_there_stands_for_a_module(tmp_path, called):
     (tmp_path / "empty").mkdir()
@@ -120,21 +156,6 @@ def test_an_invalid_run_ends_with_one_and_says_why_and_without_decoding_it_is_va
 
     assert (ended, figures["status"]) == (code, status)
     assert ("005.jpg" in str(figures["reason"])) is bool(code)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--batch-size", "5", "--cache", "as_is"], {"steps": 5, "first": "complete"}),
-        (["--batch-size", "5", "--iterations", "2", "--cache", "warm"], {"steps": 2, "images": 10, "first": "warm"}),
-        ([], {"first": "cold"}),
-    ],
-)
-def test_each_word_has_its_effect(job, data, words, expected):
-    figures, _ = job("by_hand", words=[str(data), "--image-size", "32", *words])
-
-    seen = {"steps": len(figures["step_load_s"]), "images": figures["images"], "first": figures["checks"][0]["rule"]}
-    assert {key: seen[key] for key in expected} == expected
 
 
 def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path):

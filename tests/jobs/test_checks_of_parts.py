@@ -107,6 +107,14 @@ def test_of_several_targets_the_least_share_of_what_was_written_is_observed():
     )
 
 
+@pytest.mark.parametrize(("written", "passed"), [(2_000_000, True), (1_999_999, False), (None, None)])
+def test_snapshots_are_durable_where_the_least_of_their_targets_has_all_their_bytes(written, passed):
+    run = {"checkpoints_asked": 1, "checkpoints": [{"verified": True}], "checkpoint_troubles": []}
+    run["targets"] = [target("a", 5_000_000), target("b", written)]
+
+    assert checks.checkpoints_durable(run, checks.Limits())["passed"] is passed
+
+
 @pytest.mark.parametrize(
     ("rule", "run", "message"),
     [

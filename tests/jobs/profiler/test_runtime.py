@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import analysis.traces
 import jobs.profiler
 from analysis.__main__ import main
-from jobs import steps
 from jobs.observe.runtime import Runtime
 from jobs.profiler import ProfilerError, runtime
 from tests.analysis.traces.spaces import space
@@ -125,38 +124,3 @@ def test_the_length_of_a_union_is_that_of_a_grid(intervals):
     assert runtime._length([(start, start + taken)]) == len(  # noqa: SLF001
         {moment for begin, more in intervals for moment in range(begin, begin + more)}
     )
-
-
-def test_steps_are_told_until_the_loop_ends():
-    heard = []
-
-    class Watcher:
-        def begin(self, number):
-            heard.append(("begin", number))
-
-        def end(self, number):
-            heard.append(("end", number))
-
-    watcher = Watcher()
-    steps.watch(watcher)
-    try:
-        for number in (marked := steps.marked(range(5))):
-            if number == 1:
-                break
-    finally:
-        steps.unwatch(watcher)
-
-    assert heard == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
-    assert marked.spent_s > 0
-    assert list(steps.marked(range(3))) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("text", "expected"), [("all", (1, float("inf"))), ("5-15", (5, 15)), ("3-3", (3, 3))])
-def test_a_window_is_its_first_and_last_step(text, expected):
-    assert steps.window(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "5", "0-3", "9-3", "-3", "3-", "1-2-3", "a-b", "+1-2", "²-3", "01-2", "1 - 2"])
-def test_other_words_are_no_window(text):
-    with pytest.raises(ValueError, match="no window of steps"):
-        steps.window(text)
