@@ -109,13 +109,6 @@ def test_batch_sizes_of_one_dataset_keep_no_other_dataset_from_its_figure_6():
     ]
 
 
-def test_figure_7_is_one_figure_per_number_of_threads_and_needs_several_batch_sizes():
-    made = figures_of(*batches(threads=8), *batches(threads=2))
-
-    assert {stem for stem in made if stem.startswith("fig7")} == {"fig7-threads-2", "fig7-threads-8"}
-    assert "fig7" not in figures_of(*pair(threads=8))
-
-
 def test_figure_8_draws_the_trace_of_the_median_run_gray_with_prefetch_and_white_without(tmp_path):
     runs = [step(1, 120.0), step(2, 100.0), step(3, 110.0), step(4, 130.0), step(5, 90.0, status="invalid")]
     made = [with_traces(training(runs, prefetch=ahead), tmp_path) for ahead in (1, 0)]

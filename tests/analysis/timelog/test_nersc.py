@@ -105,6 +105,16 @@ def test_a_budget_takes_an_action_that_is_inside_from_the_one_around_it(theirs):
     assert spent == pytest.approx({**inner, "Global Total Time": 14.01, UNACCOUNTED: 0.0}, abs=1e-5)
 
 
+def test_of_actions_on_two_threads_the_one_whose_events_are_shorter_comes_first(tmp_path):
+    of = (("long", 0, 4.0, "a"), ("short", 1, 1.5, "b"), ("long", 4, 3.0, "a"))
+    rows = [(0, 1, "f", name, T + start, T + start + took, took, 4711, thread) for name, start, took, thread in of]
+
+    (rank,) = budgets(read([written(tmp_path / "log.csv", rows, NINE)])[0], [1])
+
+    spent = {name: time_ns / 1e9 for name, time_ns in rank.spent_ns.items()}
+    assert spent == {"long": 5.5, "short": 1.5, UNACCOUNTED: 0.0}
+
+
 ODD = {
     "has 6 fields": "0, 1, f, Load File, 1.0, 2.0",
     "is no event": "0, 1, f, Load File, 1.0, 2.0 TIME LOGGER OUTPUT, 1.0",
