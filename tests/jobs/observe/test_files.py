@@ -1,6 +1,8 @@
 """The files of a run against their list, before and after it."""
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +77,17 @@ def test_only_files_that_are_sure_to_be_read_count(observe):
     found = observe(_replaced, proof=NAMES[:2])
 
     assert found == {"listed_bytes": 200, "changed_files": 0, "changed": []}
+
+
+def test_objects_that_came_otherwise_than_listed_are_counted_and_the_first_are_named():
+    sizes = {"a": 5, "b": 7, "c": 11}
+    compared, stored = [], {name: SimpleNamespace(size=size) for name, size in sizes.items()}
+    ranges = SimpleNamespace(compare=lambda: compared.append(True))
+    source = SimpleNamespace(stored=stored, wrong=["d", "b", "a", "c"], ranges=ranges)
+    work = SimpleNamespace(source=source, proof=[Path("a"), Path("c")], sizes={})
+
+    assert Files({}, work).metrics() == {"listed_bytes": 16, "changed_files": 4, "changed": ["a", "b", "c"]}
+    assert compared == [True]
 
 
 def _piped(folder):

@@ -274,6 +274,17 @@ def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_beg
     assert elapsed(rows, "tail")[-1] == pytest.approx(0.7 + tail_s)
 
 
+def test_who_samples_waits_for_the_time_that_is_due_unless_told_to_stop():
+    clock, stop = trace.Clock(), threading.Lock()
+    stop.acquire()
+    due_s = clock.now() + 0.05
+
+    assert (clock.wait(stop, due_s), clock.now() >= due_s) == (False, True)
+    assert clock.wait(stop, due_s - 5) is False
+    stop.release()
+    assert clock.wait(stop, due_s + 3600) is True
+
+
 def test_two_paths_on_one_device_show_it_once(run, disk):
     (disk / "sub").mkdir()
 
@@ -444,6 +455,26 @@ def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path, clock
 
     assert (found["file"], found["samples"]) == (None, 2)
     assert found["error"].startswith("No such file or directory")
+
+
+TOLD = {
+    "/proc/stat": "cpu  100 200 300 4000 5000 6 7 80 90 10\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n",
+    "/proc/self/io": "rchar: 9\nread_bytes: 4096\nwrite_bytes: 512\n",
+    "/proc/pressure/io": "some avg10=0.00 total=77\nfull avg10=0.00 total=33\n",
+    "/proc/self/statm": "900 25 3 1 0 7 0\n",
+    "/proc/meminfo": "MemTotal: 99 kB\nCached: 11 kB\nSwapCached: 8 kB\nDirty: 5 kB\nWriteback: 3 kB\n",
+}
+
+
+def test_each_source_takes_its_counts_from_the_lines_of_the_kernel(monkeypatch):
+    monkeypatch.setattr(trace_sources, "read_kernel", TOLD.get)
+
+    found = {source.name: source.read() for source in trace_sources.sources_of([])[0]}
+
+    assert found == {
+        "process": (4096, 512), "io pressure": (77, 33), "total cpu usage": (300, 313, 4000, 5000, 80),
+        "memory usage": (25 * os.sysconf("SC_PAGE_SIZE"), 11 << 10, 5 << 10, 3 << 10),
+    }  # fmt: skip
 
 
 def test_rates_and_shares_are_per_second_and_a_counter_that_was_set_back_is_unknown_or_none():

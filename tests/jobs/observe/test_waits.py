@@ -78,7 +78,8 @@ class Rings:
     """An alarm that was late by so many seconds, one time after the other, until somebody rings."""
 
     def __init__(self):
-        self.late_s, self.rung = [0.0, 0.005, 0.006, 0.5], threading.Event()
+        self.late_s, self.rung, self.is_open = [0.0, 0.005, 0.006, 0.5], threading.Event(), True
+        MADE.append(self)
 
     def wait(self, _seconds):
         return self.late_s.pop() if self.late_s else self.rung.wait()
@@ -87,7 +88,10 @@ class Rings:
         self.rung.set()
 
     def close(self):
-        pass
+        self.is_open = False
+
+
+MADE = []
 
 
 def test_an_alarm_is_late_by_more_than_hypervisors_take_at_once(tmp_path, monkeypatch):
@@ -96,6 +100,7 @@ def test_an_alarm_is_late_by_more_than_hypervisors_take_at_once(tmp_path, monkey
     found = observed(tmp_path, lambda waits: waits["alarms"] == 4, lambda: time.sleep(0.01))
 
     assert (found["alarms"], found["late"], found["late_s"]) == (4, 2, pytest.approx(0.506))
+    assert [alarm.is_open for alarm in MADE] == [False]
 
 
 def test_where_the_kernel_does_not_tell_how_long_a_thread_was_ready_nothing_is_claimed(tmp_path, monkeypatch):
