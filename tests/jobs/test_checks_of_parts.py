@@ -31,6 +31,8 @@ def test_ranks_that_began_too_far_apart_make_no_valid_run():
     runs = [rank_run(wall_s=1.0, load_s=1.0, compute_s=0.0, checkpoint_s=0.0, other_s=0.0) for _ in range(2)]
 
     assert [judged(runs, skew=skew)[0]["began_together"] for skew in (0.009, 0.011)] == [True, False]
+    told = judged(runs, skew=0.009)[1]["began_together"]
+    assert told.endswith("all 2 ranks began within 9.00 ms, in a run of 1.0000 s")
 
 
 def on(device, **changed):
