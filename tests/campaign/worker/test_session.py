@@ -16,12 +16,15 @@ from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable, files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
-from tests.campaign.work_lists import asked_again, walk
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import LATER, UTC, asked_again, walk
 from tests.jobs.durability import watched
 
 pytestmark = pytest.mark.usefixtures("cpus")
+EARLIER = "2026-11-21T08:00:00.000Z"
 
 
+SPREAD = {"until_spread": 0.02, "max_runs": 9}
 STOP, KILL, REDO = WorkerStoppedError(signal.SIGUSR2), KeyboardInterrupt(), {"redo": True}
 # Sessions of one cell in their order: what a submission changes, what its runs are, and role, status and submission of
 # all runs that stand in the record then.
@@ -39,6 +42,10 @@ STORIES = {
     ],
     "a cell that a later submission has is left to it": [
         ("second", {}, [figures(), STOP], "WV MF"), ("first", {}, [], "WV MF"),
+    ],
+    "runs are added where the median is not well known, up to max_runs": [
+        ("first", SPREAD, [], "wv mv mv mv mv mv"),
+        ("second", {**SPREAD, "runs": 7}, [*map(figures, (1, 900, 5))], "wv mv mv mv mv mv WV MV MV MV"),
     ],
     "what another start finished gets neither run nor warm-up": [
         ("first", {}, [*[figures()] * 4, invalid(), invalid()], "wv mv mv mv mi mi"),
@@ -63,7 +70,7 @@ def test_a_session_goes_on_with_the_record_as_it_may(story, folder, one):
             " ".join(k.upper() if run["token"] == "second" else k for k, run in zip(kinds, found, strict=True)) == runs
         )
     old = [json.loads(each.read_text())["runs"] for each in path.parent.glob("superseded-*/record.json")]
-    assert [len(runs) for runs in old] == [6] * bool(story[-1][1])  # nothing is lost
+    assert [len(runs) for runs in old] == [6] * (story[-1][1] is REDO)  # nothing is lost
     assert all(run["reason"].startswith("interrupted") for run in found if run["status"] == "failed")
 
 
@@ -101,6 +108,27 @@ def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm
     assert [(each["status"], len(each["runs"]), each["campaign"]["token"]) for each in found] == [
         ("done", 7, "second"), ("done", 6, "second")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("submitted", "status", "known"),
+    [
+        *((LATER, status, True) for status in ("running", "done", "failed")),  # a later submission's
+        (UTC, "running", None), (UTC, "done", True), (UTC, "failed", False), (UTC, "invalid", False),
+        *((EARLIER, status, None) for status in ("running", "done", "failed")),
+        (None, None, None), ("damaged", None, None),
+    ],
+)  # fmt: skip
+def test_what_a_later_submission_has_or_this_list_has_ended_is_left(submitted, status, known, cells, folder):
+    (cell, *_), _ = cells
+    work = {"token": "first", "submitted_utc": UTC}
+    if submitted:
+        of = {"token": "first" if submitted == UTC else "other", "submitted_utc": submitted}
+        leave_record(folder, cell, status=status or "running", campaign=of)
+    if submitted == "damaged":
+        folder.record(cell.id).write_text("{")
+
+    assert session.verdict(folder, work, cell.id) is known
 
 
 @pytest.fixture
