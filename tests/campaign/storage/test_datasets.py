@@ -263,17 +263,6 @@ def test_a_cell_begun_here_or_of_which_nothing_was_measured_elsewhere_is_gone_on
     assert _prepared(folder, _begun(folder, entry(), data, status, **at))[0] == [data]
 
 
-def test_a_users_folder_is_listed_once_before_anything_is_made_and_once_for_good(entry, folder, tmp_path, monkeypatch):
-    (tmp_path / "a.jpg").write_bytes(b"x")
-    (tmp_path / "b.jpg").write_bytes(b"x")
-    scan, scanned = manifest.scan, []
-    monkeypatch.setattr(manifest, "scan", lambda *words, **kinds: scanned.append(words) or scan(*words, **kinds))
-
-    datasets.for_jobs([entry(dataset={"name": "folder", "path": str(tmp_path)})], folder, lambda *_: None, 1, ())
-
-    assert len(scanned) == 2
-
-
 def test_nothing_is_made_where_a_later_cell_is_refused(entry, folder, tmp_path, point):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.jpg").write_bytes(b"x")
