@@ -71,13 +71,6 @@ def test_a_missing_configuration_folder_is_named(capsys):
     assert "/no/such/folder" in capsys.readouterr().err
 
 
-def test_hydras_full_error_is_there_for_who_asks(monkeypatch):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-
-    with pytest.raises(Exception, match="thread"):
-        guarded(["thread=1"])
-
-
 def test_the_version_is_ours(capsys):
     assert guarded(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tfio-campaign 0.")

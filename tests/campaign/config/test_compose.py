@@ -9,14 +9,16 @@ import hydra
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import OverrideParseException
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
+from campaign.config.explain import explained
 from campaign.config.points import cells_of
-from campaign.errors import UsageError
+from campaign.errors import EnvironmentFaultError, UsageError
 from tests.campaign.work_lists import compose as composed
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"
@@ -141,6 +143,23 @@ def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
     points = collect(["-m", *words.split()])
 
     assert [dict(flat(point)).get(key) for point in points] == found
+
+
+@pytest.mark.parametrize(
+    ("full", "error", "raised"),
+    [
+        ("", ZeroDivisionError(), ZeroDivisionError),  # a fault of ours is no wrong word
+        ("", EnvironmentFaultError("x"), EnvironmentFaultError),
+        ("", OverrideParseException("thread", "x"), UsageError),
+        ("1", OverrideParseException("thread", "x"), OverrideParseException),
+    ],
+)
+def test_what_hydra_complains_of_is_said_in_our_words_unless_its_own_are_asked_for(full, error, raised, monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", full)
+
+    with pytest.raises(raised) as caught, explained():
+        raise error
+    assert type(caught.value) is raised
 
 
 def test_a_key_of_a_choice_that_no_point_has_is_refused():
