@@ -94,6 +94,7 @@ def _statistics(group: Path) -> Throttled | None:
 def lines(path: Path) -> list[str]:
     """Return the lines of a file; none where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         return []
+    return text.removesuffix("\n").split("\n") if text else []  # other line ends may be part of a mount point's name

@@ -70,6 +70,14 @@ def test_the_least_quota_of_all_groups_counts(files, place, cores, machine):
     assert cgroup.quota(machine(2, files, **place)) == cores
 
 
+def test_a_mount_point_with_any_letters_in_its_name_is_one_line(machine):
+    proc = machine(2, {"a/b/cpu.max": "20000 100000"})
+    with (proc / "mountinfo").open("a", encoding="utf-8", newline="") as mounts:
+        mounts.write("31 20 0:26 / /home/u/x\x0c\x1c\u2028\ry rw - fuse me rw\n")
+
+    assert cgroup.quota(proc) == 0.2
+
+
 def test_a_machine_that_tells_nothing_has_no_quota(tmp_path):
     assert cgroup.quota(tmp_path) is None
 
