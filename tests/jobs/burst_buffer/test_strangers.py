@@ -10,6 +10,7 @@ import pytest
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots, transfer
 from jobs.burst_buffer.restart import DrainWarning
+from jobs.errors import DamageError
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import drainer_ended, in_this_process, saved, steps
 
@@ -87,6 +88,8 @@ def test_an_odd_manifest_is_damage_and_an_older_snapshot_is_taken(slow, odd):
     manifest = json.loads(path.read_text())
     path.write_bytes((odd if isinstance(odd, str) else json.dumps({**manifest, "files": [odd]})).encode("latin-1"))
 
+    with pytest.raises(DamageError):  # before any file that it names is looked for
+        snapshots.read(slow / newest)
     with pytest.warns(DrainWarning, match=newest):
         assert restart.latest(slow) == slow / older / "files"
 

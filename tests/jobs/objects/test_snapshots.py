@@ -330,7 +330,9 @@ def test_a_copy_that_is_damaged_again_is_brought_back_again(places, committed):
 
 
 @pytest.mark.parametrize("late", ["000003", "manifest.json"])
-def test_what_is_put_after_all_was_cleared_is_nobodys_and_keeps_nobody_out(store, places, committed, opened, late):
+def test_what_is_put_after_all_was_cleared_keeps_nobody_out_and_goes_but_for_what_is_others(
+    store, places, committed, opened, late
+):
     buffer, name = committed
     body = store.objects[f"p/{name}/{late}"]
     buffer.close()
@@ -341,8 +343,9 @@ def test_what_is_put_after_all_was_cleared_is_nobodys_and_keeps_nobody_out(store
     opened().save(2, writer(2))
     assert drained(places) == 0
     assert (name, "copying") in Bucket(places[1]).states()
+    store.objects[f"p/{name}/theirs"] = b"1"
     clear([Bucket(places[1])])
-    assert store.objects == {}
+    assert store.objects == {f"p/{name}/theirs": b"1"}
 
 
 def test_whole_snapshots_without_a_marker_are_somebody_elses(store, places, committed, tmp_path):
