@@ -67,12 +67,10 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
 
 
 @pytest.mark.shows(
-    *(f"cluster.{key}" for key in (
-        "partition", "account", "qos", "constraint", "wckey", "comment", "exclude", "dependency", "licenses",
-        "gpus_per_node", "timeout_min", "mem_gb", "cpus_per_task", "parallel", "signal_delay_s", "exclusive", "extra",
-        "cells_per_job",
-    )),
-    "storage.shared", "storage.license",
+    "cluster.partition", "cluster.account", "cluster.qos", "cluster.constraint", "cluster.wckey", "cluster.comment",
+    "cluster.exclude", "cluster.dependency", "cluster.licenses", "cluster.gpus_per_node", "cluster.timeout_min",
+    "cluster.mem_gb", "cluster.cpus_per_task", "cluster.parallel", "cluster.signal_delay_s", "cluster.exclusive",
+    "cluster.extra", "cluster.cells_per_job", "storage.shared", "storage.license",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "option"),
