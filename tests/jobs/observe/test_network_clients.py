@@ -76,7 +76,7 @@ def test_the_older_place_of_the_statistics_is_taken_where_it_has_more_than_folde
 
 
 def test_a_file_system_that_lustre_does_not_know_and_a_machine_without_it_are_errors_with_names(llite):
-    with pytest.raises(FileNotFoundError, match=r"scrat-\*"):
+    with pytest.raises(FileNotFoundError, match=rf"{llite} has no scrat-\*"):
         Lustre("scrat").traffic()
 
     shutil.rmtree(llite)
