@@ -51,7 +51,6 @@ def no_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "light"))
 
 
-@pytest.mark.long
 def test_a_node_is_examined_where_it_is(examined, no_tensorflow, tmp_path, folder):
     findings = examined(f"storage.root={tmp_path}")
 
@@ -119,8 +118,9 @@ def test_an_answer_that_something_else_printed_into_is_found_out(examined, no_te
         ("echo 'CONFIGURING (None)'", None, "CONFIGURING"),
         ("exit 1", None, "the scheduler does not answer"),
         ("exit 0", False, "nothing of it is seen"),
+        ("echo 'RUNNING (None)'", False, "nothing of it is seen"),
     ],
-    ids=["it waits", "it is made ready", "nobody knows", "the nodes do not share the folder"],
+    ids=["it waits", "it is made ready", "nobody knows", "the nodes do not share the folder", "nor while it runs"],
 )
 def test_a_job_that_nobody_saw_begin_is_no_proof_of_anything(squeue, passed, said, programs, examined):
     programs("sbatch", '[ "$1" = --test-only ] || echo 77')

@@ -114,6 +114,17 @@ def test_tensorboard_is_told_which_settings_and_figures_there_are(measured, fold
     assert [each.name.tag for each in told.metric_infos] == figures
 
 
+def test_whole_numbers_beside_others_are_numbers(measured, folder):
+    odd = json.loads(folder.record(measured[2]).read_text())
+    odd["cell"]["settings"]["dataset"]["sigma"] = 1
+    folder.record(measured[2]).write_text(json.dumps(odd))
+
+    command.main([str(folder.root)])
+
+    found = [_trial(folder.root / "tensorboard" / cell)[0]["dataset.sigma"] for cell in measured]
+    assert (found[2], found[0] < 1, type(found[0])) == (1.0, True, float)
+
+
 def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
     command.main([str(folder.root)])
     command.main([str(folder.root)])  # a second time nothing is made anew
