@@ -163,15 +163,15 @@ def _greets(connection, then):
 @pytest.mark.parametrize("pretends", [_reflects, _orders])
 def test_a_fake_server_learns_no_secret_and_is_not_obeyed(pretends):
     heard = []
+    act = lambda connection: heard.append(_greets(connection, pretends))  # noqa: E731
+    with serving(act, act) as port:
+        for _ in "12":
+            with pytest.raises(StrangerError, match="does not know the job's secret"):
+                connect("127.0.0.1", port, SECRET, SOON_S)
 
-    with (
-        serving(lambda connection: heard.append(_greets(connection, pretends))) as port,
-        pytest.raises(StrangerError, match="does not know the job's secret"),
-    ):
-        connect("127.0.0.1", port, SECRET, SOON_S)
-
-    nonce = heard[0][:NONCE_BYTES]
-    assert heard == [nonce + proof(SECRET, CLIENT, bytes(NONCE_BYTES), nonce)]  # and nothing else
+    nonces = [each[:NONCE_BYTES] for each in heard]
+    assert heard == [nonce + proof(SECRET, CLIENT, bytes(NONCE_BYTES), nonce) for nonce in nonces]  # and nothing else
+    assert len({*nonces}) == 2  # the answer to one connection is none to the next
 
 
 def test_a_server_that_speaks_otherwise_or_says_nothing_and_where_there_is_none_are_told_apart(monkeypatch):
