@@ -132,4 +132,5 @@ def test_the_front_process_is_told_that_another_try_may_do_better(folder, one, s
 
 def test_a_second_of_rest_is_judged_by_the_limits_of_the_runs(tmp_path):
     assert disturbance.look(tmp_path, {"other_cpu_max": 1e4, "other_device_max": 1})["passed"] is not False
-    assert disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_device_max": 1})["observed"]["other_cpu"] >= 0
+    limits = disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_device_max": 0.25})["limit"]
+    assert limits == {"other_cpu": -1.0, "other_device": 0.25}
