@@ -62,13 +62,15 @@ from jobs.observe.observer import Observer
 
 
 class Toy(Observer):
+    gives = ("toy",)
+
     def start(self):
         self.seen = ["start"]
 
     def stop(self, *, failed):
         self.seen.append("stop")
 
-    def figures(self):
+    def metrics(self):
         return {"toy": self.seen}
 
 
