@@ -12,7 +12,7 @@ from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
 from analysis.traces import runtime
 from jobs.benchmarks import climate
-from jobs.benchmarks.cdb.rules import TRAIN, Rules
+from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
 from jobs.benchmarks.climate import Control
 from jobs.data.hdf5 import ClimateSpec
 from jobs.data.make import make
@@ -61,7 +61,7 @@ def run(template, made, tmp_path):
 
 @pytest.mark.shows("reader", "benchmark.readers")
 @pytest.mark.parametrize("reader", READERS)
-def test_each_reader_reads_what_was_predicted_cold(run, reader, tmp_path, disk):
+def test_each_reader_reads_what_was_predicted_cold(run, reader, made, tmp_path, disk):
     figures = run(reader=reader, log=tmp_path / "a.timelog", epochs=2)
 
     assert (figures["status"], figures["reason"]) == ("valid", None), figures
@@ -75,6 +75,10 @@ def test_each_reader_reads_what_was_predicted_cold(run, reader, tmp_path, disk):
     reads = log.events.at(log.events.action == log.actions.index("read"))
     assert reads.size_bytes.sum() == figures["bytes_read"] + figures["bytes_ahead"] == 56 * IMAGE
     by = [PHASES[phase] for phase in reads.phase.tolist()]
+    names, rules = sorted(path.name for path in made.glob("data-*.h5")), Rules(31, 1, 0, 2, 1, None, 1)
+    for phase in (TRAIN, VALIDATION):
+        read = {Path(log.files[file]).name for file, its in zip(reads.file.tolist(), by, strict=True) if its == phase}
+        assert read == {names[file] for file in rules.share(phase)}
     assert (by.count("train"), by.count("validation"), {*reads.epoch.tolist()}) == (48, 8, {0, 1})
     processes = reader in ("h5py_pool", "h5py_shared")
     assert len(list(tmp_path.glob("a.timelog*"))) == 1 + 2 * processes

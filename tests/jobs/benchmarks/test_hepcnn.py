@@ -205,15 +205,6 @@ def test_a_file_with_other_samples_or_none_is_named(run, made, tmp_path):
     assert "train_0002.h5" in figures["reason"]
 
 
-@pytest.mark.shows("benchmark.readers")
-@pytest.mark.parametrize("readers", [1, 2])
-def test_as_many_processes_read_as_are_asked_for(made, readers):
-    settings = {"reader": "h5py_pool", "benchmark": {"readers": readers}}
-
-    with hepcnn._reader(settings, sorted(made.rglob("*.h5")), None) as reader:  # noqa: SLF001
-        assert len(reader.processes()) == readers
-
-
 @pytest.mark.long
 def test_snapshots_of_the_network_are_saved(run, tmp_path):
     target = {"name": "local", "root": str(tmp_path), "every": 12, "keep": 5, "mode": "sync", "in_flight": 1}

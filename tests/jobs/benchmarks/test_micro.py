@@ -3,6 +3,7 @@
 import pytest
 
 from jobs.benchmarks import micro
+from jobs.ranks.rank import Rank
 from tests.jobs.jobs_factory import Tensor, make_settings, truncate, write_slow_jpeg
 
 
@@ -31,10 +32,8 @@ def test_waiting_for_a_batch_is_load_time_and_all_of_it(clock):
 @pytest.mark.parametrize(
     ("changes", "images", "steps"),
     [
-        ({"batch_size": 4}, 24, 6),
         ({"batch_size": 7}, 24, 4),
         ({"batch_size": 100}, 24, 1),
-        ({"batch_size": 4, "iterations": 1}, 4, 1),
         ({"batch_size": 4, "iterations": 3}, 12, 3),
         ({"batch_size": 4, "iterations": 6}, 24, 6),
     ],
@@ -86,6 +85,37 @@ def test_all_unreadable_files_are_counted_and_twenty_named(measure, paths, bad):
     figures = measure(batch_size=4)
 
     assert (figures["images"], figures["image_errors"], len(figures["unreadable"])) == (24 - bad, bad, 20)
+
+
+class Slow(Rank):
+    """One of two ranks, which meet by a barrier; the other one has another number of batches."""
+
+    sync = "barrier"
+
+    def __init__(self, clock, others):
+        self._clock, self._others, self.met = clock, others, []
+
+    def gather(self, value):
+        return [value, self._others]
+
+    def meet(self, tensors):
+        self.met.append(self._clock.now())
+        self._clock.sleep(0.03)
+        return tensors
+
+
+@pytest.mark.parametrize(("own", "others", "met"), [(2, 2, 2), (2, 5, 5), (3, 2, 3)])
+def test_ranks_meet_as_often_as_the_one_with_most_batches_has_one_and_the_first_time_before_the_clock(
+    clock, monkeypatch, own, others, met
+):
+    rank = Slow(clock, others)
+    monkeypatch.setattr(micro, "here", lambda: rank)
+
+    _, figures = micro._iterate(iter([(Tensor([0]), Tensor([10]), None)] * own), own)  # noqa: SLF001 - the clock alone
+
+    assert len(rank.met) == met + 1
+    assert [figures[part] for part in ("wall_s", "sync_s")] == pytest.approx([0.03 * met] * 2)
+    assert figures["wall_parts"] == ["load_s", "compute_s", "checkpoint_s", "other_s", "sync_s"]
 
 
 def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(clock, monkeypatch):

@@ -36,6 +36,88 @@ def test_the_spread_of_what_reads_images_is_that_of_images_per_second(those):
     assert registry.of(those).rate_of(those["benchmark"]).key == "images_per_s"
 
 
+HEP = {"dataset.train_files": 4, "dataset.samples": 16, "benchmark.epochs": 3, "batch_size": 8, "nodes": 1}
+CLIMATE = {
+    "dataset.name": "c", "dataset.height": 64, "dataset.files": 32, "benchmark.channels": [0, 15], "iterations": None,
+    "batch_size": 1, "benchmark.stage": None, "benchmark.control": "none", "accelerator.name": "emulated",
+}  # fmt: skip
+OWN = {key: value for key, value in CLIMATE.items() if key != "dataset.files"} | {"dataset.path": "/x"}
+BASELINE = {"cache": "cold", "benchmark.access": "read", "benchmark.engine": "auto", "storage.kind": None}
+S3 = BASELINE | {"storage.kind": "s3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("hepcnn", {"dataset.name": "x"}, "does not train on dataset=x"),
+        ("hepcnn", {"dataset.path": "/x", "benchmark.epochs": 1, "batch_size": 10**6}, None),
+        ("hepcnn", HEP | {"nodes": 4}, None),
+        ("hepcnn", HEP | {"nodes": 5}, "nodes=5 are more than the 4 files"),
+        ("hepcnn", HEP | {"batch_size": 192}, None),
+        ("hepcnn", HEP | {"batch_size": 193}, "batch_size=193 is more than the samples of a node"),
+        ("hepcnn", HEP | {"nodes": 3, "batch_size": 48}, None),
+        ("hepcnn", HEP | {"nodes": 3, "batch_size": 49}, "batch_size=49"),
+        ("climate", CLIMATE, None),
+        ("climate", CLIMATE | {"dataset.median_bytes": 1}, "does not read dataset=c"),
+        ("climate", {key: CLIMATE[key] for key in CLIMATE if key != "dataset.height"}, "does not read dataset=c"),
+        *(("climate", CLIMATE | {"benchmark.channels": odd}, "are no channels") for odd in ([], [0, 16], [-1, 2])),
+        ("climate", CLIMATE | {"benchmark.channels": None}, None),
+        ("climate", OWN | {"benchmark.channels": [16, (1 << 31) - 1]}, None),
+        ("climate", OWN | {"benchmark.channels": [1 << 31]}, "are no channels"),
+        ("climate", OWN | {"accelerator.name": "cpu"}, "accelerator=cpu: your own files have no labels"),
+        ("climate", OWN | {"accelerator.name": "cpu", "benchmark.control": "no_compute"}, None),
+        ("climate", CLIMATE | {"benchmark.stage": "fast"}, "is no absolute path"),
+        ("climate", CLIMATE | {"benchmark.stage": "/a\nb"}, "is no absolute path"),
+        ("climate", CLIMATE | {"benchmark.stage": "/fast"}, None),
+        (
+            "climate",
+            CLIMATE | {"benchmark.stage": "/fast", "benchmark.control": "no_io"},
+            "nothing that could be staged",
+        ),
+        ("climate", CLIMATE | {"batch_size": 24}, None),
+        ("climate", CLIMATE | {"batch_size": 25}, "dataset.files=32 make 0 batches"),
+        ("climate", CLIMATE | {"nodes": 24}, None),
+        ("climate", CLIMATE | {"nodes": 25}, "make 0 batches for training on 25 nodes"),
+        ("climate", CLIMATE | {"batch_size": 5, "iterations": 4}, None),
+        ("climate", CLIMATE | {"batch_size": 5, "iterations": 5}, "make 4 batches for training on 1 nodes"),
+        ("baseline", BASELINE, None),
+        ("baseline", BASELINE | {"cache": "warm"}, "goes past the page cache"),
+        ("baseline", BASELINE | {"benchmark.engine": "ior"}, None),
+        ("baseline", BASELINE | {"benchmark.engine": "ior", "benchmark.access": "random_read"}, "IOR has no threads"),
+        ("baseline", S3 | {"benchmark.engine": "fio"}, "benchmark.engine=fio knows no objects"),
+        *(("baseline", S3 | {"benchmark.engine": good}, None) for good in ("auto", "builtin")),
+        ("baseline", S3 | {"storage.engine": "async"}, "by threads"),
+        ("baseline", S3 | {"storage.engine": "threads"}, None),
+    ],
+)
+def test_settings_that_are_legal_alone_and_impossible_together_are_refused_with_a_cure(name, values, said):
+    refused = registry.benchmarks()[name].refusal(values)
+
+    assert (said in refused[0] and bool(refused[1])) if said else refused is None
+
+
+@pytest.mark.parametrize(
+    ("those", "acting", "idle", "words"),
+    [
+        (settings("baseline", access="read"), (), {"seconds_max"}, ["baseline", "read"]),
+        (settings("baseline", access="write"), (), {"seconds_max"}, ["baseline", "write"]),
+        (settings("baseline", access="random_read"), ("dataset", "threads", "seed"), {"transfer_mib"}, None),
+        ({**settings("baseline", access="write"), "storage": {"kind": "s3"}}, ("threads",), {"seconds_max"}, None),
+        ({**settings("baseline", access="read"), "storage": {"kind": "s3"}}, (), {"seconds_max"}, None),
+        (settings("alexnet", optimizer="adam"), None, {"optimizer"}, ["alexnet"]),
+        (settings("alexnet", optimizer="sgd"), None, set(), ["alexnet"]),
+    ],
+)
+def test_what_acts_on_a_cell_follows_from_what_it_does(those, acting, idle, words):
+    benchmark, node = registry.of(those), {**those["benchmark"], "seconds_max": 1, "transfer_mib": 1, "width": 1}
+    node = node if benchmark.name == "baseline" else those["benchmark"]
+
+    own = () if acting is None else (*benchmark.settings, *acting)
+    assert benchmark.acting({"storage": {}, **those}) == (own or benchmark.settings)
+    assert node.keys() - benchmark.acting_keys(node).keys() == idle
+    assert words is None or benchmark.words(node) == words
+
+
 def test_finding_the_benchmarks_imports_nothing_slow():
     script = (
         "import sys; from jobs.benchmarks import registry; registry.benchmarks()\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.benchmarks.cdb.expected import every_sample_once
+from jobs.benchmarks.cdb.expected import every_sample_once, of_rank
 from jobs.benchmarks.cdb.rules import SHUFFLE, TRAIN, VALIDATION, Rules
 
 runs = st.builds(
@@ -52,6 +52,33 @@ def test_a_file_comes_at_most_so_much_earlier_as_files_are_drawn_from(rules):
     order = rules.order(TRAIN, 0)
 
     assert all(share.index(file) < place + SHUFFLE for place, file in enumerate(order))
+
+
+@given(runs, st.integers(0, 9), st.integers(1, 4))
+def test_what_may_be_asked_for_is_what_is_consumed_and_so_many_read_ahead(rules, prefetch, calls):
+    whole = [file for number in range(rules.epochs) for file in rules.order(TRAIN, number)]
+    most = rules.most_asked(prefetch, calls)
+
+    assert len(rules.consumed(TRAIN)) == min(len(whole), rules.epochs * rules.steps * rules.batch_size)
+    assert most == min(len(whole), rules.epochs * rules.steps * rules.batch_size + prefetch + calls)
+    validated = rules.share(VALIDATION) if rules.batches(VALIDATION) else []
+    assert rules.may_ask(prefetch, calls) == sorted({*whole[:most], *validated})
+    assert {*rules.consumed(TRAIN), *rules.consumed(VALIDATION)} <= {*rules.may_ask(prefetch, calls)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "fine"), [(5, 7, False), (6, 7, True), (10, 7, True), (11, 7, False), (10, 8, True)]
+)
+def test_at_least_what_is_consumed_and_at_most_what_is_kept_ready_is_asked_for(asked, size, fine):
+    rules = Rules(32, 1, 0, 2, 1, 3, 1)
+
+    found = of_rank(rules, {TRAIN: 6, VALIDATION: 8}, {TRAIN: asked}, 10, (size, 7))
+
+    ahead = found["ahead_as_predicted"]
+    assert (ahead["found"], f"{asked - 6} images of train were read ahead" in ahead["message"]) == (fine, True)
+    assert "of at most 4" in ahead["message"]
+    assert (found["bytes_as_predicted"]["found"], found["bytes_as_predicted"]["expected"]) == (size, 7)
+    assert found["counts_as_predicted"]["expected"] == {TRAIN: 6, VALIDATION: 8}
 
 
 @given(runs, st.data())

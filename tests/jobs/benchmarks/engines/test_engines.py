@@ -265,25 +265,17 @@ def _places(file, **asked):
 
 
 @needs_fio
-def test_no_block_is_read_twice_by_readers_of_fio_and_all_but_a_rest_is_read(disk):
-    readers = _places(read_file(disk), threads=3, seed=7)
+def test_no_block_is_read_twice_by_readers_of_fio_at_places_that_follow_from_the_seed_and_are_others_for_each(disk):
+    file, blocks = read_file(disk), 8 * MIB // 12_288
+    first, again, other = (_places(file, threads=3, seed=seed) for seed in (0, 0, 1))
 
-    blocks = 8 * MIB // 12_288
-    everything = [place // 12_288 for reader in readers for place in reader]
-    assert len(readers) == 3
+    everything = [place // 12_288 for reader in first for place in reader]
+    assert len(first) == 3
     assert len(set(everything)) == len(everything) == blocks - blocks % 3
     assert all(0 <= block < blocks for block in everything)
-
-
-@needs_fio
-def test_the_places_of_fio_follow_from_the_seed_and_are_others_for_each_reader(disk):
-    file = read_file(disk)
-    first, again, other = (_places(file, threads=2, seed=seed) for seed in (0, 0, 1))
-
-    share = 8 * MIB // 12_288 // 2 * 12_288
     assert first == again
     assert all(one != two for one, two in zip(first, other, strict=True))
-    assert first[0] != [place - share for place in first[1]]
+    assert first[0] != [place - blocks // 3 * 12_288 for place in first[1]]
     assert all(reader != sorted(reader) for reader in first)
 
 

@@ -1,11 +1,14 @@
 """HEPCNNB's rules against what was published, and against a reader that counts sample by sample."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.benchmarks.hep import expected
 from jobs.benchmarks.hep.rules import PHASES, Files, Rules, every_sample_once, load_bytes
 
 NERSC = Rules(Files(1024, 709), Files(1024, 94), 64, epochs=5, batch_size=128, shuffle="local", seed=54321)
@@ -166,3 +169,63 @@ def test_a_sample_that_did_not_come_once_is_told(rank, file, count, said):
     found[rank][1][file] = count
 
     assert every_sample_once(rules, found) == said
+
+
+ROWS = [  # of a load: phase, what of its file was in memory, and the seconds of its read
+    ("train", 0.0, 5.0), ("train", 0.49, 1.0), ("train", 0.5, 0.4), ("train", 1.0, 0.1), ("train", 0.2, 11.0),
+    ("train", None, 90.0), ("train", 0.9, 0.3), ("train", 0.0, 2.0), ("validation", 0.51, 0.7),
+    ("validation", None, 8.0),
+]  # fmt: skip
+
+
+def test_loads_with_less_than_half_of_their_file_in_memory_came_from_the_device():
+    rows = [{"phase": phase, "epoch": 3, "resident": share, "read_s": took} for phase, share, took in ROWS]
+
+    assert expected.seconds_by_source(rows) == {
+        "train_cold_loads": 4, "train_cold_read_s": np.median([5.0, 1.0, 11.0, 2.0]),
+        "train_warm_loads": 3, "train_warm_read_s": np.median([0.4, 0.1, 0.3]),
+        "validation_cold_loads": 0, "validation_warm_loads": 1, "validation_warm_read_s": 0.7,
+    }  # fmt: skip
+
+
+def test_of_ranks_loads_are_added_up_seconds_are_means_and_medians_those_of_the_medians():
+    names = ("loads", "train_cold_loads", "read_s", "unpack_s", "shuffle_s", "train_cold_read_s", "wall_s")
+    values = np.random.default_rng(3).integers(1, 100, (4, len(names))) * np.array([1, 1, 0.3, 0.5, 0.7, 0.9, 1])
+    ranks = [dict(zip(names, row, strict=True)) for row in values.tolist()]
+    del ranks[1]["train_cold_read_s"]  # it had no such load
+
+    found = expected.together(ranks)
+
+    sums, (means, median) = values.sum(axis=0), (values.mean(axis=0), np.median(values[[0, 2, 3], 5]))
+    assert found == pytest.approx(dict(zip(names, [*sums[:2], *means[2:5], median], strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("cache", "shuffle", "private", "residents", "passed"),
+    [
+        ("cold", "local", True, [0.0, 0.49, 1.0, 0.5], True),
+        ("cold", "local", True, [0.0, 0.5, 1.0, 1.0], False),
+        ("cold", "local", True, [0.0, 0.0, 0.49, 1.0], False),
+        ("warm", "local", True, [0.5, 0.5, 0.5, 0.5], True),
+        ("warm", "local", True, [0.49, 0.5, 0.5, 0.5], False),
+        ("cold", "local", True, [0.0, 0.0, None, 1.0], None),
+        ("cold", "local", False, [0.0, 0.0, 1.0, 1.0], True),
+        ("cold", "global", False, [0.0, 0.0, 1.0, 1.0], None),
+        ("as_is", "local", True, [1.0] * 4, "unclaimed"),
+    ],
+)
+def test_loads_come_from_where_the_rules_say_or_nothing_is_said(cache, shuffle, private, residents, passed):
+    rules = Rules(Files(2, 8), Files(0, 0), 1, epochs=2, batch_size=8, shuffle=shuffle, seed=1)
+    plan = expected.Plan(rules, SimpleNamespace(rank=0, private_caches=private), 4, PHASES)
+    loads = rules.loads("train", 0)
+    rows = [
+        {"phase": "train", "epoch": load.epoch, "file": load.file, "resident": share, "bytes": load_bytes(8, 4)}
+        for load, share in zip(loads, residents, strict=True)
+    ]
+
+    found = plan.of_rank(rows, cache)
+
+    cold = found.get("cold_as_predicted", {"found": "unclaimed", "expected": None})
+    assert (cold["found"] if passed in (None, "unclaimed") else cold["found"] == cold["expected"]) == passed
+    assert found["bytes_as_predicted"]["found"] == found["bytes_as_predicted"]["expected"] == 4 * 8 * (3 * 16 * 4 + 16)
+    assert found["counts_as_predicted"]["found"] == {"train": 4, "validation": 0}
