@@ -370,7 +370,7 @@ def time_adds_up(run: Run, limits: Limits) -> Check:
     parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
     wall = run["wall_s"]
     gap = abs(wall - parts)
-    error = gap / wall if gap > _NEGLIGIBLE_GAP_S else 0.0
+    error = gap / wall if wall and gap > _NEGLIGIBLE_GAP_S else 0.0
     message = f"parts {parts:.4f} s, wall {wall:.4f} s"
     for clock, whose in (("kernel_s", "the kernel's"), ("raw_s", "the hardware's")):
         other = figures.get(clock) or run["elapsed_s"]

@@ -162,6 +162,7 @@ CAMPAIGN = keyed({"schema": count, "requests": each_of(REQUEST)})
 # A rate, and what it is a rate of, in its unit.
 RATES = {"images_per_s": ("images", 1), BYTES_READ: ("bytes_read", 10**6), BYTES_WRITTEN: ("bytes_written", 10**6)}
 ROUNDED = 1e-3
+TIME_SLICE_S = 0.005  # of a gap between two parts that is none (`jobs/checks.py`)
 # Rules whose value is at most, and at least, their limit where they passed (`jobs/checks.py`).
 AT_MOST = frozenset(
     {
@@ -237,7 +238,7 @@ def _time(run: Mapping[str, Any], limit: Any, place: str) -> Iterator[str]:
         yield f"{place} passed time_adds_up, and its {lacking[0]} is {reprlib.repr(parts[lacking[0]])}"
         return
     wall_s, total = run["wall_s"], sum(parts.values())
-    if type(limit) in NUMBERS and abs(wall_s - total) > (limit + ROUNDED) * wall_s:
+    if type(limit) in NUMBERS and abs(wall_s - total) > max(TIME_SLICE_S, (limit + ROUNDED) * wall_s):
         yield f"{place} passed time_adds_up, and the parts of its wall_s, {wall_s:g} s, make up {total:g} s"
 
 

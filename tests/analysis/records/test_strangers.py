@@ -18,7 +18,7 @@ from analysis.__main__ import main
 from analysis.cli import report
 from analysis.figures.kit.draw import Drawing
 from analysis.records import read
-from analysis.records.contract import OF_SNAPSHOT
+from analysis.records.contract import OF_SNAPSHOT, PARTS
 from analysis.text.html import Markup
 from jobs.system import untrusted
 from tests.analysis.baseline_records import baseline
@@ -150,6 +150,16 @@ def test_a_run_that_cannot_be_true_sets_its_record_aside_by_key(campaign, change
 
     assert len(found.records) == 4
     assert why in found.skipped[0].why
+
+
+@pytest.mark.parametrize(("gap_s", "skipped"), [(0.0049, 0), (0.0051, 1)])
+def test_a_time_slice_between_the_parts_of_a_short_run_contradicts_nothing(campaign, gap_s, skipped):
+    short = record([5120.0] * 3, storage="short")
+    parts = dict.fromkeys(PARTS, 0.0) | {"load_s": 0.1 - gap_s}
+    short["runs"][2] |= {"checks": [check("time_adds_up", passed=True, limit=0.01)], **parts}
+
+    assert short["runs"][2]["wall_s"] == pytest.approx(0.1)
+    assert len(read.read(store(campaign, short)).skipped) == skipped
 
 
 @pytest.mark.usefixtures("unrendered")
