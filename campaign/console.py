@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TaskID,
 from rich.progress import Progress as Bars
 
 from jobs import checks
-from jobs.figures import Run
+from jobs.model.results import Run
 from jobs.terminal import visible
 
 Progress = Callable[[str, int, int, str], None]

@@ -27,17 +27,17 @@ from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.data.readers import READERS
 from jobs.errors import DatasetError, JobError
+from jobs.model.settings import choices
 from jobs.objects.snapshots import place_of
 from jobs.profiler.window import MODES
-from jobs.settings import choices
 from jobs.system import files
 from jobs.terminal import complain, open_streams
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.burst_buffer.slow import Place
-    from jobs.request import Request, SnapshotRequest
-    from jobs.settings import Node, Settings
+    from jobs.model.request import Request, SnapshotRequest
+    from jobs.model.settings import Node, Settings
 
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {

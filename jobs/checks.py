@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from jobs import delays, neighbours
-from jobs.figures import Check, Conditions, Expectation, Peak, Run
+from jobs.model.results import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
 
 _SHOWN_NAMES = 3

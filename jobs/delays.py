@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.figures import Run
+from jobs.model.results import Run
 
 # States of a thread (`jobs.system.threads`) in which nothing that the run measures goes on, in words.
 DELAYS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.figures import DeviceUse, Run
+from jobs.model.results import DeviceUse, Run
 from jobs.objects import STORES
 
 # What a file system does by itself during a short run is no second user. Measured, a commit with three files appended

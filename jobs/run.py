@@ -11,11 +11,11 @@ from typing import Any, cast
 from jobs import checks, step_arrays
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
-from jobs.figures import Run
+from jobs.model.request import Request
+from jobs.model.results import Run
 from jobs.observe.machine import place
 from jobs.observe.observer import all_metrics, observed, observers
 from jobs.ranks import one_machine, rank
-from jobs.request import Request
 
 _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there
 

@@ -10,10 +10,11 @@ from filelock import FileLock
 
 from campaign.advice import evidence, rules
 from campaign.advice.findings import VERSION, Prediction
-from campaign.cells import record, stopping
-from campaign.cells.contract import Record
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
+from jobs.judging import stopping
+from jobs.model.record import Record
 from jobs.system import files, untrusted, versioned
 from jobs.system.clock import utc_now
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from campaign.cells.cell import flat, make_cell
-from campaign.cells.contract import Asked, Conduct, Flat, Record
 from campaign.config import command_line
 from campaign.config.collect import choices, collect
 from campaign.errors import UsageError
-from jobs.settings import EVERY
+from jobs.model.conduct import Conduct, Flat
+from jobs.model.record import Asked, Record
+from jobs.model.settings import EVERY
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, of the cell's settings only those of its data mean anything
 _DATA = ("dataset", "storage")

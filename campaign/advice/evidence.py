@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from campaign.cells import stopping
 from campaign.cells.cell import flat
-from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, UsageError
 from jobs import checks
 from jobs.benchmarks import registry
-from jobs.settings import Node
+from jobs.judging import stopping
+from jobs.model.record import Record
+from jobs.model.settings import Node
 from jobs.system import files
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second

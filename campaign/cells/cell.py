@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from campaign.cells.contract import Access, Point
 from jobs.benchmarks import registry
+from jobs.model.conduct import Point
+from jobs.model.record import Access
+from jobs.model.settings import Settings
 from jobs.objects.address import split
-from jobs.settings import Settings
 
 # Of a storage, what says how jobs are kept apart on it, or how it is watched; the rest: where and how the data lies.
 _ACCESS = ("shared", "exclusive", "license", "device")

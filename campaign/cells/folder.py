@@ -13,8 +13,8 @@ from typing import TypedDict
 
 from filelock import FileLock, Timeout
 
-from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from jobs.model.record import Manifest
 from jobs.system import files, untrusted, versioned
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json

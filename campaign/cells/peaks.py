@@ -8,14 +8,15 @@ import statistics
 from functools import cache, cached_property
 from pathlib import Path
 
-from campaign.cells import record, stopping
-from campaign.cells.contract import Record
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.testbed import expected
 from campaign.testbed.spec import Wanted
 from jobs.benchmarks import registry
-from jobs.figures import Peak
-from jobs.settings import Node
+from jobs.judging import stopping
+from jobs.model.record import Record
+from jobs.model.results import Peak
+from jobs.model.settings import Node
 
 _RANDOM = "random_read"
 # Requests of a reader that are out: its own, and what the kernel reads ahead of it.

@@ -7,13 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from campaign import console
-from campaign.cells import disturbed, judge, paired, record, stopping
+from campaign.cells import record
 from campaign.cells.cell import Cell
-from campaign.cells.contract import Conduct, Record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.console import counted
 from jobs.benchmarks import registry
+from jobs.judging import disturbed, judge, paired, stopping
+from jobs.model.conduct import Conduct
+from jobs.model.record import Record
 
 
 @dataclass(frozen=True)

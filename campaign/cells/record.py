@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from campaign.cells.cell import Cell
-from campaign.cells.contract import Addition, Data, Record, Submission
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
-from jobs.figures import Run
+from jobs.model.record import Addition, Data, Record, Submission
+from jobs.model.results import Run
 from jobs.system import files, untrusted, versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
@@ -159,8 +159,8 @@ def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
 def begin_run(record: Record, role: str, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
-    `added` is why there are more than were asked for (`campaign.cells.stopping.reason_to_add`), `pair` the number of
-    its pair (`campaign.cells.paired`).
+    `added` is why there are more than were asked for (`jobs.judging.stopping.reason_to_add`), `pair` the number of
+    its pair (`jobs.judging.paired`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}

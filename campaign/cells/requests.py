@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from campaign.cells.cell import make_cell
-from campaign.cells.contract import Asked, Manifest, Record
-from campaign.cells.judge import ODD_FIGURES
+from jobs.judging.judge import ODD_FIGURES
+from jobs.model.record import Asked, Manifest, Record
 from jobs.system import files
 
 _KEY_BYTES = 32

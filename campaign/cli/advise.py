@@ -14,11 +14,11 @@ from campaign.advice.account import Tested
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
-from campaign.cells.contract import Asked, Record
 from campaign.cells.folder import CampaignFolder, existing
-from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError
+from jobs.judging.judge import ODD_FIGURES
+from jobs.model.record import Asked, Record
 from jobs.system.programs import python
 
 _ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from campaign.cells import record
-from campaign.cells.contract import Record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from jobs.model.record import Record
 from jobs.terminal import visible
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.contract import Data, ListedItem, Point, WorkList
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.config import command_line
 from campaign.console import counted
@@ -23,7 +21,11 @@ from campaign.storage.made import Made
 from campaign.worker.batch import read_all, read_file
 from jobs.data import staging
 from jobs.errors import DatasetError
-from jobs.settings import Settings
+from jobs.judging.judge import ODD_FIGURES
+from jobs.model.conduct import Point
+from jobs.model.record import Data
+from jobs.model.settings import Settings
+from jobs.model.work import ListedItem, WorkList
 
 _ABOUT = """\
 List what campaigns have made: data sets, files of baselines, staged copies, snapshots that a cut run left. Looked at

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells.cell import Cell
-from campaign.cells.contract import Conduct, Point
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import make
 from campaign.cli import arguments
@@ -20,8 +19,9 @@ from campaign.doctor import cluster, node
 from campaign.doctor.node import Finding
 from campaign.worker.work_list import Request
 from jobs.checkpoints.run import roles
+from jobs.model.conduct import Conduct, Point
+from jobs.model.settings import Node
 from jobs.objects.address import storage_of
-from jobs.settings import Node
 from jobs.system.clock import utc_now
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells import plan
-from campaign.cells.contract import Point
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Plan
 from campaign.cli import run
@@ -22,6 +21,7 @@ from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
 from jobs.benchmarks import registry
+from jobs.model.conduct import Point
 
 HELP = """\
 usage: python -m campaign reproduce [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]

@@ -12,7 +12,6 @@ from campaign import console
 from campaign.cells import folder as folders
 from campaign.cells import plan, requests
 from campaign.cells.cell import Cell, told_apart
-from campaign.cells.contract import Asked, Conduct, Manifest, Point
 from campaign.cells.plan import Entry, Plan
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
@@ -25,6 +24,8 @@ from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError
 from campaign.storage import emulation
 from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
+from jobs.model.conduct import Conduct, Point
+from jobs.model.record import Asked, Manifest
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 

@@ -8,14 +8,14 @@ from contextlib import suppress
 
 from campaign import console
 from campaign.cells import record, requests
-from campaign.cells.contract import Manifest
 from campaign.cells.folder import CampaignFolder, existing
-from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments, watch
 from campaign.cluster.states import State
 from campaign.cluster.states import states as states_of
 from campaign.config import command_line
 from campaign.console import counted
+from jobs.judging.judge import ODD_FIGURES
+from jobs.model.record import Manifest
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _CUT = ("interrupted", "failed", "invalid")

@@ -27,7 +27,7 @@ from jobs.system.programs import python
 if TYPE_CHECKING:
     from campaign.testbed.state import Seen
     from campaign.testbed.steps import Group
-    from jobs.settings import Node
+    from jobs.model.settings import Node
     from jobs.system.device import Mount
 
 _ABOUT = """\

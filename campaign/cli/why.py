@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells import judge, paired, requests
+from campaign.cells import requests
 from campaign.cells.cell import NEUTRAL, flat
-from campaign.cells.contract import Addition, Asked, Record
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
@@ -18,7 +17,9 @@ from campaign.config.command_line import again
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
-from jobs.figures import Run
+from jobs.judging import judge, paired
+from jobs.model.record import Addition, Asked, Record
+from jobs.model.results import Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (

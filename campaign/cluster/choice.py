@@ -7,9 +7,9 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells.cell import Cell
-from campaign.cells.contract import Conduct
 from campaign.errors import UsageError
 from campaign.slurm import client
+from jobs.model.conduct import Conduct
 
 
 def chosen(cells: Iterable[Cell], conduct: Conduct) -> str:

@@ -17,7 +17,7 @@ from campaign.cluster import price
 from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
 from campaign.console import counted
 from campaign.worker.disturbance import NOW
-from jobs.figures import Run
+from jobs.model.results import Run
 from jobs.terminal import visible
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")

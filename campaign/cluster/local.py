@@ -13,7 +13,6 @@ import psutil
 from filelock import Timeout
 
 from campaign import console
-from campaign.cells.contract import Data
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry, runs_in_words
 from campaign.cluster import display, executors
@@ -26,6 +25,7 @@ from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
+from jobs.model.record import Data
 from jobs.system.files import write_json
 
 _MINUTES_MARGIN = 60

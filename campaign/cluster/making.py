@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from campaign.cells.contract import Site
 from campaign.cells.plan import Entry
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.to_make import ToMake, to_make
+from jobs.model.conduct import Site
 
 _LEAST_PRIORITY = 19
 _UNITS_S = {"h": 3600.0, "min": 60.0, "s": 1.0}

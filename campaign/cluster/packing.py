@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from campaign import console
-from campaign.cells.contract import Cluster
 from campaign.cells.plan import Entry
 from campaign.cluster import price, submission
 from campaign.console import counted
 from campaign.slurm import client
 from campaign.worker.work_list import Request
+from jobs.model.conduct import Cluster
 
 _JOB_S = 1800  # of runs in a job, at most: beside it a start is nothing, and a requeue repeats little
 _ROOM = 2  # times what is expected

@@ -16,7 +16,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cluster.progress import Follower, Picture, Share
 from campaign.cluster.submission import Array
 from campaign.console import counted
-from jobs.settings import Settings
+from jobs.model.settings import Settings
 
 _MINUTE_S, _HOUR_S = 60, 3600
 START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from campaign.cells import record
-from campaign.cells.contract import Conduct, Record, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.worker.batch import Batch, read_file
 from campaign.worker.disturbance import QUIET
-from jobs.figures import Run
-from jobs.settings import Settings
+from jobs.model.conduct import Conduct
+from jobs.model.record import Record
+from jobs.model.results import Run
+from jobs.model.settings import Settings
+from jobs.model.work import WorkList
 
 OVER = ("done", "invalid", "failed")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from campaign.cells import record, stopping
-from campaign.cells.contract import Manifest
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.judge import ODD_FIGURES
 from campaign.cluster import fleet
 from campaign.cluster.progress import OVER, Seen
 from campaign.slurm import client
 from campaign.storage import emulation
 from campaign.worker import batch as batches
+from jobs.judging import stopping
+from jobs.judging.judge import ODD_FIGURES
+from jobs.model.record import Manifest
 
 
 class State(TypedDict, total=False):

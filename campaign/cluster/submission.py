@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Any
 
 from campaign import console
-from campaign.cells.contract import Access, Cluster, Data
 from campaign.cells.plan import Entry
 from campaign.cluster.executors import array_script
 from campaign.console import counted
@@ -31,6 +30,8 @@ from campaign.slurm import client, scheduler
 from campaign.storage import datasets
 from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
+from jobs.model.conduct import Cluster
+from jobs.model.record import Access, Data
 from jobs.system.files import write, write_json
 
 _CODE = Path(__file__).resolve().parents[2]

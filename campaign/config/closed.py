@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from campaign.cells.contract import Point
 from campaign.config.command_line import refuse_for_hydra
 from campaign.config.explain import unknown_key
 from campaign.config.keys.slurm import HERE, ON_SLURM
 from campaign.config.schema import CHOICES, Campaign
 from campaign.errors import UsageError
+from jobs.model.conduct import Point
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 _WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)

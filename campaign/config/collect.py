@@ -27,13 +27,13 @@ from hydra.main import main as hydra_main
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from campaign.cells.contract import Point
 from campaign.config import schema
 from campaign.config.closed import check_words
 from campaign.config.command_line import config_folders
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.config.schema import Size
 from campaign.errors import UsageError
+from jobs.model.conduct import Point
 
 _RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.")

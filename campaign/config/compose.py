@@ -22,10 +22,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from campaign.cells.cell import flat
-from campaign.cells.contract import Point
 from campaign.config.schema import CHOICES
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
+from jobs.model.conduct import Point
 
 # Parsed 50 times faster than Hydra does.
 _WHOLE_NUMBER = re.compile(r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")

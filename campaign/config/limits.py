@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from campaign.cells.cell import flat
-from campaign.cells.contract import Flat, Point
 from campaign.config.closed import check_keys, fields_of, fitting
 from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, site, slurm, storage
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
-from jobs.settings import ranges
+from jobs.model.conduct import Flat, Point
+from jobs.model.settings import ranges
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMED = (*checkpoint.STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")

@@ -20,8 +20,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from campaign.cells.contract import Point
 from campaign.config.compose import compose_all
+from jobs.model.conduct import Point
 
 # Hydra would copy all schemas at each composition, and copies again what it takes from them.
 StructuredConfigSource.__deepcopy__ = lambda source, _: copy.copy(source)  # type: ignore[attr-defined]

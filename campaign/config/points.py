@@ -7,10 +7,10 @@ from typing import cast
 
 from campaign import console
 from campaign.cells.cell import Cell, flat, make_cell
-from campaign.cells.contract import Conduct, Point
 from campaign.config import limits
 from campaign.errors import RefusalsError, UsageError, refuse
-from jobs.settings import EVERY
+from jobs.model.conduct import Conduct, Point
+from jobs.model.settings import EVERY
 
 
 def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:

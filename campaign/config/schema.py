@@ -26,8 +26,8 @@ from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import ObjectStorage, Storage
 from campaign.storage.roots import storage_of
 from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.model.settings import key
 from jobs.objects.address import address_of
-from jobs.settings import key
 
 
 class Cache(Enum):

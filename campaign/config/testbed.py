@@ -23,7 +23,7 @@ from campaign.config.limits import check_numbers, ranges_of
 from campaign.errors import UsageError, nearest
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Model, Speed, Wanted
-from jobs.settings import key
+from jobs.model.settings import key
 
 
 class Behaviour(Enum):

@@ -21,7 +21,7 @@ from campaign.slurm import client
 from campaign.storage.roots import storage_root
 from campaign.worker.runner import tail
 from campaign.worker.work_list import Request
-from jobs.settings import Node
+from jobs.model.settings import Node
 from jobs.system import versioned
 from jobs.system.files import write, write_json
 

@@ -25,10 +25,10 @@ from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
 from campaign.storage.roots import require_seen, seen_by, storage_root
 from jobs.errors import JobError
+from jobs.model.settings import Node
 from jobs.objects import room
 from jobs.objects.client import Client
 from jobs.observe import counters
-from jobs.settings import Node
 from jobs.system import page_cache, programs, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated

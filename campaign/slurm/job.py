@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeGuard
 
-from campaign.cells.contract import Cluster
 from campaign.console import counted
 from campaign.slurm import client
+from jobs.model.conduct import Cluster
 from jobs.system.files import write_json
 
 # Of `scontrol show job`: what was granted, not what was asked for.

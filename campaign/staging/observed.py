@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from campaign.cells import record, stopping
-from campaign.cells.contract import Record
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.data import staging
+from jobs.judging import stopping
+from jobs.model.record import Record
 from jobs.profiler import ProfilerError, saved, table
 from jobs.profiler.window import Window
 

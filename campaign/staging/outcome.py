@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign.cells import record, stopping
-from campaign.cells.contract import Record
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.plan import RULES, Plan
 from jobs.data import staging
+from jobs.judging import stopping
+from jobs.model.record import Record
 from jobs.profiler.window import Window
 
 _WITHIN = 0.1  # of the bandwidth, by which a prediction may be off

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.roots import claimed, place
@@ -15,8 +14,10 @@ from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.data.manifest import Manifest
 from jobs.errors import EngineError
-from jobs.request import FileRequest
-from jobs.settings import Settings
+from jobs.model.record import Data, Record, RecordedCell
+from jobs.model.request import FileRequest
+from jobs.model.settings import Settings
+from jobs.model.work import WorkItem
 from jobs.system import files, lustre
 
 
@@ -80,7 +81,7 @@ def require_engine(settings: Settings) -> None:
 
 
 def request(item: WorkItem, raw: Path) -> FileRequest | None:
-    """Return what a run reads or writes, as `jobs.request.FileRequest` has it.
+    """Return what a run reads or writes, as `jobs.model.request.FileRequest` has it.
 
     None for a cell that is no baseline.
     """

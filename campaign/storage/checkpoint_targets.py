@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from campaign.cells.contract import Conduct, Record, WorkItem
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
@@ -17,11 +16,14 @@ from campaign.storage.objects import IMPATIENT, bucket_lock
 from campaign.storage.roots import claimed, place, seen_by, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.errors import FolderError, JobError
+from jobs.model.conduct import Conduct
+from jobs.model.record import Record
+from jobs.model.request import SnapshotRequest
+from jobs.model.settings import Node, Settings
+from jobs.model.work import WorkItem
 from jobs.objects.address import address_of, below, storage_of
 from jobs.objects.client import Client
 from jobs.objects.snapshots import Bucket
-from jobs.request import SnapshotRequest
-from jobs.settings import Node, Settings
 from jobs.system.device import Mount, mount_of
 
 

@@ -11,7 +11,6 @@ from typing import cast
 
 from campaign.cells import record
 from campaign.cells.cell import flat
-from campaign.cells.contract import Data
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.config.keys.dataset import enough_data
@@ -24,7 +23,8 @@ from jobs.benchmarks import registry
 from jobs.data import make, manifest, staging
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
-from jobs.settings import Node, Settings
+from jobs.model.record import Data
+from jobs.model.settings import Node, Settings
 from jobs.system import files, lustre
 
 FOLDER = "datasets"

@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from campaign.cells.cell import Cell
-from campaign.cells.contract import Provenance
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
 from campaign.testbed import throttle
 from campaign.testbed.spec import Wanted
-from jobs.settings import Node, Settings
+from jobs.model.record import Provenance
+from jobs.model.settings import Node, Settings
 from jobs.system.emulated import BOUNDS, emulated, model_behind, served, silent_model
 
 _CURE = "python -m campaign testbed up"

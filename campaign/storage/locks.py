@@ -13,8 +13,8 @@ from typing import IO, Required, TypedDict
 
 from filelock import FileLock, Timeout
 
-from campaign.cells.contract import Access
 from campaign.errors import EnvironmentFaultError
+from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
 

@@ -22,11 +22,11 @@ from jobs.system import files
 
 if TYPE_CHECKING:
     from campaign.cells.cell import Cell
-    from campaign.cells.contract import Access, Data
     from campaign.cells.folder import CampaignFolder
     from campaign.console import Progress
+    from jobs.model.record import Access, Data
+    from jobs.model.settings import Node, Settings
     from jobs.objects.client import Stored
-    from jobs.settings import Node, Settings
 
 _FOLDER = "datasets"
 IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # of who asks a bucket for what may lie there

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from campaign.cells.contract import Data, Provenance, Record
 from campaign.storage import baseline_files, emulation
+from jobs.model.record import Data, Provenance, Record
+from jobs.model.settings import Settings
 from jobs.observe.conditions import observed
 from jobs.observe.machine import describe
-from jobs.settings import Settings
 from jobs.system.device import filesystem_of
 
 # A cell's runs share these, or its median would mix.

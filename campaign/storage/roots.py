@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from campaign.errors import EnvironmentFaultError
-from jobs.settings import Node, Settings
+from jobs.model.settings import Node, Settings
 from jobs.system import files
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -16,7 +16,7 @@ from campaign.storage.roots import place
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile
 from jobs.data import make, manifest, pool
-from jobs.settings import Node, Settings
+from jobs.model.settings import Node, Settings
 from jobs.system import durable
 
 _SAMPLE_BYTES = 16 << 20  # of random bytes, to say how long a file of them takes

@@ -22,7 +22,7 @@ from campaign.testbed.state import inspect
 if TYPE_CHECKING:
     from campaign.testbed.state import Seen, Storage
     from campaign.testbed.steps import Group, Step
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
 _PATIENCE_S = 3.0  # udev may hold a loop device for a moment

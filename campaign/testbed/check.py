@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from campaign.console import Progress
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Storage
-    from jobs.settings import Node
+    from jobs.model.settings import Node
     from jobs.system.emulated import Served
 
 TOLERANCE = 0.1

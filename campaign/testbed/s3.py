@@ -21,7 +21,7 @@ from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
     from campaign.testbed.steps import Step
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 FOLDER = "s3"
 SITE = "twin_s3"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobs.system.emulated import BOUNDS
 
 if TYPE_CHECKING:
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 GB = 10**9
 DATA = "data"

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from campaign import console
-from campaign.cells import judge, paired, record
-from campaign.cells.contract import ListedItem, Record, WorkItem, WorkList
+from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError
@@ -34,9 +33,12 @@ from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
 from jobs.errors import NoGpuError
-from jobs.figures import Run
+from jobs.judging import judge, paired
+from jobs.model.record import Record
+from jobs.model.request import Request, TraceRequest
+from jobs.model.results import Run
+from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.observe.machine import place
-from jobs.request import Request, TraceRequest
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json

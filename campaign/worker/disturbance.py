@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from campaign.cells import disturbed
-from campaign.cells.contract import Conduct
 from campaign.errors import NotQuietError
 from jobs import checks
 from jobs.checks import Limits
-from jobs.figures import Check, Run
+from jobs.judging import disturbed
+from jobs.model.conduct import Conduct
+from jobs.model.results import Check, Run
 from jobs.observe import counters
 from jobs.system.device import device_of
 from jobs.system.layers import layers

@@ -27,17 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from campaign.cells.contract import WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import CampaignError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import Template
-from jobs.figures import Run
+from jobs.model.request import Request
+from jobs.model.results import Run
+from jobs.model.work import WorkList
 from jobs.ranks.channel import Channel, ClosedError, StrangerError, connect, derived
 from jobs.ranks.rank import boot
-from jobs.request import Request
 from jobs.system import versioned
 
 _LOOK_S = 0.2  # between two looks at a file, or at whether a run is over

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign.cells.contract import Data, ListedItem
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.worker.followers import HELLO_S, HUB, file_of, remove, this_start, with_secret
 from campaign.worker.runner import Outcome, Template
-from jobs.figures import Run
+from jobs.model.record import Data
+from jobs.model.request import Request
+from jobs.model.results import Run
+from jobs.model.work import ListedItem
 from jobs.ranks.channel import Channel, ClosedError, derived, new_secret
 from jobs.ranks.listener import Listener, Newcomer
 from jobs.ranks.rank import boot
-from jobs.request import Request
 from jobs.system import files
 
 _GRACE_S = 5.0  # in which ranks end by themselves when another one has failed

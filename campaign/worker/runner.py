@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
-from jobs.figures import Run
+from jobs.model.results import Run
 from jobs.system import files
 from jobs.system.programs import python
 

@@ -11,25 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from campaign.cells import judge, paired, record, stopping
+from campaign.cells import record
 from campaign.cells.cell import Cell
-from campaign.cells.contract import (
-    Addition,
-    Conduct,
-    Data,
-    ListedItem,
-    Provenance,
-    Record,
-    Session,
-    Submission,
-    WorkItem,
-    WorkList,
-)
 from campaign.cells.folder import CampaignFolder
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import provenance
-from jobs.settings import Settings
+from jobs.judging import judge, paired, stopping
+from jobs.model.conduct import Conduct
+from jobs.model.record import Addition, Data, Provenance, Record, Session, Submission
+from jobs.model.settings import Settings
+from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from campaign.cells.contract import Conduct
 from campaign.storage.roots import seen_by
 from campaign.worker.runner import Outcome, Template
 from jobs import checks
 from jobs.benchmarks import registry
-from jobs.figures import Run
+from jobs.model.conduct import Conduct
+from jobs.model.request import RankRequest, Request
+from jobs.model.results import Run
 from jobs.ranks.channel import new_secret
 from jobs.ranks.hub import Hub
 from jobs.ranks.whole import whole
-from jobs.request import RankRequest, Request
 
 
 class Places(Protocol):

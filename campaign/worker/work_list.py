@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from campaign.cells import judge
-from campaign.cells.contract import Cluster, Conduct, Data, ListedItem, Site, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.storage import checkpoint_targets
+from jobs.judging import judge
+from jobs.model.conduct import Cluster, Conduct, Site
+from jobs.model.record import Data
+from jobs.model.work import ListedItem, WorkList
 
 _FOR_SLURM = {
     *("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses"),

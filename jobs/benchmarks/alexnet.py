@@ -26,7 +26,7 @@ from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
-from jobs.settings import Settings, key
+from jobs.model.settings import Settings, key
 
 Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 

@@ -22,10 +22,10 @@ from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
+from jobs.model.request import FileRequest, Request
+from jobs.model.settings import Node, Settings, key
 from jobs.objects.client import Client
 from jobs.objects.source import Source
-from jobs.request import FileRequest, Request
-from jobs.settings import Node, Settings, key
 from jobs.system import files
 
 _WRITTEN, _RANDOM = "write", "random_read"

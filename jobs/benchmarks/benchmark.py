@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jobs.checkpoints.run import Checkpoints
-from jobs.figures import Run
+from jobs.model.request import Request
+from jobs.model.results import Run
+from jobs.model.settings import EVERY, Node, Settings, defaults
 from jobs.objects.source import Source
-from jobs.request import Request
-from jobs.settings import EVERY, Node, Settings, defaults
 from jobs.system.layers import Layers, layers
 
 Kind = Literal["storage", "pipeline", "training"]
@@ -69,7 +69,7 @@ class Benchmark:
     name: str  # everywhere
     version: int  # raised when the meaning of a figure changes: figures never mix versions
     kind: Kind  # ``storage``, ``pipeline`` or ``training``
-    keys: type  # its own keys, a dataclass of `jobs.settings.key`; the first is ``name``
+    keys: type  # its own keys, a dataclass of `jobs.model.settings.key`; the first is ``name``
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
     about: str = ""  # what it does, in the help of runs by hand

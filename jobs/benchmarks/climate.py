@@ -28,9 +28,9 @@ from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.data.readers.library import load
 from jobs.errors import DatasetError
+from jobs.model.request import Request
+from jobs.model.settings import EVERY, Settings, key
 from jobs.observe.spent import Spent, logged
-from jobs.request import Request
-from jobs.settings import EVERY, Settings, key
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"

@@ -36,11 +36,11 @@ from jobs.data import manifest, staging
 from jobs.data.readers import Part, Reader, library, opened
 from jobs.errors import DatasetError
 from jobs.lazy_imports import np
+from jobs.model.request import Request
+from jobs.model.settings import EVERY, Settings, key
 from jobs.observe.spent import Spent, logged
 from jobs.observe.time_log import TimeLog
 from jobs.ranks.rank import Rank
-from jobs.request import Request
-from jobs.settings import EVERY, Settings, key
 
 _PARTS = ("data", "label", "psr", "normweight", "weight")
 _COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record

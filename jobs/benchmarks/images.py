@@ -13,10 +13,10 @@ from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, pipeline, staging
 from jobs.errors import DatasetError
+from jobs.model.request import Request
+from jobs.model.settings import Settings
 from jobs.objects.source import Source, of_dataset
 from jobs.ranks import here
-from jobs.request import Request
-from jobs.settings import Settings
 
 Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
 ImagesAsked = Callable[[Settings, int], int]

@@ -21,9 +21,9 @@ from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
+from jobs.model.settings import Settings, key
 from jobs.ranks import here
 from jobs.ranks.rank import Rank
-from jobs.settings import Settings, key
 
 
 def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:

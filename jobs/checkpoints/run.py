@@ -22,8 +22,8 @@ from jobs.system.device import device_of
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place
-    from jobs.request import SnapshotRequest
-    from jobs.settings import Node
+    from jobs.model.request import SnapshotRequest
+    from jobs.model.settings import Node
     from jobs.system.device import Device
 
 FOLDER = "checkpoints"

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from jobs import objects
 from jobs.data.decoding import complaint_of, decoded
 from jobs.errors import JobError
-from jobs.settings import key
+from jobs.model.settings import key
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from jobs.settings import Node, Settings
+    from jobs.model.settings import Node, Settings
 
 OPTIONS = {"threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold"}
 """Settings of a run by hand that reads images; a test holds that those in conf/ are the same."""

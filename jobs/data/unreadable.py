@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.data import pipeline
-from jobs.settings import Settings
+from jobs.model.settings import Settings
 
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 

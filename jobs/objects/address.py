@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from jobs.errors import FolderError
 
 if TYPE_CHECKING:
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 TIMEOUT_S = (0.1, 3600.0)
 """The least and the most of a request's timeout."""

@@ -30,8 +30,8 @@ from jobs.system import clock, untrusted
 if TYPE_CHECKING:
     import obstore
 
+    from jobs.model.settings import Node
     from jobs.objects.room import Room
-    from jobs.settings import Node
 
 _T = TypeVar("_T")
 DEFAULTS: Node = {"timeout_s": 30.0, "retries": 60, "backoff_s": 1.0, "checksum": False}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jobs.burst_buffer.journal import Committed
     from jobs.burst_buffer.slow import Place
     from jobs.burst_buffer.transfer import How
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 _STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
 _RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits

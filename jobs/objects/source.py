@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from jobs.data.manifest import Manifest
-    from jobs.settings import Node
+    from jobs.model.settings import Node
 
 
 class Source:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.checkpoints.run import roles
-from jobs.figures import Conditions
+from jobs.model.results import Conditions
+from jobs.model.settings import Settings
 from jobs.observe.observer import Observer
-from jobs.settings import Settings
 from jobs.system import tunables
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.benchmarks.benchmark import Work
-from jobs.figures import DeviceUse
+from jobs.model.request import Request
+from jobs.model.results import DeviceUse
 from jobs.observe.cache import Cache
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
-from jobs.request import Request
 from jobs.system import cgroup
 from jobs.system.clock import moment
 from jobs.system.device import Device, Use, device_of, together

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from jobs.figures import Run
+from jobs.model.results import Run
 from jobs.system import cgroup
 from jobs.system.device import UNKNOWN, device_of, mount_of
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from jobs.benchmarks.benchmark import Work
-from jobs.request import Request
+from jobs.model.request import Request
 from jobs.system.modules import declared
 
 

@@ -11,8 +11,8 @@ from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Work
+    from jobs.model.request import Request
     from jobs.profiler import Profile
-    from jobs.request import Request
 
 
 class Profiled(Observer, steps.Watcher):

@@ -12,8 +12,8 @@ from typing import Any
 from jobs import steps
 from jobs.benchmarks.benchmark import Work
 from jobs.lazy_imports import tf
+from jobs.model.request import Request
 from jobs.observe.observer import Observer
-from jobs.request import Request
 
 
 class Runtime(Observer, steps.Watcher):

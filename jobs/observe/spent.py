@@ -11,9 +11,9 @@ from glob import escape
 from pathlib import Path
 
 from jobs import steps
+from jobs.model.request import Request
 from jobs.observe.time_log import ACTIONS, Event, File, TimeLog
 from jobs.ranks.rank import Rank
-from jobs.request import Request
 from jobs.system import files
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.benchmarks.benchmark import Work
+from jobs.model.request import Request
 from jobs.observe.counters import Counters, Edge
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import OK, Source, reason, sources_of
-from jobs.request import Request
 from jobs.system import files
 
 

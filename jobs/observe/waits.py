@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.benchmarks.benchmark import Work
+from jobs.model.request import Request
 from jobs.observe.observer import Observer
-from jobs.request import Request
 from jobs.system.alarm import Alarm
 from jobs.system.device import devices_behind
 from jobs.system.io_limits import limits

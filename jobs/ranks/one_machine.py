@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jobs.figures import DeviceUse, Run
+from jobs.model.results import DeviceUse, Run
 from jobs.ranks.rank import Rank, boot
 
 

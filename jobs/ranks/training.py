@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.figures import Expectation
+from jobs.model.results import Expectation
 from jobs.observe.spent import Spent
 from jobs.ranks.rank import Rank
 

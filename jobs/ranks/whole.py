@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from jobs.benchmarks.benchmark import Benchmark
-from jobs.figures import Run
+from jobs.model.results import Run
 from jobs.ranks.hub import Seen
 
 _SUMMED = (

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
-from jobs.settings import key
+from jobs.model.settings import key
 
 
 @dataclass

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
-from jobs.settings import key
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 
 NAMES = ("auto", "cpu", "gpu", "emulated")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.model.conduct import Flat
 
 KEYS: dict[str, type] = {name: each.keys for name, each in benchmarks().items()}
 """The types of a benchmark's own keys, by its name."""

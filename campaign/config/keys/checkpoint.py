@@ -8,13 +8,13 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat
 from campaign.config.keys.storage import no_root, of_endpoint
 from campaign.errors import UsageError, refuse
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 from jobs.objects.address import shown, storage_of
-from jobs.settings import key
 
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
 Mode = Enum("Mode", {"sync": "sync", "async": "async"})

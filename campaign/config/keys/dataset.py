@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
-from jobs.settings import key
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 
 
 @dataclass

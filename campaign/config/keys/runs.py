@@ -7,11 +7,11 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from campaign.cells import stopping
-from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs import steps
-from jobs.settings import key
+from jobs.judging import stopping
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 
 
 @dataclass

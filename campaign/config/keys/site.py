@@ -7,10 +7,10 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat
 from campaign.config.keys.storage import SiteStorage
 from campaign.errors import UsageError
-from jobs.settings import key
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 
 YEAR_MIN = 365 * 24 * 60
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat, Point
 from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
-from jobs.settings import key
+from jobs.model.conduct import Flat, Point
+from jobs.model.settings import key
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 

@@ -9,11 +9,11 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from campaign.cells.contract import Flat
 from campaign.errors import UsageError, refuse
 from jobs.benchmarks.registry import benchmarks
+from jobs.model.conduct import Flat
+from jobs.model.settings import key
 from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix, is_region, shown
-from jobs.settings import key
 
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
 _RANK = "{rank}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from campaign.testbed.spec import DATA, FIRST, is_link, version
-from jobs.settings import Node
+from jobs.model.settings import Node
 from jobs.system.emulated import HANGS
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import s3, throttle
 from campaign.testbed.spec import DATA
 from campaign.testbed.state.found import MARKER, PROGRAM, SCHEMA, Loop, Marker, Seen, Server, Storage, unfinished
-from jobs.settings import Node
+from jobs.model.settings import Node
 from jobs.system import untrusted, versioned
 from jobs.system.device import mounts
 from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.benchmarks.cdb.rules import TRAIN, Phase, Rules
 from jobs.benchmarks.nersc.run import as_predicted
-from jobs.figures import Expectation
+from jobs.model.results import Expectation
 from jobs.ranks.training import alike
 
 

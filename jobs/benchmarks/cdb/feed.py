@@ -21,8 +21,8 @@ from jobs.data import pipeline
 from jobs.data.readers import Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import np, tf
+from jobs.model.settings import Node, Settings
 from jobs.observe.time_log import TimeLog
-from jobs.settings import Node, Settings
 
 WEIGHTS = (1.009, 7.67, 31.6)  # of the classes, 1 / sqrt of their shares in our files (jobs/data/hdf5.py)
 _MOST, _LEAST = 1, 2  # columns of ``stats``

@@ -16,9 +16,9 @@ from typing import Any
 
 from jobs.data import staging
 from jobs.errors import DatasetError
-from jobs.figures import Expectation
+from jobs.model.request import Request
+from jobs.model.results import Expectation
 from jobs.observe.time_log import TimeLog
-from jobs.request import Request
 from jobs.system import files, page_cache
 
 _COLD = 0.01  # of the pages of the originals at most are in memory, as of any cold run's files

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.benchmarks.hep.rules import TRAIN, Load, Rules, every_sample_once, load_bytes
 from jobs.benchmarks.nersc.run import as_predicted
-from jobs.figures import Expectation
+from jobs.model.results import Expectation
 from jobs.ranks.rank import Rank
 from jobs.ranks.training import alike
 

@@ -14,13 +14,13 @@ from jobs.benchmarks import accelerator, first_use
 from jobs.benchmarks.cdb.network import CdbNetwork
 from jobs.benchmarks.hep.network import HepNetwork
 from jobs.benchmarks.nersc.steps import Step
-from jobs.figures import Expectation
 from jobs.lazy_imports import np, tf
+from jobs.model.results import Expectation
+from jobs.model.settings import Settings
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import UNKNOWN
 from jobs.ranks.rank import Rank
 from jobs.ranks.training import Meetings
-from jobs.settings import Settings
 
 
 @dataclass

@@ -4,7 +4,7 @@ import pytest
 
 from campaign.cells.cell import NEUTRAL, flat, make_cell, told_apart
 from jobs.benchmarks import registry
-from jobs.settings import EVERY
+from jobs.model.settings import EVERY
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
 
 _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere"}

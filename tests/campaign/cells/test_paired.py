@@ -2,10 +2,11 @@
 
 import pytest
 
-from campaign.cells import paired, plan
+from campaign.cells import plan
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.worker.signals import WorkerStoppedError
+from jobs.judging import paired
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.work_lists import asked_again, compose, walk, work_list
 

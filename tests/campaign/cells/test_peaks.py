@@ -5,12 +5,13 @@ import copy
 import numpy as np
 import pytest
 
-from campaign.cells import judge, plan, record
+from campaign.cells import plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.peaks import Peaks
 from campaign.config.points import cells_of
 from campaign.testbed import expected
 from campaign.testbed.spec import Wanted
+from jobs.judging import judge
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, walk, work_list

@@ -1,6 +1,7 @@
 import pytest
 
-from campaign.cells import judge, plan, record
+from campaign.cells import plan, record
+from jobs.judging import judge
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.jobs.jobs_factory import device_use

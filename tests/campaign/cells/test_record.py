@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import judge, record, stopping
+from campaign.cells import record
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
+from jobs.judging import judge, stopping
 from jobs.observe import machine
 from jobs.system import durable, untrusted
 from tests.campaign.fake_template import figures

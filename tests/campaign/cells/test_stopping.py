@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.cells import plan, stopping
+from campaign.cells import plan
 from campaign.cli import why
 from campaign.worker.signals import WorkerStoppedError
+from jobs.judging import stopping
 from tests.campaign.fake_template import failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import judge, record
+from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
 from campaign.config.keys import benchmark
 from campaign.config.keys.dataset import Climate, Hep
@@ -15,6 +15,7 @@ from campaign.config.keys.storage import ObjectStorage, SiteStorage
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
+from jobs.judging import judge
 from tests.campaign.fake_template import figures
 from tests.campaign.work_lists import BUFFERED, compose
 from tests.jobs.jobs_factory import device_use

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import record, stopping
+from campaign.cells import record
 from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.cluster import submission
@@ -15,6 +15,7 @@ from campaign.storage import baseline_files, datasets
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
 from jobs.data import manifest
+from jobs.judging import stopping
 from tests.campaign.command_line import TINY
 from tests.campaign.fake_template import FakeTemplate, figures
 from tests.campaign.work_lists import UTC, asked_again, grid, slurm_conduct, walk, work_list

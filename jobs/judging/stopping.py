@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
-from campaign.cells import paired
-from campaign.cells.contract import Addition, Conduct, Record
 from jobs import checks
-from jobs.figures import Check, Run
+from jobs.judging import paired
+from jobs.model.conduct import Conduct
+from jobs.model.record import Addition, Record
+from jobs.model.results import Check, Run
 
 CONFIDENCE = 0.9
 # 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any, cast
 
-from campaign.cells import paired, stopping
-from campaign.cells.contract import Conduct, Record
 from jobs import checks
 from jobs.benchmarks import registry
-from jobs.figures import Conditions, Peak, Run
+from jobs.judging import paired, stopping
+from jobs.model.conduct import Conduct
+from jobs.model.record import Record
+from jobs.model.results import Conditions, Peak, Run
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 
-from campaign.cells.contract import Conduct, ProfileCost, Record
-from jobs.figures import Run
-from jobs.settings import Settings
+from jobs.model.conduct import Conduct
+from jobs.model.record import ProfileCost, Record
+from jobs.model.results import Run
+from jobs.model.settings import Settings
 
 UNPROFILED = "unprofiled"
 """The role of a run that is made without the profile that its cell asks for."""

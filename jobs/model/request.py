@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from jobs.figures import Conditions, Peak
-from jobs.settings import Settings
+from jobs.model.results import Conditions, Peak
+from jobs.model.settings import Settings
 
 
 class TraceRequest(TypedDict):

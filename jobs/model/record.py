@@ -1,96 +1,14 @@
-"""Types of the configuration, of the work lists and of what a campaign leaves on disk.
+"""What a campaign leaves on disk: a record for each cell, and the list of what was asked for.
 
 Annotations are evaluated here: `jobs.shapes` asks which keys are required.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, Required, TypedDict
+from typing import Literal, NotRequired, Required, TypedDict
 
-from jobs.figures import Check, Conditions, Run
-from jobs.settings import Node, Settings
+from jobs.model.results import Check, Conditions, Run
+from jobs.model.settings import Node, Settings
 
-Flat = Mapping[str, Any]
-"""Settings or a whole configuration by dotted keys (`campaign.cells.cell.flat`)."""
 Status = Literal["running", "done", "failed", "invalid"]
-
-
-class Trace(TypedDict):
-    """Node ``trace``."""
-
-    interval_s: float | None
-    tail_s: float
-
-
-class Cluster(TypedDict, total=False):
-    """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
-
-    name: Required[str]
-    partition: str | None
-    pool: str | None
-    exclude: str | None
-    dependency: str | None
-    licenses: str | None
-    timeout_min: int
-    mem_gb: float | None
-    cpus_per_task: int | None
-    exclusive: bool
-    wckey: str | None
-    comment: str | None
-    modules: list[str]
-    prelude: list[str]
-    extra: dict[str, str | float | None]
-    cells_per_job: int
-    pack: bool
-    parallel: int | None
-    max_requeues: int
-    signal_delay_s: int
-    oversubscribe: bool
-    save_patience_s: float
-
-
-class Site(TypedDict, total=False):
-    """Group ``site``; its other keys are handed on to other groups (conf/)."""
-
-    name: Required[str]
-    storages: dict[str, Node]
-    spread_max: float
-    other_cpu_max: float
-    throttled_max: float
-    ask_above_node_hours: float
-    make_data: str
-    login_data_gb: float
-    login_processes: int
-    timeout_max_min: int | None
-    trusted_network: bool
-
-
-class Conduct(TypedDict):
-    """How a campaign is run: every key of the configuration that cannot change a result."""
-
-    site: Site
-    cluster: Cluster
-    runs: int
-    warmup_runs: int
-    min_valid_runs: int
-    until_spread: float | None
-    max_runs: int
-    run_timeout_s: float
-    ranks_timeout_s: float
-    drain_timeout_s: float
-    wait_quiet_s: float | None
-    order_seed: int
-    redo: bool
-    campaign_dir: str
-    size: str | None
-    detach: bool
-    trace: Trace
-    checks: dict[str, float]
-    retries: NotRequired[int]
-    profile: NotRequired[dict[str, bool]]  # ``compare`` alone: the rest is what a cell is
-
-
-class Point(Settings, Conduct):
-    """A composed configuration: one point of the grid."""
 
 
 class ProfileCost(TypedDict):
@@ -224,43 +142,3 @@ class Manifest(TypedDict):
     schema: int
     tool: str
     requests: list[Asked]
-
-
-class _Item(TypedDict):
-    id: str
-    benchmark: str
-    version: int
-    settings: Settings
-    access: Access
-    targets: list[str]
-    root: NotRequired[str | None]  # of its storage, absolute: a worker starts in another folder; None: it has none
-    position: int
-    missing: int
-    at_most: int
-
-
-class ListedItem(_Item):
-    """One cell of a work list; ``dataset`` is None where the worker itself makes it."""
-
-    dataset: Data | None
-
-
-class WorkItem(_Item):
-    """The same with its data."""
-
-    dataset: Data
-
-
-class WorkList(TypedDict):
-    """What a worker is to do; ``cluster`` is slurm, local or debug."""
-
-    token: str
-    words: list[str]
-    submitted_utc: str
-    campaign_dir: str
-    campaign_id: str
-    cluster: str
-    conduct: Conduct
-    cells: list[ListedItem]
-    to_make: NotRequired[list[ListedItem]]  # cells of other lists, whose data this worker makes
-    attempt: NotRequired[int]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from jobs.figures import Check, Run
+from jobs.model.results import Check, Run
 
 _PARTS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, or in percent
 
