@@ -38,9 +38,11 @@ def emulated(path: Path) -> dict[str, Any] | None:
     or short texts. A marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds
     are known. One that is not root's means nothing: only root can make a testbed.
     """
-    marker = Path(mount_of(path).point, MARKER)
+    point = mount_of(path).point
+    if point == UNKNOWN:
+        return None
     try:
-        facts = untrusted.json_value(files.read(marker, _LARGEST_BYTES, owner=ROOT))
+        facts = untrusted.json_value(files.read(Path(point, MARKER), _LARGEST_BYTES, owner=ROOT))
     except (FileNotFoundError, NotADirectoryError, files.OddFileError):
         return None
     except (OSError, ValueError):

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.system import emulated as emulation
 from jobs.system import versioned
-from jobs.system.device import Device, Mount
+from jobs.system.device import UNKNOWN, Device, Mount
 from jobs.system.emulated import MARKER, emulated
 from jobs.system.untrusted import UntrustedError
 
@@ -62,6 +62,15 @@ def test_a_marker_that_cannot_be_read_is_one_all_the_same(point, text):
     (point / MARKER).write_text(text)
 
     assert emulated(point) == {"name": "unknown"}
+
+
+def test_of_an_unknown_mount_no_folder_of_the_same_name_is_asked(point, monkeypatch):
+    monkeypatch.setattr(emulation, "mount_of", lambda _: Mount(*[UNKNOWN] * 5))
+    monkeypatch.chdir(point)
+    (point / UNKNOWN).mkdir()
+    (point / UNKNOWN / MARKER).write_text(json.dumps(FACTS))
+
+    assert emulated(point) is None
 
 
 def test_the_disk_of_this_test_is_real():
