@@ -19,8 +19,8 @@ def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     Parameters
     ----------
     run
-        Figures; those whose names begin with ``step_`` are lists of one number a step, seconds or a loss (None: it was
-        infinite or no number).
+        Figures; the lists whose names begin with ``step_`` have one number for each step, seconds or a loss (None: it
+        was infinite or no number).
     file
         The .npz that gets these lists as arrays of float64, NaN for None; without one they stay in the figures, too.
 
@@ -30,7 +30,7 @@ def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
         a training the last loss and the number of the first step that has none; ``file`` is None where it could not be
         written, and ``error`` says why.
     """
-    lists = {name: values for name, values in run.items() if name.startswith(_PREFIX)}
+    lists = {name: values for name, values in run.items() if name.startswith(_PREFIX) and isinstance(values, list)}
     if not lists:
         return {**run}
     loads, losses = lists.get("step_load_s", []), lists.get("step_loss", [])

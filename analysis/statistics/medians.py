@@ -9,8 +9,9 @@ import pandas as pd
 
 from analysis.records.frame import Row, rows_of
 from analysis.statistics import comparable
+from jobs.model.results import METRICS
 
-FIGURES = RATE, READ, WRITTEN, RUNTIME = "images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s"
+RATE, READ, WRITTEN, RUNTIME = "images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s"
 BYTES_PER_MB = 10**6
 QUIET = "check.quiet"
 
@@ -56,18 +57,20 @@ def ends(groups: Any, figure: str) -> dict[str, Any]:
 def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame of cells with their statistics, one row per cell.
 
-    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of images/s,
-    MB/s and wall seconds; `disturbed` (see there; None for most cells), which no other column has any part of;
-    `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that [min, max] holds the true median (of
-    independent runs); `bytes_per_image`; `scaling`, the median relative to the same series at one thread, with
-    `no_scaling` and `scaling_unstable` (see `scaling`).
+    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of the figures of merit
+    and of those `METRICS` that the runs have; `disturbed` (see there; None for most cells), which no other column has
+    any part of; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that [min, max] holds the true
+    median (of independent runs); `bytes_per_image`; `scaling`, the median relative to the same series at one thread,
+    with `no_scaling` and `scaling_unstable` (see `scaling`).
     """
     numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
-    figures = [*sorted({*cells["figure"]}.intersection(numbers).difference(FIGURES)), *FIGURES]
+    declared = [name for name in METRICS if name in runs]
+    merits = sorted({*cells["figure"]}.intersection(numbers).difference(declared))
+    figures = [*merits, *declared]
     good = counted(runs, figures)
     groups = good.groupby("cell")
     columns = {"n_valid": groups.size()} | _not_counted(runs)
-    for name in sorted(figures, key=[*FIGURES, *figures].index):
+    for name in (*declared, *merits):
         columns |= ends(groups, name)
     wasted = disturbed(runs, figures)
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
@@ -76,7 +79,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     counts = ["n_valid", "n_invalid", "n_failed"]
     table[counts] = table[counts].fillna(0).astype("int64")
     table["disturbed"] = pd.Series([wasted.get(cell) for cell in table["cell"]], index=table.index, dtype=object)
-    table["spread"] = _spread(table, figures)
+    table["spread"] = _spread(table, [*merits, RATE, READ, WRITTEN, RUNTIME])
     table["coverage"] = (1 - 2.0 ** (1 - table["n_valid"])).where(table["n_valid"] > 0)
     return table.assign(**scaling(table))
 

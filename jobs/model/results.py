@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
+
+
+class Metric(NamedTuple):
+    """Declares a number of a run as a column of medians.csv: its median over the runs that count, `_min` and `_max`.
+
+    A column begins where the run gets the number, and here.
+    """
+
+    unit: str
 
 
 class Check(TypedDict):
@@ -103,7 +112,6 @@ class Run(TypedDict, total=False):
     profile: dict[str, Any]
     tensorflow: dict[str, Any]
     elapsed_s_with_fork: float
-    wall_s: float
     wall_parts: Sequence[str]
     rate: Rate
     images: int
@@ -116,9 +124,10 @@ class Run(TypedDict, total=False):
     bytes_predicted: int  # of a run that reads files several times, or in part
     expected: Mapping[str, Expectation]  # by rule
     requests: int
-    images_per_s: float
-    read_mb_per_s: float
-    write_mb_per_s: float
+    images_per_s: Annotated[float, Metric("images/s")]
+    read_mb_per_s: Annotated[float, Metric("MB/s")]
+    write_mb_per_s: Annotated[float, Metric("MB/s")]
+    wall_s: Annotated[float, Metric("s")]
     resident_fraction: float | None
     linked_files: int
     below: list[str]
@@ -163,3 +172,13 @@ class Run(TypedDict, total=False):
     ranks: list[RankFigures]
     overhead_s: float
     checks: list[Check]
+
+
+def _metrics() -> Mapping[str, Metric]:
+    hints = get_type_hints(Run, include_extras=True)
+    annotated = {key: getattr(hint, "__metadata__", ()) for key, hint in hints.items()}
+    return {key: each for key, notes in annotated.items() for each in notes if isinstance(each, Metric)}
+
+
+METRICS = _metrics()
+"""The declared metrics by their keys, in the order of the columns."""

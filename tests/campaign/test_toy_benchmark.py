@@ -1,6 +1,6 @@
 """A benchmark of somebody's own: one module and one file of values, and everything else follows.
 
-And an observer of somebody's own: one module, and its figures stand in every run.
+And an observer of somebody's own: one module, and its figures stand in every run; one more line declares a column.
 """
 
 import csv
@@ -62,7 +62,7 @@ from jobs.observe.observer import Observer
 
 
 class Toy(Observer):
-    gives = ("toy",)
+    gives = ("toy", "step_p99_s")
 
     def start(self):
         self.seen = ["start"]
@@ -71,11 +71,12 @@ class Toy(Observer):
         self.seen.append("stop")
 
     def metrics(self):
-        return {"toy": self.seen}
+        return {"toy": self.seen, "step_p99_s": len(self.seen) / 8}
 
 
 OBSERVER = Toy
 """
+COLUMN = '    step_p99_s: Annotated[float, Metric("s")]'
 LOUD = (  # others work here
     "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000",
     "checks.delayed_max=1", "checks.throttled_max=1",
@@ -91,6 +92,8 @@ def house(tmp_path_factory):
     (folder / "jobs/benchmarks/toy.py").write_text(BENCHMARK)
     (folder / "conf/benchmark/toy.yaml").write_text(VALUES)
     (folder / "jobs/observe/toy.py").write_text(OBSERVER)
+    model = folder / "jobs/model/results.py"
+    model.write_text(model.read_text().replace("    wall_s: ", f"{COLUMN}\n    wall_s: "))
     (folder / "tensorflow.py").write_text("")  # in its place, for it is imported for seconds and the toy needs none
     return folder
 
@@ -119,7 +122,10 @@ def test_a_new_benchmark_and_observer_are_planned_run_judged_recorded_and_drawn(
     assert records[0]["checks"][0]["observed"] is not None  # the spread of its own rate
     assert {tuple(run["toy"]) for record in records for run in record["runs"]} == {("start", "stop")}
     with (tmp_path / "results" / "tables" / "medians.csv").open(newline="") as file:
-        assert {row["benchmark"] for row in csv.DictReader(file)} == {"toy"}
+        rows = [*csv.DictReader(file)]
+    assert {row["benchmark"] for row in rows} == {"toy"}
+    assert {row[f"step_p99_s{end}"] for row in rows for end in ("", "_min", "_max")} == {"0.25"}
+    assert max(float(row["spread"]) for row in rows) > 0  # of its merit, whichever column is declared first
     assert [path for path in tmp_path.glob("results/figures/*.csv") if "sums/s" in path.read_text()]
 
 

@@ -19,11 +19,11 @@ from analysis.records.versioned import UnreadableError, load
 from analysis.statistics.comparable import COLUMNS, looser, looser_cells
 from analysis.text.html import Markup, address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share, typed
+from jobs.model.results import METRICS
 
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
 STANDING = {True: "held", False: "failed", None: "unverifiable"}
 ALL_CELLS = "tables/medians.csv and tables/runs.csv"
-UNITS = {"images_per_s": "images/s", "read_mb_per_s": "MB/s", "write_mb_per_s": "MB/s", "wall_s": "s"}
 
 
 def medians(results: Results) -> Markup:
@@ -134,7 +134,7 @@ def _raw(record: Record) -> Mapping[str, Any]:
 
 def _run(run: Row) -> Markup:
     """Return a run with its figures and every check."""
-    figures = [f"{number(run[name])} {unit}" for name, unit in UNITS.items() if run.get(name) is not None]
+    figures = [f"{number(run[name])} {metric.unit}" for name, metric in METRICS.items() if run.get(name) is not None]
     head = tag("strong", f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}")
     told = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
     told += _added(run.get("added") or {})
