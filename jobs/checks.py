@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from jobs import delays, neighbours
+from jobs.model.limits import Limits as Limits  # noqa: PLC0414 - `checks.Limits`
 from jobs.model.results import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
 
@@ -32,23 +32,6 @@ _PROFILED_MIN = 0.99  # as of the kernel's count: jobs/profiler/window.py
 # Standard deviations, each as large as the mean time of a read: half a turn of a disk has 0.58 of its mean.
 _CERTAIN = 3
 _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them are no second user of a short run
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node."""
-
-    resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
-    device_bytes_min: float = 0.99  # bytes fetched from the device as a share of the blocks of the files, cold
-    time_error_max: float = 0.01  # share of the wall time that the named parts may miss
-    other_device_max: float = 0.05  # share of the run in which the device may serve everybody else
-    other_cpu_max: float = 0.5  # cores that everybody else may keep busy
-    stolen_max: float = 0.5  # processors that the hypervisor may take, on average: as others here
-    delayed_max: float = 0.05  # share of the time in which threads with work may be asleep, held or stopped
-    io_limit_max: float = 0.5  # of a control group's limit on reads or writes that the run may reach
-    throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
-    spread_max: float = 0.04  # (max - min) / median of a cell's measured runs
-    peak_max: float = 1.05  # throughput as a share of the storage's own
 
 
 def rate(run: Mapping[str, Any]) -> float | None:

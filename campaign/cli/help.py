@@ -13,6 +13,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
+from jobs.model.limits import Limits, Tolerances
+from jobs.model.settings import declared
 
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
@@ -48,7 +50,12 @@ def _text() -> Iterator[str]:
     for group, choices in sorted(_groups(conf).items()):
         yield f"  {group:11} {', '.join(sorted(choices))}"
     yield "\nKeys:"
-    yield body_of(conf / "config.yaml")
+    yield body_of(conf / "config.yaml").partition("\n  # Limits of the checks")[0]
+    yield "\n  # Limits of the checks (jobs/checks.py gives each rule)\n  checks:"
+    for name, each in declared(Limits).items():
+        value = f"${{site.{name}}}" if name in Tolerances.__struct_fields__ else each.default
+        unit = f"{each.setting.unit} " if each.setting.unit else ""
+        yield f"    {name}: {value}  # {unit}{each.setting.help}"
     for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
         for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
             body = body_of(file)

@@ -113,7 +113,7 @@ class Campaign:
     detach: bool = MISSING
     trace: Trace = field(default_factory=Trace)
     profile: Profile = field(default_factory=Profile)
-    checks: Checks = field(default_factory=Checks)
+    checks: Checks = field(default_factory=Checks)  # type: ignore[valid-type] # made of the limits
 
 
 CHOICES: dict[str, dict[str, type]] = {

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from typing import Any, cast
+
+from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.benchmarks import registry
 from jobs.judging import paired, stopping
 from jobs.model.conduct import Conduct
+from jobs.model.limits import Tolerances
 from jobs.model.record import Record
 from jobs.model.results import Conditions, Peak, Run
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""
 
-
-# Thresholds of which a site has its own; of the others the defaults are everybody's.
-OF_SITE = ("spread_max", "other_cpu_max", "throttled_max")
+OF_SITE = Tolerances.__struct_fields__  # of the other limits the defaults are everybody's
 
 
 def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:

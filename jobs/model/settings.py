@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, field, fields
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields
 from enum import Enum
-from typing import Any, TypedDict
+from functools import cache
+from typing import Any, NamedTuple, TypedDict, get_args, get_type_hints
+
+import msgspec
 
 Node = dict[str, Any]
 """One node of the configuration as plain values; its keys differ by choice."""
@@ -29,6 +33,43 @@ class Settings(TypedDict, total=False):
     nodes: int
     sync: str
     reader: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a declared setting says of itself beside its type, range (``msgspec.Meta``) and default."""
+
+    help: str
+    unit: str = ""
+
+
+class Declared(NamedTuple):
+    """A setting as its Struct declares it."""
+
+    setting: Setting
+    bounds: tuple[float, float] | None  # the least and the greatest legal number
+    default: Any
+
+
+@cache
+def declared(kind: type[msgspec.Struct]) -> dict[str, Declared]:
+    """Return the settings of a Struct by name, in its order."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for each in msgspec.structs.fields(kind):
+        extras = [*_extras(hints[each.name])]
+        setting = next((extra for extra in extras if isinstance(extra, Setting)), Setting(""))
+        meta = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
+        bounds = (meta.ge, meta.le) if meta and meta.ge is not None and meta.le is not None else None
+        found[each.name] = Declared(setting, bounds, each.default)
+    return found
+
+
+def _extras(hint: Any) -> Iterator[Any]:
+    """Yield what stands beside the types of a hint, those of its parts included."""
+    yield from getattr(hint, "__metadata__", ())
+    for part in (hint.__origin__,) if hasattr(hint, "__metadata__") else get_args(hint):
+        yield from _extras(part)
 
 
 EVERY: tuple[str, ...] = tuple(Settings.__annotations__)

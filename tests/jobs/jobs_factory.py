@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 from PIL import Image
 
 from jobs import checks

@@ -14,10 +14,11 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
+from msgspec import structs
 
 from jobs import __main__ as byhand
 from jobs import checks, run
@@ -289,7 +290,7 @@ def execute_as_nobody(argument):
 def by_hand(argument):
     """Run the command line of a benchmark; return what it printed and its exit code. Others may be loud."""
     defaults = checks.Limits()
-    checks.Limits = lambda **given: replace(
+    checks.Limits = lambda **given: structs.replace(
         defaults,
         **{
             **given,

@@ -1,9 +1,8 @@
 """The rules of a run, as pure functions of its raw figures."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jobs import checks
 from jobs.checks import Limits

@@ -1,11 +1,11 @@
 """What kept a run from working: shares that are certain, and the checks at their exact limits."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jobs import checks, delays
 from jobs.checks import Limits

@@ -5,11 +5,11 @@ import csv
 import mmap
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.benchmarks.benchmark import Work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from enum import Enum
 
 from omegaconf import MISSING
@@ -11,7 +11,8 @@ from campaign.errors import UsageError
 from jobs import steps
 from jobs.judging import stopping
 from jobs.model.conduct import Flat
-from jobs.model.settings import key
+from jobs.model.limits import Limits
+from jobs.model.settings import declared, key
 
 
 @dataclass
@@ -40,21 +41,10 @@ class Profile:
     compare: bool = MISSING
 
 
-@dataclass
-class Checks:
-    """Node ``checks``."""
-
-    resident_max: float = key(MISSING, 0, 1)
-    device_bytes_min: float = key(MISSING, 0, 1)
-    time_error_max: float = key(MISSING, 0, 1)
-    other_device_max: float = key(MISSING, 0, 1)
-    other_cpu_max: float = key(MISSING, 0, 1e4)
-    stolen_max: float = key(MISSING, 0, 1e4)
-    delayed_max: float = key(MISSING, 0, 1)
-    io_limit_max: float = key(MISSING, 0, 1e4)
-    throttled_max: float = key(MISSING, 0, 1e4)
-    spread_max: float = key(MISSING, 0, 100)
-    peak_max: float = key(MISSING, 0, 1000)
+Checks = make_dataclass(
+    "Checks", [(name, float, key(each.default, *(each.bounds or ()))) for name, each in declared(Limits).items()]
+)
+Checks.__doc__ = "Node ``checks``."
 
 
 def check(values: Flat) -> None:

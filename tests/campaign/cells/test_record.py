@@ -5,10 +5,10 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell

@@ -5,6 +5,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
@@ -48,7 +49,7 @@ def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_p
 
 
 def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
-    assert point["checks"] == dataclasses.asdict(Limits())
+    assert point["checks"] == asdict(Limits())
 
 
 @pytest.mark.parametrize("benchmark", [micro, alexnet, malware, baseline, climate])
@@ -92,7 +93,7 @@ def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
     made = record.new(make_cell(point), {}, {})
     for status in ("valid", "valid", "invalid"):
         record.begin_run(made, "measured", "t").update(figures(), status=status, reason="because")
-    conduct = {"runs": 4, "warmup_runs": 1, "until_spread": None, "site": {}, "checks": dataclasses.asdict(Limits())}
+    conduct = {"runs": 4, "warmup_runs": 1, "until_spread": None, "site": {}, "checks": asdict(Limits())}
 
     decided = {}
     for least in (2, 3):

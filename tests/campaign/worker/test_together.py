@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict
 
 from campaign.worker import together
 from campaign.worker.runner import Outcome
@@ -33,7 +34,7 @@ def run(tmp_path, *outcomes, **conduct):
     request = {
         "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync", "storage")},
         "dataset": "/data",
-        "limits": vars(Limits()),
+        "limits": asdict(Limits()),
         "trace": {"file": str(tmp_path / "trace-3.csv"), "interval_s": 1.0, "tail_s": 0.0},
         "profile": str(tmp_path / "profile-3.npz"),
         "steps": str(tmp_path / "run-3.npz"),
