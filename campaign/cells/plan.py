@@ -16,6 +16,7 @@ from jobs.benchmarks import registry
 from jobs.judging import disturbed, judge, paired, stopping
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
+from jobs.model.terms import Terms, terms_of
 
 
 @dataclass(frozen=True)
@@ -98,24 +99,24 @@ def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Pla
 
 
 def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -> Entry:
-    path = folder.record(cell.id)
+    path, terms = folder.record(cell.id), terms_of(conduct)
     stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
     try:
         recorded = record.read(path)
     except record.DamagedRecordError:
-        return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
+        return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
     if recorded is None:
-        return _to_do(cell, "planned", None, conduct)
+        return _to_do(cell, "planned", None, terms)
     try:
-        changed = judge.rejudge(recorded, conduct, peaks.of(recorded))
+        changed = judge.rejudge(recorded, terms, peaks.of(recorded))
         allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
-        entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
+        entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
         return replace(entry, rejudged=recorded if changed else None, disturbed=allowed, stamp=stamp)
     except judge.ODD_FIGURES:
-        return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
+        return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
 
 
-def _to_do(cell: Cell, state: str, recorded: Record | None, conduct: Conduct) -> Entry:
-    least, most = stopping.missing_runs(recorded, conduct), stopping.most_missing_runs(recorded, conduct)
-    each = 2 if paired.asked(cell.settings, conduct) else 1
+def _to_do(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
+    least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
+    each = 2 if paired.asked(cell.settings, terms) else 1
     return Entry(cell, state, least * each, most * each)

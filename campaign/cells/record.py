@@ -14,6 +14,7 @@ from campaign.errors import CampaignError
 from jobs.benchmarks import registry
 from jobs.model.record import Addition, Data, Record, Submission
 from jobs.model.results import Run
+from jobs.model.terms import Terms
 from jobs.system import files, untrusted, versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
@@ -129,7 +130,7 @@ def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[
     retry(put, patience_s)
 
 
-def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
+def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
     """Make the record of a cell that has no run yet."""
     benchmark = registry.of(cell.settings)
     figure = benchmark.figure_of(cell.settings["benchmark"])
@@ -140,6 +141,8 @@ def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
             "benchmark": cell.benchmark,
             "benchmark_version": cell.version,
             "kind": benchmark.kind,
+            "claim": benchmark.claim(cell.settings),
+            "data": benchmark.data,
             "figure": figure.key,
             "unit": figure.unit,
             "better": figure.better,
@@ -148,6 +151,7 @@ def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
         "campaign": {**campaign},
         "dataset": {**dataset},
         "provenance": {},
+        "terms": terms,
         "sittings": [],
         "runs": [],
         "checks": [],

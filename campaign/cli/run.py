@@ -26,6 +26,7 @@ from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
 from jobs.model.conduct import Conduct, Point
 from jobs.model.record import Asked, Manifest
+from jobs.model.terms import terms_of
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
@@ -115,6 +116,7 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
         "words": list(request.words),
         "order_seed": request.conduct["order_seed"],
         "cells": [cell.id for cell in cells],
+        "terms": terms_of(request.conduct),
     }
     campaign["requests"].append(requests.marked(request.folder.root, asked))
     write_json(request.folder.marker, campaign)

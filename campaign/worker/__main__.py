@@ -31,7 +31,6 @@ from campaign.worker.followers import follow, rank_here
 from campaign.worker.leader import Leader, RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
-from jobs.checks import Limits
 from jobs.errors import NoGpuError
 from jobs.judging import judge, paired
 from jobs.model.record import Record
@@ -99,7 +98,7 @@ class Worker:
         recorded, owed = session.begin(self.folder, self.work, item)
         report, failures = partial(self._save_waiting, recorded), 0
         disturbance = Disturbance(self.work["conduct"], Path(item["dataset"]["path"]), report)
-        for turn in session.turns(recorded, owed, self.work["conduct"]):
+        for turn in session.turns(recorded, owed, recorded["terms"]):
             run = self._run(recorded, turn, item)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
@@ -120,9 +119,8 @@ class Worker:
         return self._settle(recorded)
 
     def _settle(self, recorded: Record) -> bool:
-        conduct = self.work["conduct"]
         recorded["provenance"]["finished_utc"] = utc_now()
-        judge.settle(recorded, conduct, Limits(**conduct["checks"]))
+        judge.settle(recorded, recorded["terms"])
         self._save(recorded)
         return bool(recorded["status"] == "done")
 

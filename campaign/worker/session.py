@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import secrets
 import tempfile
@@ -18,9 +17,9 @@ from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import provenance
 from jobs.judging import judge, paired, stopping
-from jobs.model.conduct import Conduct
 from jobs.model.record import Addition, Data, Provenance, Record, Session, Submission
 from jobs.model.settings import Settings
+from jobs.model.terms import Terms, terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.system import versioned
 from jobs.system.clock import utc_now
@@ -128,11 +127,11 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
-        recorded = record.new(cell, campaign, data)
+        recorded = record.new(cell, campaign, data, terms_of(work["conduct"]))
         recorded["provenance"] = {**here, "started_utc": utc_now()}
-    recorded["dataset"] = recorded["dataset"] or data
+    recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
     record.fail_open_runs(recorded)
-    owed = stopping.owed_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
+    owed = stopping.owed_runs(recorded, recorded["terms"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
@@ -161,20 +160,20 @@ class Turn(NamedTuple):
     pair: int | None = None
 
 
-def turns(recorded: Record, owed: int, conduct: Conduct) -> Iterator[Turn]:
+def turns(recorded: Record, owed: int, terms: Terms) -> Iterator[Turn]:
     """Yield the runs of a session.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
     all, be they valid or not: where nothing is valid it ends.
     """
-    if not owed and stopping.reason_to_add(recorded, conduct) is None:
+    if not owed and stopping.reason_to_add(recorded, terms) is None:
         return
-    room = stopping.most_missing_runs(recorded, conduct)
+    room = stopping.most_missing_runs(recorded, terms)
     # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
-    yield from [Turn("warmup")] * conduct["warmup_runs"]
-    in_pairs = paired.asked(recorded["cell"]["settings"], conduct)
+    yield from [Turn("warmup")] * terms["warmup_runs"]
+    in_pairs = paired.asked(recorded["cell"]["settings"], terms)
     for place in range(room):
-        added = None if place < owed else stopping.reason_to_add(recorded, conduct)
+        added = None if place < owed else stopping.reason_to_add(recorded, terms)
         if place >= owed and added is None:
             return
         if in_pairs:
@@ -189,7 +188,7 @@ def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Pr
     try:
         recorded = record.read(path)
         if recorded:
-            judge.rejudge(copy.deepcopy(recorded), work["conduct"])  # figures that cannot be judged are damage, too
+            judge.judged(recorded, terms_of(work["conduct"]))  # figures that cannot be judged are damage, too
     except (record.DamagedRecordError, *judge.ODD_FIGURES):
         _set_aside(path, "damaged", patience_of(work))
         return None

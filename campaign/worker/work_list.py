@@ -10,9 +10,9 @@ from typing import cast
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.storage import checkpoint_targets
-from jobs.judging import judge
 from jobs.model.conduct import Cluster, Conduct, Site
 from jobs.model.record import Data
+from jobs.model.terms import OF_SITE
 from jobs.model.work import ListedItem, WorkList
 
 _FOR_SLURM = {
@@ -62,7 +62,7 @@ class Request:
 def _needed(conduct: Conduct) -> Conduct:
     """Leave out the words that are for Slurm: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
     cluster = {key: value for key, value in conduct["cluster"].items() if key not in _FOR_SLURM}
-    site = {key: value for key, value in conduct["site"].items() if key in ("name", *judge.OF_SITE)}
+    site = {key: value for key, value in conduct["site"].items() if key in ("name", *OF_SITE)}
     return {**conduct, "cluster": cast("Cluster", cluster), "site": cast("Site", site)}
 
 

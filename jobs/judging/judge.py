@@ -1,50 +1,59 @@
-"""The verdict on a cell: a function of the raw figures of its runs, and of the thresholds asked for now."""
+"""The verdict on a cell: a function of the raw figures of its runs and of the terms that are asked for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
+from collections.abc import Iterable
 
 from msgspec.structs import asdict
 
 from jobs import checks
-from jobs.benchmarks import registry
 from jobs.judging import paired, stopping
-from jobs.model.conduct import Conduct
-from jobs.model.limits import Tolerances
-from jobs.model.record import Record
+from jobs.model.record import Asked, Record
 from jobs.model.results import Conditions, Peak, Run
+from jobs.model.terms import Terms
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""
 
-OF_SITE = Tolerances.__struct_fields__  # of the other limits the defaults are everybody's
+_OF_VERDICT = ("status", "reason", "checks", "looser_checks", "profile_cost")
 
 
-def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
-    """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
+def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
+    """Return a record with the verdicts on its runs and on the cell; the record that is given stays as it is.
 
-    `peak` is what the storage gives by itself, which may have been measured after the record was
-    (`campaign.cells.peaks`).
+    `peak` is what the storage gives by itself (`jobs.judging.peaks`), None where that is unknown.
 
-    A verdict is a function of the raw figures and the conduct, so one that was stored under other thresholds, or not
-    stored because its worker was killed first, never stands for the present one.
+    A run that ended is valid or invalid and has its ``checks``; a cell is done, invalid or failed, with the ``reason``,
+    or running where its worker is not over with it and it lacks runs. A record without figures, or with figures that
+    are no numbers, raises one of `ODD_FIGURES`.
     """
-    before = _verdicts(record)
-    limits, first = checks.Limits(**conduct["checks"]), None
+    runs: list[Run] = []
+    first: Conditions | None = None
     for run in record["runs"]:
-        if run["status"] in ("valid", "invalid"):
-            claim = registry.of(record["cell"]["settings"]).claim(record["cell"]["settings"])
-            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak, first)
-            run["status"] = "valid" if run["reason"] is None else "invalid"
-            first = first or _conditions(run)
-    if record["status"] != "running" or not stopping.missing_runs(record, conduct):
-        settle(record, conduct, limits)
-    return _verdicts(record) != before
+        runs.append(judged_run(run, record["cell"]["claim"], terms, peak, first))
+        first = first or _conditions(runs[-1])
+    found: Record = {**record, "runs": runs, "checks": []}
+    found.pop("looser_checks", None)
+    found.pop("profile_cost", None)
+    if record["status"] != "running" or not stopping.missing_runs(found, terms):
+        _judge_cell(found, terms)
+    return found
+
+
+def judged_run(run: Run, claim: str, terms: Terms, peak: Peak | None, first: Conditions | None) -> Run:
+    """Return a run with its verdict; one that has not ended, or failed, as it is.
+
+    `claim` is the state of the page cache that the cell claims, `first` the conditions of the first run that counts.
+    """
+    if run["status"] in ("running", "failed"):
+        return run
+    found, reason = checks.judge(run, claim, checks.Limits(**terms["checks"]), peak, first)
+    return {**run, "checks": found, "reason": reason, "status": "invalid" if reason else "valid"}
 
 
 def first_conditions(record: Record) -> Conditions | None:
-    """Return the conditions of the first run that counts, which those after it must have; None where none counts."""
+    """Return the conditions of the first run of a judged record that counts; None where none counts."""
     return next(filter(None, map(_conditions, record["runs"])), None)
 
 
@@ -52,31 +61,19 @@ def _conditions(run: Run) -> Conditions | None:
     return run.get("conditions") if (run["role"], run["status"]) == ("measured", "valid") else None
 
 
-def _verdicts(record: Record) -> list[object]:
-    return [
-        record["status"],
-        record["reason"],
-        record["checks"],
-        record.get("looser_checks"),
-        *((run["status"], run.get("checks")) for run in record["runs"]),
-    ]
-
-
-def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
-    """Give a cell whose runs are over its checks and its status."""
+def _judge_cell(record: Record, terms: Terms) -> None:
+    """Give a cell whose runs are judged its checks and its status."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
-    narrow = stopping.check(rates, conduct)
-    record["checks"] = [checks.spread(rates, limits), *([narrow] if narrow else [])]
-    record.pop("looser_checks", None)
-    if found := looser_checks(conduct):
-        record["looser_checks"] = found
-    record.pop("profile_cost", None)
+    narrow = stopping.check(rates, terms)
+    record["checks"] = [checks.spread(rates, checks.Limits(**terms["checks"])), *([narrow] if narrow else [])]
+    if looser := looser_checks(terms):
+        record["looser_checks"] = looser
     if cost := paired.cost(record):
         record["profile_cost"] = cost
-    needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
+    needed = min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"])
     if len(valid) >= needed:
-        given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(conduct)
+        given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(terms)
         record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
         return
     odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
@@ -86,12 +83,41 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"
 
 
-def looser_checks(conduct: Conduct) -> list[str]:
+def looser_checks(terms: Terms) -> list[str]:
     """Return the thresholds that let more pass than the site's own, each with both.
 
     A claim that rests on such a cell cannot be tested: what passed may have passed because of them.
     """
-    site, asked = cast("dict[str, Any]", conduct["site"]), conduct["checks"]
-    own = {name: site.get(name, value) if name in OF_SITE else value for name, value in asdict(checks.Limits()).items()}
-    looser = [name for name in own if (asked[name] < own[name] if name.endswith("_min") else asked[name] > own[name])]
-    return [f"checks.{name}={asked[name]:g} (the site's: {own[name]:g})" for name in looser]
+    limits, own = terms["checks"], {**asdict(checks.Limits()), **terms["of_site"]}
+    looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]
+    return [f"checks.{name}={limits[name]:g} (the site's: {own[name]:g})" for name in looser]
+
+
+def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
+    """Return the terms of the last request that names a cell, by the id of the cell."""
+    with_terms = [request for request in requests if "terms" in request]
+    return {cell: request["terms"] for request in with_terms for cell in request.get("cells", ())}
+
+
+def rejudge(record: Record, terms: Terms, peak: Peak | None = None) -> bool:
+    """Put the verdicts into the record itself; returns whether anything changed."""
+    found = judged(record, terms, peak)
+    has_changed = _verdicts(found) != _verdicts(record)
+    for key in _OF_VERDICT:
+        record.pop(key, None)  # type: ignore[misc]
+    record.update(found)
+    return has_changed
+
+
+def _verdicts(record: Record) -> list[object]:
+    return [
+        [record.get(key) for key in _OF_VERDICT],
+        *((run["status"], run.get("checks")) for run in record["runs"]),
+    ]
+
+
+def settle(record: Record, terms: Terms) -> None:
+    """Put the verdict on a cell whose runs are over and judged into the record itself."""
+    for key in ("looser_checks", "profile_cost"):
+        record.pop(key, None)  # type: ignore[misc]
+    _judge_cell(record, terms)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 
-from jobs.model.conduct import Conduct
 from jobs.model.record import ProfileCost, Record
 from jobs.model.results import Run
 from jobs.model.settings import Settings
+from jobs.model.terms import Terms
 
 UNPROFILED = "unprofiled"
 """The role of a run that is made without the profile that its cell asks for."""
 
 
-def asked(settings: Settings, conduct: Conduct) -> bool:
+def asked(settings: Settings, terms: Terms) -> bool:
     """Return whether each measured run of a cell is to have one without a profile beside it."""
-    return bool(conduct.get("profile", {}).get("compare")) and "profile" in settings
+    return terms["compare"] and "profile" in settings
 
 
 def order(record: Record) -> list[str]:

@@ -21,9 +21,9 @@ from math import comb
 
 from jobs import checks
 from jobs.judging import paired
-from jobs.model.conduct import Conduct
 from jobs.model.record import Addition, Record
 from jobs.model.results import Check, Run
+from jobs.model.terms import Terms
 
 CONFIDENCE = 0.9
 # 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
@@ -51,51 +51,51 @@ def interval(values: Sequence[float]) -> Interval | None:
     return found
 
 
-def adds_runs(conduct: Conduct) -> bool:
+def adds_runs(terms: Terms) -> bool:
     """Return whether runs are to be added."""
-    return conduct["until_spread"] is not None
+    return terms["until_spread"] is not None
 
 
-def most_runs(conduct: Conduct) -> int:
+def most_runs(terms: Terms) -> int:
     """Return how many valid measured runs a cell may come to have."""
-    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
-    return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if adds_runs(conduct) else wanted
+    wanted = terms["runs"] - terms["warmup_runs"]
+    return max(wanted, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else wanted
 
 
-def owed_runs(record: Record | None, conduct: Conduct) -> int:
+def owed_runs(record: Record | None, terms: Terms) -> int:
     """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
 
     A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated. Where
     runs come in pairs, one of which a half is missing is owed whole.
     """
-    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
+    wanted = terms["runs"] - terms["warmup_runs"]
     if record is None:
         return wanted
     status = None if record["status"] == "done" else "valid"
-    in_pairs = paired.asked(record["cell"]["settings"], conduct)
+    in_pairs = paired.asked(record["cell"]["settings"], terms)
     return max(0, wanted - len(paired.pairs(record, status) if in_pairs else measured(record, status)))
 
 
-def missing_runs(record: Record | None, conduct: Conduct) -> int:
+def missing_runs(record: Record | None, terms: Terms) -> int:
     """Count the measured runs that are still to be had, at least: those owed, else one where one is to be added."""
-    return owed_runs(record, conduct) or int(record is not None and reason_to_add(record, conduct) is not None)
+    return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
-def most_missing_runs(record: Record | None, conduct: Conduct) -> int:
+def most_missing_runs(record: Record | None, terms: Terms) -> int:
     """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
-    least = missing_runs(record, conduct)
-    room = most_runs(conduct) - (len(measured(record, "valid")) if record else 0)
+    least = missing_runs(record, terms)
+    room = most_runs(terms) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
 
 
-def reason_to_add(record: Record, conduct: Conduct) -> Addition | None:
+def reason_to_add(record: Record, terms: Terms) -> Addition | None:
     """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
     known = rates(record)
-    if not adds_runs(conduct) or len(known) >= most_runs(conduct) or not _wide(known, conduct):
+    if not adds_runs(terms) or len(known) >= most_runs(terms) or not _wide(known, terms):
         return None
     found = interval(known)
     return {
-        "until_spread": conduct["until_spread"],
+        "until_spread": terms["until_spread"],
         "n": len(known),
         "interval": [found.low, found.high] if found else None,
         "confidence": found.confidence if found else None,
@@ -113,29 +113,29 @@ def measured(record: Record, status: str | None = None) -> list[Run]:
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
-def check(rates: Sequence[float], conduct: Conduct) -> Check | None:
+def check(rates: Sequence[float], terms: Terms) -> Check | None:
     """Return the check ``until_spread`` of a cell; None where it was not asked for."""
-    if not adds_runs(conduct):
+    if not adds_runs(terms):
         return None
     found, width = interval(rates), _width(rates)
-    wide = _wide(rates, conduct)
+    wide = _wide(rates, terms)
     message = f"{len(rates)} measured runs, too few for an interval of the median"
     if found and width is not None:
         message = f"the {found.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
     if wide:
-        reached = len(rates) >= most_runs(conduct)
-        message += f"; max_runs={conduct['max_runs']} is reached" if reached else "; the same command adds more"
+        reached = len(rates) >= most_runs(terms)
+        message += f"; max_runs={terms['max_runs']} is reached" if reached else "; the same command adds more"
     return {
         "rule": "until_spread",
         "passed": not wide,
         "observed": width,
-        "limit": conduct["until_spread"],
+        "limit": terms["until_spread"],
         "message": message,
     }
 
 
-def _wide(rates: Sequence[float], conduct: Conduct) -> bool:
-    width, most = _width(rates), conduct["until_spread"]
+def _wide(rates: Sequence[float], terms: Terms) -> bool:
+    width, most = _width(rates), terms["until_spread"]
     return most is not None and (width is None or width > most)
 
 

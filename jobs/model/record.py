@@ -7,6 +7,7 @@ from typing import Literal, NotRequired, Required, TypedDict
 
 from jobs.model.results import Check, Conditions, Run
 from jobs.model.settings import Node, Settings
+from jobs.model.terms import Terms
 
 Status = Literal["running", "done", "failed", "invalid"]
 
@@ -96,16 +97,18 @@ class Addition(TypedDict):
 
 
 class RecordedCell(TypedDict):
-    """Which cell a record is of; records of before lack what the benchmark says of itself."""
+    """Which cell a record is of, and what its benchmark says of itself."""
 
     id: str
     benchmark: str
     benchmark_version: int
     settings: Settings
-    kind: NotRequired[str]
-    figure: NotRequired[str]
-    unit: NotRequired[str]
-    better: NotRequired[str]
+    kind: str
+    claim: str  # the state of the page cache that a run has: cold, warm or as_is
+    data: str  # what it reads: images, hdf5, file or nothing
+    figure: str
+    unit: str
+    better: str
 
 
 class Record(TypedDict):
@@ -115,6 +118,7 @@ class Record(TypedDict):
     campaign: Submission
     dataset: Data
     provenance: Provenance
+    terms: Terms  # of its last worker
     runs: list[Run]
     status: Status
     schema: NotRequired[int]
@@ -133,6 +137,7 @@ class Asked(TypedDict, total=False):
     words: list[str]
     order_seed: int
     cells: list[str]
+    terms: Terms  # by which its front judges
     mark: str  # of the user who gave it, in this folder (`campaign.cells.requests`)
 
 

@@ -8,6 +8,7 @@ _OF_THE_WORKER = (
     "run", "role", "started_utc", "status", "reason", "token", "log", "exclusive", "host", "node", "job", "cpus",
 )  # fmt: skip
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+TERMS = EXAMPLE["terms"]
 
 
 def figures(rate=400.0, **changed):

@@ -2,6 +2,7 @@
 
 from campaign.cells import record
 from campaign.worker.batch import Batch
+from tests.campaign.fake_template import TERMS
 from tests.campaign.work_lists import UTC
 
 
@@ -10,7 +11,7 @@ def leave_record(folder, cell, *runs, token="first", data=None, **changed):
 
     `changed` are keys of the record, such as its status, which is ``running`` unless it is named.
     """
-    made = record.new(cell, {"token": token, "words": ["threads=1"]}, data or {})
+    made = record.new(cell, {"token": token, "words": ["threads=1"]}, data or {}, TERMS)
     for figures in runs:
         record.begin_run(made, "measured", token).update(figures or {})
     made |= changed

@@ -17,6 +17,7 @@ from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
+from tests.campaign.fake_template import TERMS
 from tests.campaign.work_lists import grid
 
 RESULTS = Path("results").resolve()
@@ -26,7 +27,7 @@ EMPTY = {"cell": {"settings": {}}, "campaign": {"words": []}}
 def recorded(*words, point=None):
     """The record of the first cell of the grid of these words, or of this point of it."""
     point = point or grid(*(word for word in words if word[:1] != "-" and word != "redo=true"))[0]
-    return record.new(make_cell(point), {"token": "t", "words": ["threads=7", "+paper=fig4"]}, {})
+    return record.new(make_cell(point), {"token": "t", "words": ["threads=7", "+paper=fig4"]}, {}, TERMS)
 
 
 def asked_for(words):
@@ -186,6 +187,6 @@ def test_a_text_of_any_characters_is_one_that_hydra_takes_for_itself(name):
 
 def test_what_is_changed_to_what_it_is_makes_no_other_cell(point):
     cell = make_cell(point)
-    made = record.new(cell, {"token": "t", "words": []}, {})
+    made = record.new(cell, {"token": "t", "words": []}, {}, TERMS)
 
     assert command.cell_with(made, {"threads": point["threads"], "profile.posix": "none"}) == cell.id

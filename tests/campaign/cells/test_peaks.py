@@ -12,7 +12,7 @@ from campaign.config.points import cells_of
 from campaign.testbed import expected
 from campaign.testbed.spec import Wanted
 from jobs.judging import judge
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, walk, work_list
 
@@ -140,14 +140,14 @@ IMAGES = {"checksum": "c", "files": 320, "bytes": 38_887_960}
 )
 @pytest.mark.parametrize("baseline", [21.3, None, 10.0])
 def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatever_a_baseline_had(
-    baseline, rate, status, folder, point
+    baseline, rate, status, folder
 ):
     at = {"emulated": {"storage": HDD}}
     if baseline:
         leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
     cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
 
-    judge.rejudge(cell, cells_of([point])[1], Peaks(folder).of(cell))
+    cell = judge.judged(cell, TERMS, Peaks(folder).of(cell))
 
     verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
     assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}

@@ -2,6 +2,7 @@ import pytest
 
 from campaign.cells import plan, record
 from jobs.judging import judge
+from jobs.model.terms import terms_of
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.jobs.jobs_factory import device_use
@@ -97,9 +98,10 @@ def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count
 @pytest.mark.parametrize("name", ["spread_max", "throttled_max"])
 def test_a_threshold_of_the_sites_own_is_not_looser_than_it(cells, name):
     conduct = {**cells[1], "checks": {**cells[1]["checks"], name: 0.5}}
+    of_site = {**conduct, "site": {**conduct["site"], name: 0.5}}
 
-    assert judge.looser_checks({**conduct, "site": {**conduct["site"], name: 0.5}}) == []
-    assert [words.partition("=")[0] for words in judge.looser_checks(conduct)] == [f"checks.{name}"]
+    assert judge.looser_checks(terms_of(of_site)) == []
+    assert [words.partition("=")[0] for words in judge.looser_checks(terms_of(conduct))] == [f"checks.{name}"]
 
 
 def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, folder, monkeypatch):

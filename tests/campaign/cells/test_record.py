@@ -8,55 +8,52 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from msgspec.structs import asdict
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from jobs.checks import Limits
 from jobs.judging import judge, stopping
 from jobs.observe import machine
 from jobs.system import durable, untrusted
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import TERMS, failed, figures
 
-CONDUCT = {
-    "runs": 6, "warmup_runs": 1, "min_valid_runs": 3, "until_spread": None, "site": {}, "checks": asdict(Limits()),
-}  # fmt: skip
+COLD = "cold: 100.00% of the pages were in memory before the start"
 
 
-def _record(point, *runs):
-    made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"})
-    for role, status, rate in runs:
-        run = record.begin_run(made, role, "t")
-        run.update(figures(rate), status=status, reason=None if status == "valid" else f"{status} because")
-    return made
+def _record(point, *runs, status="done"):
+    """Make a record of runs of a role, a verdict to come, and a rate."""
+    made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"}, TERMS)
+    for role, verdict, rate in runs:
+        spoilt = figures(rate, resident_fraction=1.0)
+        made_of = {"valid": figures(rate), "invalid": spoilt, "failed": failed("killed")}
+        record.begin_run(made, role, "t").update(made_of[verdict])
+    return {**made, "status": status}
 
 
 def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
     made = _record(point, ("warmup", "valid", 900), *[("measured", "valid", rate) for rate in (100, 113, 91, 104, 98)])
 
     for limit, passed in ((0.219, False), (0.22, True), (0.221, True)):
-        judge.settle(made, CONDUCT, Limits(spread_max=limit))
+        found = judge.judged(made, {**TERMS, "checks": {**TERMS["checks"], "spread_max": limit}})
 
-        (spread,) = made["checks"]
-        assert (made["status"], spread["observed"], spread["passed"]) == ("done", pytest.approx(0.22), passed)
+        (spread,) = found["checks"]
+        assert (found["status"], spread["observed"], spread["passed"]) == ("done", pytest.approx(0.22), passed)
 
 
-LOOSE = {**CONDUCT, "checks": {**CONDUCT["checks"], "resident_max": 1.0}}
+LOOSE = {**TERMS, "checks": {**TERMS["checks"], "resident_max": 1.0}}
 
 
 @pytest.mark.parametrize("pairs", [0, 3])
-def test_a_verdict_has_nothing_of_the_one_before(pairs, point):
-    made = _record(point, *[("measured", "valid", rate) for rate in (100, 113, 91, 104, 98)])
-    before = copy.deepcopy(made)
+def test_a_verdict_has_nothing_of_one_by_other_terms_and_changes_no_record(pairs, point):
+    made = _record(point, *[("measured", "invalid", rate) for rate in (100, 113, 91, 104, 98)])
     for number in range(pairs):
         made["runs"] += [{**made["runs"][number], "role": role, "pair": number} for role in ("measured", "unprofiled")]
+    before = copy.deepcopy(made)
 
-    judge.settle(made, LOOSE, Limits())
-    assert (len(made["looser_checks"]), "profile_cost" in made) == (1, bool(pairs))
-    made["runs"] = before["runs"]
-    for each in (made, before):
-        judge.settle(each, CONDUCT, Limits())
+    loosely = judge.judged(made, LOOSE)
 
+    assert (loosely["status"], len(loosely["looser_checks"]), "profile_cost" in loosely) == ("done", 1, bool(pairs))
+    assert judge.judged(loosely, TERMS) == judge.judged(made, TERMS)
+    assert judge.judged(made, TERMS)["status"] == "invalid"
     assert made == before
 
 
@@ -65,29 +62,31 @@ def test_a_verdict_has_nothing_of_the_one_before(pairs, point):
     [
         ("invalid", ["valid"] * 3 + ["invalid"] * 2, "done", None),  # the warm-up counts neither for nor against
         ("valid", ["valid"] * 2, "done", None),  # fewer than the minimum were asked for
-        ("valid", ["valid"] * 2 + ["invalid"] * 3, "invalid", "2 of 5 measured runs valid, 3 needed; invalid because"),
-        ("failed", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; failed because"),
-        ("failed", ["invalid"], "invalid", "0 of 1 measured runs valid, 1 needed; invalid because"),
-        ("invalid", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; failed because"),
+        ("valid", ["valid"] * 2 + ["invalid"] * 3, "invalid", "2 of 5 measured runs valid, 3 needed; " + COLD),
+        ("failed", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; killed"),
+        ("failed", ["invalid"], "invalid", "0 of 1 measured runs valid, 1 needed; " + COLD),
+        ("invalid", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; killed"),
     ],
 )
 def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, point):
     made = _record(point, ("warmup", warmup, 9999), *[("measured", each, 100) for each in measured])
 
-    judge.settle(made, {**CONDUCT, "runs": 1 + len(measured)}, Limits())
+    found = judge.judged(made, {**TERMS, "runs": 1 + len(measured)})
 
-    assert (made["status"], made["reason"]) == (status, reason)
+    assert (found["status"], found["reason"]) == (status, reason)
 
 
 @pytest.mark.shows("runs")
 def test_what_is_missing_follows_from_what_is_there(point):
-    done = {**_record(point, *[("measured", "valid", 1)] * 4, ("measured", "invalid", 1)), "status": "done"}
-    broken = {**_record(point, *[("measured", "valid", 1)] * 2, ("measured", "invalid", 1)), "status": "invalid"}
+    done, broken = (
+        judge.judged(_record(point, *[("measured", "valid", 1)] * valid, ("measured", "invalid", 1)), TERMS)
+        for valid in (4, 2)
+    )
 
-    assert stopping.missing_runs(None, CONDUCT) == 5
-    assert stopping.missing_runs(done, CONDUCT) == 0
-    assert stopping.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
-    assert stopping.missing_runs(broken, CONDUCT) == 3
+    assert stopping.missing_runs(None, TERMS) == 5
+    assert stopping.missing_runs(done, TERMS) == 0
+    assert stopping.missing_runs(done, {**TERMS, "runs": 8}) == 2
+    assert stopping.missing_runs(broken, TERMS) == 3
 
 
 @pytest.fixture

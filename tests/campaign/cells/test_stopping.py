@@ -13,12 +13,11 @@ from campaign.cells import plan
 from campaign.cli import why
 from campaign.worker.signals import WorkerStoppedError
 from jobs.judging import stopping
-from tests.campaign.fake_template import failed, figures, invalid
+from tests.campaign.fake_template import TERMS, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
 STEADY, WIDE = [100.0, 100.1, 100.2, 100.3, 100.4], [90.0, 95.0, 100.0, 105.0, 110.0]
-CONDUCT = {"runs": 6, "warmup_runs": 1, "until_spread": 0.01, "max_runs": 30}
 RATES = st.one_of(st.floats(1.0, 900.0), st.sampled_from([100.0, 107.0, 130.0]))
 
 
@@ -54,11 +53,11 @@ def test_the_width_is_a_share_of_numpy_s_median_and_the_limit_itself_is_narrow_e
     width = (found.high - found.low) / np.median(rates) if found else None
 
     edge = [np.nextafter(width, 0), width, np.nextafter(width, 1e9)] if found and width else [1.0]
-    checks = [stopping.check(rates, {**CONDUCT, "until_spread": limit}) for limit in edge]
+    checks = [stopping.check(rates, {**TERMS, "until_spread": limit}) for limit in edge]
 
     assert [check["observed"] for check in checks] == [width] * len(edge)
     assert [check["passed"] for check in checks] == ([False, True, True] if found and width else [found is not None])
-    assert stopping.check(rates, {**CONDUCT, "until_spread": None}) is None
+    assert stopping.check(rates, {**TERMS, "until_spread": None}) is None
 
 
 @pytest.mark.shows("until_spread")

@@ -17,7 +17,7 @@ from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from jobs.judging import judge
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import TERMS, figures, invalid
 from tests.campaign.work_lists import BUFFERED, compose
 from tests.jobs.jobs_factory import device_use
 
@@ -90,17 +90,14 @@ def test_a_stricter_limit_makes_its_rule_fail(limit, stricter, rule):
 
 @pytest.mark.shows("min_valid_runs")
 def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
-    made = record.new(make_cell(point), {}, {})
-    for status in ("valid", "valid", "invalid"):
-        record.begin_run(made, "measured", "t").update(figures(), status=status, reason="because")
-    conduct = {"runs": 4, "warmup_runs": 1, "until_spread": None, "site": {}, "checks": asdict(Limits())}
+    made = record.new(make_cell(point), {}, {}, TERMS)
+    for each in (figures(), figures(), invalid()):
+        record.begin_run(made, "measured", "t").update(each)
+    made["status"] = "done"
 
-    decided = {}
-    for least in (2, 3):
-        judge.settle(made, {**conduct, "min_valid_runs": least}, Limits())
-        decided[least] = made["status"]
+    decided = [judge.judged(made, {**TERMS, "runs": 4, "min_valid_runs": least})["status"] for least in (2, 3)]
 
-    assert decided == {2: "done", 3: "invalid"}
+    assert decided == ["done", "invalid"]
 
 
 @pytest.mark.shows("storage.name")

@@ -1,0 +1,39 @@
+"""What a verdict on a cell depends on beside the raw figures of its runs.
+
+Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+"""
+
+from typing import TypedDict
+
+from jobs.model.conduct import Conduct
+from jobs.model.limits import Tolerances
+
+OF_SITE = Tolerances.__struct_fields__  # of the other limits the defaults are everybody's
+
+
+class Terms(TypedDict):
+    """The terms by which a cell is judged: limits of the checks, and how many runs it is to have."""
+
+    checks: dict[str, float]  # the limits (`jobs.model.limits.Limits`)
+    of_site: dict[str, float]  # the site's own limits, of those that it has; looser ones are named in a verdict
+    runs: int  # with the warm-ups
+    warmup_runs: int
+    min_valid_runs: int  # measured ones
+    max_runs: int  # with the warm-ups, where `until_spread` adds runs
+    until_spread: float | None  # width of the interval of the median, as a share of the median
+    compare: bool  # each measured run has one without a profile beside it
+
+
+def terms_of(conduct: Conduct) -> Terms:
+    """Return the terms that a configuration asks for."""
+    site: dict[str, float] = {**conduct["site"]}  # type: ignore[dict-item]
+    return {
+        "checks": conduct["checks"],
+        "of_site": {name: site[name] for name in OF_SITE if name in site},
+        "runs": conduct["runs"],
+        "warmup_runs": conduct["warmup_runs"],
+        "min_valid_runs": conduct["min_valid_runs"],
+        "max_runs": conduct["max_runs"],
+        "until_spread": conduct["until_spread"],
+        "compare": bool(conduct.get("profile", {}).get("compare")),
+    }
