@@ -25,12 +25,12 @@ from msgspec.structs import asdict
 from jobs import checks, run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
-from jobs.checkpoints import run as checkpoint
+from jobs.burst_buffer.bucket import place_of
+from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.data import manifest
 from jobs.data.readers import READERS
 from jobs.errors import DatasetError, JobError
 from jobs.model.settings import choices
-from jobs.objects.snapshots import place_of
 from jobs.profiler.window import MODES
 from jobs.system import files
 from jobs.terminal import complain, open_streams

@@ -13,7 +13,7 @@ from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.model.request import Request
 from jobs.model.results import Run
-from jobs.observe.machine import place
+from jobs.observe.machine_facts import place
 from jobs.observe.observer import all_metrics, observed, observers
 from jobs.ranks import one_machine, rank
 

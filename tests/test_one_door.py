@@ -40,12 +40,12 @@ OF_OUR_OWN = {
     "campaign/testbed/state/look.py": "/proc and /sys",
     "campaign/testbed/throttle.py": "/sys",
     "campaign/worker/runner.py": "the pipe of a child; the log of a run that the door has opened",
-    "jobs/data/hdf5.py": "a file that is being made",
-    "jobs/data/readers/library.py": "HDF5 files, looked at before anything is followed (test_strangers_hdf5.py)",
+    "jobs/data/synthetic_hdf5.py": "a file that is being made",
+    "jobs/data/readers/h5py_parts.py": "HDF5 files, looked at before anything is followed (test_strangers_hdf5.py)",
     "jobs/fork_server.py": "the pipes of its parent and its children",
-    "jobs/objects/dataset.py": "what its parent made a text a moment before",
+    "jobs/data/bucket_dataset.py": "what its parent made a text a moment before",
     "jobs/profiler/saved.py": "a Darshan log, in a process of its own with limits",
-    "jobs/profiler/runtime.py": "its own table",
+    "jobs/profiler/tensorflow_table.py": "its own table",
     "jobs/profiler/table.py": "a spill that the door has opened; its size is that of its head",
 }
 

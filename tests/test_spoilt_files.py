@@ -11,17 +11,17 @@ from analysis.errors import AnalysisError
 from analysis.records import record as analysis_record
 from analysis.records.versioned import UnreadableError
 from analysis.timelog import read as timelog
-from analysis.traces import posix, runtime
+from analysis.traces import posix, tensorflow_events
 from analysis.traces.system import TraceError
 from campaign.cells import record
 from campaign.cells.record import RecordError
 from campaign.errors import CampaignError
 from campaign.staging import plan
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots
-from jobs.burst_buffer import journal as events
-from jobs.data import journal, manifest, staging
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
+from jobs.burst_buffer import drain_journal as events
+from jobs.data import journal, manifest, staged_copies
 from jobs.errors import DamageError, DatasetError, FolderError
-from jobs.profiler import Profile, ProfilerError, saved, table, xplane
+from jobs.profiler import Profile, ProfilerError, saved, table, xspace_messages
 from tests.analysis.timelog import logs
 from tests.analysis.traces import spaces
 from tests.campaign.staging.test_strangers import plan_of
@@ -52,14 +52,14 @@ def buffer_of(path):
     buffer = BurstBuffer(path.parent / "fast", path.parent / "slow")
     buffer.save(1, lambda folder: (folder / "a").write_bytes(b"a"))
     buffer.close()
-    assert drain.drain(buffer.fast, buffer.slow) == 0
+    assert drain_loop.drain(buffer.fast, buffer.slow) == 0
     return buffer
 
 
 def snapshot_of(path):
     """Return the manifest of a snapshot, and what reads it: without a journal it alone tells of the drain."""
     buffer = buffer_of(path)
-    (buffer.fast / claim.JOURNAL_NAME).unlink()
+    (buffer.fast / lease.JOURNAL_NAME).unlink()
     (name,) = snapshots.names(buffer.slow)
 
     def read(_):
@@ -74,10 +74,10 @@ def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain.options_of(claim.read(buffer.fast))
-        claim.pair(buffer.fast, buffer.slow)
+        drain_loop.options_of(lease.read(buffer.fast))
+        lease.pair(buffer.fast, buffer.slow)
 
-    return buffer.fast / claim.MARKER_NAME, read
+    return buffer.fast / lease.MARKER_NAME, read
 
 
 def events_of(path):
@@ -89,7 +89,7 @@ def events_of(path):
         buffer.troubles()
         events.last_reason(buffer.fast)
 
-    return buffer.fast / claim.JOURNAL_NAME, read
+    return buffer.fast / lease.JOURNAL_NAME, read
 
 
 def images_made(path):
@@ -111,16 +111,18 @@ FORMATS = {
     ),
     "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), table.read, ProfilerError),
     "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read, TraceError),
-    "trace, by the analysis": ("a.xplane.pb", lambda path: spaces.written(path, LINES), runtime.read, AnalysisError),
+    "trace, by the analysis": (
+        "a.xplane.pb", lambda path: spaces.written(path, LINES), tensorflow_events.read, AnalysisError,
+    ),
     "trace, by the jobs": (
         "a.xplane.pb", lambda path: spaces.written(path, LINES),
-        lambda path: xplane.plane(path, "/host:CPU", 1 << 20), ValueError,
+        lambda path: xspace_messages.plane(path, "/host:CPU", 1 << 20), ValueError,
     ),
     "time log": ("a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: timelog.read([path]), AnalysisError),
     "plan of copies": (
         "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: plan.load(path.parent), CampaignError,
     ),
-    "map of copies": ("map.json", json_of(MAP), staging.load, DatasetError),
+    "map of copies": ("map.json", json_of(MAP), staged_copies.load, DatasetError),
     "list of a data set": (
         "manifest.json",
         lambda path: path.write_text(manifest.scan(images_in(path.parent)).to_json()),
@@ -187,7 +189,7 @@ def tried(name, folder, number):
 @pytest.fixture(autouse=True)
 def _idle(monkeypatch):
     """No drainer is started."""
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
 
 
 @pytest.mark.parametrize("name", FORMATS)

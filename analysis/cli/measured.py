@@ -17,7 +17,7 @@ from analysis.statistics.baselines import with_baselines
 from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
-from analysis.traces.windows import with_agreement
+from analysis.traces.profile_parts import with_agreement
 from analysis.verdicts.checklist import verdicts
 
 

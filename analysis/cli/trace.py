@@ -14,7 +14,7 @@ from analysis.errors import AnalysisError
 from analysis.text.plain import visible
 
 if TYPE_CHECKING:
-    from analysis.traces.runtime import Runtime
+    from analysis.traces.tensorflow_events import Runtime
 
 EPILOG = """\
 FILE is a *.xplane.pb of TensorFlow's profiler, or the tensorflow-<n>.npz beside a record; several are ranks of a run.
@@ -41,17 +41,17 @@ def main(words: Sequence[str]) -> int:
 
 def report(asked: argparse.Namespace) -> int:
     """Read, write what is asked for, and print; return the exit code. Raises AnalysisError: a file cannot be read."""
-    from analysis.traces import runtime, show  # noqa: PLC0415 - keeps numpy out of other commands' --help
+    from analysis.traces import tensorflow_events, trace_text  # noqa: PLC0415 - keeps numpy out of other commands' --help
 
-    read = [runtime.read(path) for path in asked.files]
+    read = [tensorflow_events.read(path) for path in asked.files]
     for line in _remarks(read):
         sys.stderr.write(f"{visible(line)}\n")
-    found = [show.figures(each) for each in read]
+    found = [trace_text.figures(each) for each in read]
     found[0] |= _joined(read, asked)
     written = []
     if asked.chrome:
         from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
-        from analysis.traces.export import chrome  # noqa: PLC0415
+        from analysis.traces.chrome_trace import chrome  # noqa: PLC0415
 
         beside = [path for path in (asked.posix, asked.timelog, asked.system) if path]
         written.append(save.export(asked.chrome, chrome(read), [*asked.files, *beside]))
@@ -61,7 +61,7 @@ def report(asked: argparse.Namespace) -> int:
         from analysis.output import terminal  # noqa: PLC0415
 
         for place, each in enumerate(found):
-            terminal.put(*([""] if place else []), *show.told(each))
+            terminal.put(*([""] if place else []), *trace_text.told(each))
         terminal.put_paths(written) if written else None
     return EXIT_DROPPED if any(each.dropped for each in read) else 0
 

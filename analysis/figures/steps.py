@@ -22,7 +22,7 @@ from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import visible
 from analysis.timelog.intervals import union
-from analysis.traces import posix, runtime, typical
+from analysis.traces import posix, tensorflow_events, typical
 from analysis.traces.categories import CATEGORIES
 from analysis.traces.shares import NS
 from analysis.traces.system import TraceError
@@ -88,7 +88,7 @@ def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
     """Yield what is drawn of a run; files lie by their names alone in the folder of the cell."""
     name = _RANK.sub("", str(run[FILE]).rpartition("/")[2])
     paths = [folder / f"{name}{f'-rank{rank}' if rank else ''}.npz" for rank in range(MOST_RANKS)]
-    ranks = [runtime.read(path) for path in paths if path.exists() and not path.is_symlink()]
+    ranks = [tensorflow_events.read(path) for path in paths if path.exists() and not path.is_symlink()]
     if not ranks:
         raise TraceError(posix.MISSING)
     first, last = min(each.steps.start.min() for each in ranks), max(each.steps.end.max() for each in ranks)
@@ -104,7 +104,7 @@ def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
             yield from _rows(line, "read", (start, end), (first, last))
 
 
-def _of_threads(rank: runtime.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
+def _of_threads(rank: tensorflow_events.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
     """Yield the name, a category and its times of the busiest threads, those that steps are marked on first."""
     taken = np.bincount(rank.line, rank.end - rank.start, len(rank.lines))
     taken[rank.front] = np.inf

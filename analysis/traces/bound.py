@@ -10,8 +10,8 @@ import numpy as np
 from analysis.text.plain import share
 from analysis.timelog.intervals import union
 from analysis.traces.categories import CATEGORIES, INPUT, REMEDIES
-from analysis.traces.runtime import Runtime
 from analysis.traces.shares import NS, Covered, Shares
+from analysis.traces.tensorflow_events import Runtime
 
 LEAST = 0.05
 """Share of the steps' time from which waiting for input bounds them: what two runs of a cell may differ by (4 %) and

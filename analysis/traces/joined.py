@@ -10,9 +10,9 @@ from analysis.timelog.intervals import length_by, union
 from analysis.timelog.log import Log
 from analysis.traces import posix
 from analysis.traces.categories import CATEGORIES
-from analysis.traces.runtime import KINDS, Runtime
 from analysis.traces.shares import NS, Covered, both
 from analysis.traces.system import Trace, TraceError
+from analysis.traces.tensorflow_events import KINDS, Runtime
 
 READ = KINDS.index("read")
 MARKS = "campaign "  # begins the name of what a benchmark says of itself, which is no operation

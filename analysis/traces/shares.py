@@ -17,7 +17,7 @@ from analysis.traces.categories import CATEGORIES, CHECKPOINT, COMPUTE, UNACCOUN
 
 if TYPE_CHECKING:
     from analysis.timelog.intervals import Times
-    from analysis.traces.runtime import Runtime
+    from analysis.traces.tensorflow_events import Runtime
 
 NS = 1e9
 

@@ -13,7 +13,7 @@ from analysis import paper
 from analysis.records.settings import describe
 from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
-from analysis.traces.windows import AGREEMENT, EVERY
+from analysis.traces.profile_parts import AGREEMENT, EVERY
 from analysis.verdicts.claims import ANY_SITE, CELLS, EACH, Claim
 from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import SHARE, TIMES, Verdict, emulated, judge, middle, ratio

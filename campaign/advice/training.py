@@ -5,7 +5,7 @@ from __future__ import annotations
 from campaign.advice import pipeline
 from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import Finding, Lacking, Test, noisy
-from jobs.profiler.runtime import INPUT, REMEDIES
+from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 
 IDLE = 0.05  # of the run: less waiting is not worth a change
 WAITING = ("input", "compute")  # what `input_` finds

@@ -19,7 +19,7 @@ from campaign.errors import CampaignError, UsageError, nearest
 from campaign.storage import checkpoint_targets, datasets, made
 from campaign.storage.made import Made
 from campaign.worker.batch import read_all, read_file
-from jobs.data import staging
+from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.judging.judge import ODD_FIGURES
 from jobs.model.conduct import Point
@@ -93,7 +93,7 @@ def _of_campaign(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
                 roots.update(_roots(recorded["cell"]["settings"]))
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json is no map
-            copies = staging.load(path)
+            copies = staged_copies.load(path)
             roots.add(copies.root)
             used.add(copies.copies)
     for batch in read_all(folder):

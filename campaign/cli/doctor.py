@@ -18,7 +18,7 @@ from campaign.config.points import cells_of
 from campaign.doctor import cluster, node
 from campaign.doctor.node import Finding
 from campaign.worker.work_list import Request
-from jobs.checkpoints.run import roles
+from jobs.checkpoints.run_snapshots import roles
 from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of

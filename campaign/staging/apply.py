@@ -1,4 +1,4 @@
-"""Copies the files of a plan to the fast storage, and takes the copies away (`jobs.data.staging`)."""
+"""Copies the files of a plan to the fast storage, and takes the copies away (`jobs.data.staged_copies`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaign import console
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import plan as plans
-from jobs.data import staging
+from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.system import files
 
@@ -23,10 +23,10 @@ class Copying:
 
     folder: Path  # of the plan
     plan: plans.Plan
-    files: Mapping[str, Sequence[staging.File]]  # by rule
+    files: Mapping[str, Sequence[staged_copies.File]]  # by rule
 
     @property
-    def wanted(self) -> list[staging.File]:
+    def wanted(self) -> list[staged_copies.File]:
         """Return the files of all rules, each once."""
         return sorted(set().union(*self.files.values()))
 
@@ -53,15 +53,15 @@ def apply(what: Copying, progress: Progress) -> dict[str, Path]:
     plans.made_home(Path(plan["root"]))
     source, copies = Path(plan["source"]), plans.copies_of(plan)
     with _ours(copies, source):
-        missing = staging.missing(source, copies, wanted)
+        missing = staged_copies.missing(source, copies, wanted)
         done = len(wanted) - sum(map(len, missing))
         for batch in missing:
             progress("copying", done, len(wanted), "files")
-            staging.copy(source, copies, batch)
+            staged_copies.copy(source, copies, batch)
             done += len(batch)
         progress("copying", done, len(wanted), "files")
         for rule, those in what.files.items():
-            found = {"schema": staging.SCHEMA, "source": str(source), "copies": str(copies), "root": plan["root"]}
+            found = {"schema": staged_copies.SCHEMA, "source": str(source), "copies": str(copies), "root": plan["root"]}
             files.write_json(folder / f"{rule}.json", {**found, "files": those}, indent=None)
     return {rule: folder / f"{rule}.json" for rule in what.files}
 
@@ -78,7 +78,7 @@ def undo(folder: Path) -> tuple[int, list[Path]]:
     if not copies.is_dir():
         return 0, []
     with _ours(copies, source):
-        return staging.taken_away(source, copies)
+        return staged_copies.taken_away(source, copies)
 
 
 def _own(folder: Path) -> plans.Plan:
@@ -96,11 +96,11 @@ def _own(folder: Path) -> plans.Plan:
 @contextmanager
 def _ours(copies: Path, source: Path) -> Iterator[None]:
     try:
-        with staging.held(copies, source):
+        with staged_copies.held(copies, source):
             yield
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
 
 
-def _file(name: str | int, size: str | int, changed_ns: str | int) -> staging.File:
+def _file(name: str | int, size: str | int, changed_ns: str | int) -> staged_copies.File:
     return str(name), int(size), int(changed_ns)

@@ -13,7 +13,7 @@ import numpy as np
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError
-from jobs.data import staging
+from jobs.data import staged_copies
 from jobs.judging import stopping
 from jobs.model.record import Record
 from jobs.profiler import ProfilerError, saved, table
@@ -192,7 +192,7 @@ def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]
     for place in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
         path = window.paths[place]
         folder = next((each for each in above if path.startswith(each)), None)
-        if folder and not staging.strays((), [path[len(folder) :]]):
+        if folder and not staged_copies.strays((), [path[len(folder) :]]):
             found.setdefault(path[len(folder) :], []).append(place)
     return found
 

@@ -13,7 +13,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.plan import RULES, Plan
-from jobs.data import staging
+from jobs.data import staged_copies
 from jobs.judging import stopping
 from jobs.model.record import Record
 from jobs.profiler.window import Window
@@ -60,7 +60,7 @@ def of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dict[str, Ou
 
     `folder`: of the plan and its maps. Raises UsageError: a profile is not of the same reads, or of no rule's copies.
     """
-    maps = {rule: staging.load(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
+    maps = {rule: staged_copies.load(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
     rates: dict[str, list[float]] = {}
     for path in paths:
         window = observed.window_of(path)

@@ -15,9 +15,9 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost, probe
 from campaign.staging.observed import Floats, Observed
 from campaign.storage import roots
-from jobs.data import staging
-from jobs.data.staging import FOLDER as COPIES
-from jobs.data.staging import identity
+from jobs.data import staged_copies
+from jobs.data.staged_copies import FOLDER as COPIES
+from jobs.data.staged_copies import identity
 from jobs.system import files, versioned
 from jobs.system.device import device_of
 
@@ -192,7 +192,7 @@ def _fault(plan: Plan) -> str:
         return f"the rule {missing[0]} is missing, or its gain"
     if any(not 0 <= place < len(listed) for rule in RULES for place in rules[rule]["files"]):
         return "a rule has a file that is not listed"
-    if stray := staging.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed)):
+    if stray := staged_copies.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed)):
         return stray
     amounts: Mapping[str, Any] = plan
     return next((f"{name} is {amounts[name]!r}, not above 0" for name in _ABOVE_0 if not amounts[name] > 0), "")

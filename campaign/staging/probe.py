@@ -13,8 +13,7 @@ from filelock import FileLock
 
 from campaign.staging.cost import Cost, fitted
 from campaign.staging.observed import Floats
-from jobs.burst_buffer import transfer
-from jobs.system import files, page_cache
+from jobs.system import files, page_cache, transfer
 
 _PROBES, _MOST_BYTES = 48, 256 << 20
 _READ_BYTES = 1 << 20  # of one call, as TensorFlow reads

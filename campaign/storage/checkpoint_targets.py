@@ -14,7 +14,8 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
 from campaign.storage.objects import IMPATIENT, bucket_lock
 from campaign.storage.roots import claimed, place, seen_by, storage_root
-from jobs.checkpoints.run import FOLDER, ONLY, roles
+from jobs.burst_buffer.bucket import Bucket
+from jobs.checkpoints.run_snapshots import FOLDER, ONLY, roles
 from jobs.errors import FolderError, JobError
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
@@ -23,7 +24,6 @@ from jobs.model.settings import Node, Settings
 from jobs.model.work import WorkItem
 from jobs.objects.address import address_of, below, storage_of
 from jobs.objects.client import Client
-from jobs.objects.snapshots import Bucket
 from jobs.system.device import Mount, mount_of
 
 
@@ -159,7 +159,7 @@ def _first_names(address: str) -> Iterator[str]:
 
 
 def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
+    """Return where the snapshots of a run go, as `jobs.checkpoints.run_snapshots.opened` reads it.
 
     None for a cell that saves nothing. A bucket has no locks: there a campaign has its own place (`campaign_id`).
     """

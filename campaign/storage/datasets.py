@@ -20,8 +20,8 @@ from campaign.storage import baseline_files, checkpoint_targets, objects, proven
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
 from jobs.benchmarks import registry
-from jobs.data import make, manifest, staging
-from jobs.data.images import ImageSpec
+from jobs.data import make, manifest, staged_copies
+from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.model.record import Data
 from jobs.model.settings import Node, Settings
@@ -182,7 +182,7 @@ def _staged(
     if "staging" not in settings:
         return {}, newest_ns
     held = folder.staging / f"{settings['staging']}.json"
-    found = staging.load(held)
+    found = staged_copies.load(held)
     copies = [copy for file in listed.files if (copy := found.path_of(path / file.name)) != path / file.name]
     if not copies:
         raise UsageError(f"{held} stages nothing of {path}", "plan from a profile of this very data set")

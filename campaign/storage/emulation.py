@@ -28,8 +28,8 @@ _UNITS = {
 def found(settings: Settings, dataset: str, targets: Sequence[str], copies: str | None = None) -> dict[str, Node]:
     """Return what `jobs.system.emulated` says of those storages of a cell that are emulated, by their settings' keys.
 
-    `targets` are the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`; `copies`
-    is where staged files lie.
+    `targets` are the roots of the checkpoint target's storages, in the order of
+    `jobs.checkpoints.run_snapshots.roles`; `copies` is where staged files lie.
     """
     places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
     places |= {"staging": copies} if copies else {}

@@ -16,10 +16,10 @@ from filelock import FileLock, Timeout
 from campaign.storage import datasets, locks
 from campaign.storage.roots import place
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer import claim
+from jobs.burst_buffer import lease
 from jobs.checkpoints import reclaim
-from jobs.checkpoints.run import FOLDER as CHECKPOINTS
-from jobs.data import make, manifest, staging
+from jobs.checkpoints.run_snapshots import FOLDER as CHECKPOINTS
+from jobs.data import make, manifest, staged_copies
 from jobs.errors import DatasetError, JobError
 from jobs.system import files
 
@@ -120,9 +120,9 @@ def _remove_baseline(folder: Path) -> str:
 
 
 def _remove_copies(folder: Path) -> str:
-    source = Path(os.fsdecode(files.read(folder / staging.MARKER)))
-    with staging.held(folder, source, _SOON_S):
-        _, left = staging.taken_away(source, folder)
+    source = Path(os.fsdecode(files.read(folder / staged_copies.MARKER)))
+    with staged_copies.held(folder, source, _SOON_S):
+        _, left = staged_copies.taken_away(source, folder)
     return f"{left[0]} is no copy of a file that is still as it was copied" if left else ""
 
 
@@ -161,6 +161,6 @@ def _removed(folder: Path, marker: str, is_ours: Callable[[str], bool]) -> str:
 _KINDS = (
     _Kind("data set", datasets.FOLDER, make.MARKER_NAME, _remove_dataset),
     _Kind("baseline", datafile.FOLDER, datafile.MARKER, _remove_baseline),
-    _Kind("staged copies", staging.FOLDER, staging.MARKER, _remove_copies),
-    _Kind("snapshots", CHECKPOINTS, claim.MARKER_NAME, _remove_snapshots),
+    _Kind("staged copies", staged_copies.FOLDER, staged_copies.MARKER, _remove_copies),
+    _Kind("snapshots", CHECKPOINTS, lease.MARKER_NAME, _remove_snapshots),
 )

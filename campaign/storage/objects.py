@@ -13,9 +13,8 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files
 from campaign.storage.locks import lock_path
 from jobs.benchmarks.engines import datafile
-from jobs.data import make, manifest
+from jobs.data import bucket_dataset, make, manifest
 from jobs.errors import DatasetError, JobError
-from jobs.objects import dataset
 from jobs.objects.address import host_and_port
 from jobs.objects.client import PART_BYTES, Client
 from jobs.system import files
@@ -70,7 +69,7 @@ def lacking(storage: Node, wanted: Node) -> tuple[make.Lacking, str]:
     """Return what is to be made of a dataset in a bucket, and its address; of one that does not answer, all of it."""
     spec, below = _made_below(wanted)
     with suppress(JobError):
-        place = dataset.Place(Client({**storage, **IMPATIENT}), below)
+        place = bucket_dataset.Place(Client({**storage, **IMPATIENT}), below)
         there = place.listed()
         kept = () if manifest.MANIFEST_NAME not in there else range(spec.files)
         return make.lacking_of(spec, kept), place.address
@@ -96,7 +95,7 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
         def show(done: int, total: int) -> None:
             progress(what, done, total, "objects")
 
-        found = dataset.made(dataset.Place(client, below), spec, held, processes, show)
+        found = bucket_dataset.made(bucket_dataset.Place(client, below), spec, held, processes, show)
     return {
         "path": client.url_of(below),
         "manifest": str(held),
@@ -122,9 +121,9 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
             progress(f"making {client.url_of(key)}", done >> 20, size >> 20, "MiB")
             yield os.urandom(min(PART_BYTES, size - done))
 
-    place = dataset.Place(client, datafile.FOLDER)
+    place = bucket_dataset.Place(client, datafile.FOLDER)
     key, there = place.key(name), place.listed()
-    dataset.refuse_foreign(place, datafile.FOLDER, there)
+    bucket_dataset.refuse_foreign(place, datafile.FOLDER, there)
     writes = benchmark["access"] == "write"
     missing = not writes and (name not in there or there[name].size != size)
     if writes or missing:

@@ -12,7 +12,7 @@ from campaign.storage import baseline_files, emulation
 from jobs.model.record import Data, Provenance, Record
 from jobs.model.settings import Settings
 from jobs.observe.conditions import observed
-from jobs.observe.machine import describe
+from jobs.observe.machine_facts import describe
 from jobs.system.device import filesystem_of
 
 # A cell's runs share these, or its median would mix.

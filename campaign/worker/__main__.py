@@ -37,7 +37,7 @@ from jobs.model.record import Record
 from jobs.model.request import Request, TraceRequest
 from jobs.model.results import Run
 from jobs.model.work import ListedItem, WorkItem, WorkList
-from jobs.observe.machine import place
+from jobs.observe.machine_facts import place
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json

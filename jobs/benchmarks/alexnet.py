@@ -20,7 +20,7 @@ from jobs import steps as step_marks
 from jobs.benchmarks import accelerator, images
 from jobs.benchmarks.alexnet_network import Network, state_bytes
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.checkpoints.run import Checkpoints
+from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.checkpoints.saver import Saver
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint

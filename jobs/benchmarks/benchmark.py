@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from jobs.checkpoints.run import Checkpoints
+from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.model.request import Request
 from jobs.model.results import Run
 from jobs.model.settings import EVERY, Node, Settings, defaults

@@ -26,7 +26,7 @@ from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
-from jobs.data.readers.library import load
+from jobs.data.readers.h5py_parts import load
 from jobs.errors import DatasetError
 from jobs.model.request import Request
 from jobs.model.settings import EVERY, Settings, key

@@ -30,10 +30,10 @@ from jobs.benchmarks.hep.samples import Arrays, Samples
 from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
-from jobs.checkpoints import run as checkpoint
-from jobs.checkpoints.run import Checkpoints
-from jobs.data import manifest, staging
-from jobs.data.readers import Part, Reader, library, opened
+from jobs.checkpoints import run_snapshots as checkpoint
+from jobs.checkpoints.run_snapshots import Checkpoints
+from jobs.data import manifest, staged_copies
+from jobs.data.readers import Part, Reader, h5py_parts, opened
 from jobs.errors import DatasetError
 from jobs.lazy_imports import np
 from jobs.model.request import Request
@@ -59,7 +59,7 @@ def _begun(request: Request) -> Iterator[Work]:
         plan = _planned(settings, folder, files, here)
         copies = None
         if staged := request.get("staged"):
-            found = staging.load(Path(staged))
+            found = staged_copies.load(Path(staged))
             copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
             files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
         log = stack.enter_context(logged(request, here))
@@ -100,8 +100,8 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
-    with library.file_of(path) as file:
-        shape = library.found(file, Part(_PARTS[0])).shape
+    with h5py_parts.file_of(path) as file:
+        shape = h5py_parts.found(file, Part(_PARTS[0])).shape
     if len(shape) != 4 or shape[1] != CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
         raise DatasetError(f"{path} has data of shape {shape}, and no square images of 3 channels", "dataset=hep")
     return shape[0], shape[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.benchmarks.benchmark import Figure, Work
-from jobs.checkpoints import run as checkpoint
-from jobs.data import manifest, pipeline, staging
+from jobs.checkpoints import run_snapshots as checkpoint
+from jobs.data import manifest, pipeline, staged_copies
 from jobs.errors import DatasetError
 from jobs.model.request import Request
 from jobs.model.settings import Settings
@@ -52,7 +52,7 @@ def _begun(
             )
         copies, originals = None, list(sizes)
         if staged := request.get("staged"):
-            found = staging.load(Path(staged))
+            found = staged_copies.load(Path(staged))
             copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
         paths = list(sizes)
         asked = request.get("checkpoint") if to_save else None

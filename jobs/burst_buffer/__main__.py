@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, drain, journal, snapshots
+from jobs.burst_buffer import drain_journal, drain_loop, lease, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.slow import Folder
 from jobs.errors import FolderError
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST is no more: clear SLOW alone")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     words = parser.parse_args(argv)
-    from jobs.objects.snapshots import place_of  # noqa: PLC0415 - it needs this package
+    from jobs.burst_buffer.bucket import place_of  # noqa: PLC0415 - it needs this package
 
     fast = words.fast.resolve()
     try:
@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.exit(0)
         if words.verb == "drain":
             sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
-        buffer_id, marker = claim.pair(fast, slow)
-        sides = Sides(fast, slow, buffer_id, drain.options_of(marker).keep if marker else 1)
+        buffer_id, marker = lease.pair(fast, slow)
+        sides = Sides(fast, slow, buffer_id, drain_loop.options_of(marker).keep if marker else 1)
         code = _status(sides) if words.verb == "status" else _verify(sides)
         sys.stdout.flush()
         sys.exit(code)
@@ -65,7 +65,7 @@ def _clear(fast: Path, slow: Place, *, gone: bool) -> None:
 
     if gone and os.path.lexists(fast):
         raise FolderError(f"{fast} is there", "leave out --gone")
-    marker = claim.read(slow) if gone else claim.pair(fast, slow)[1]
+    marker = lease.read(slow) if gone else lease.pair(fast, slow)[1]
     if marker is None or (gone and marker["role"] != "slow"):
         side = slow if gone else fast
         cure = "name both sides of it; where the fast one is no more: --gone"
@@ -75,9 +75,9 @@ def _clear(fast: Path, slow: Place, *, gone: bool) -> None:
 
 
 def _drain(fast: Path, slow: Place, pipe: int | None) -> int:
-    code = drain.drain(fast, slow, pipe)
-    if code == drain.GAVE_UP:
-        print(f"error: the drain gave up: {visible(journal.last_reason(fast))}", file=sys.stderr)
+    code = drain_loop.drain(fast, slow, pipe)
+    if code == drain_loop.GAVE_UP:
+        print(f"error: the drain gave up: {visible(drain_journal.last_reason(fast))}", file=sys.stderr)
         print(f"\nhint: nothing is lost: mend {slow}, then drain again", file=sys.stderr)
     return code
 

@@ -1,8 +1,8 @@
 """A burst buffer for checkpoints: saved on a fast storage, drained to a slow one behind the training's back.
 
 Usable alone: it moves folders of files and asks nothing of whoever writes them.  `BurstBuffer.save` comes back when the
-snapshot is durable on the fast storage; a process of its own (`jobs.burst_buffer.drain`) brings it to the slow one,
-also after the training has ended.  What is on disk, and in which order, stands in `jobs.burst_buffer.snapshots`.
+snapshot is durable on the fast storage; a process of its own (`jobs.burst_buffer.drain_loop`) brings it to the slow
+one, also after the training has ended.  What is on disk, and in which order, stands in `jobs.burst_buffer.snapshots`.
 
 By hand, on a node without anything else::
 
@@ -19,18 +19,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from jobs.burst_buffer import claim, restart, slow, snapshots, staging, transfer
-from jobs.burst_buffer.drain import Options
-from jobs.burst_buffer.drainer import Drainer
-from jobs.burst_buffer.journal import Committed, Event, Failure, Journal
+from jobs.burst_buffer import lease, restart, slow, snapshots, staging
+from jobs.burst_buffer.drain_journal import Committed, Event, Failure, Journal
+from jobs.burst_buffer.drain_loop import Options
+from jobs.burst_buffer.drain_process import Drainer
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
 from jobs.burst_buffer.sides import Question, Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import FolderError, RoomError
-from jobs.system import clock, durable
+from jobs.system import clock, durable, transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.claim import Marker
+    from jobs.burst_buffer.lease import Marker
     from jobs.burst_buffer.slow import Place
 
 _T = TypeVar("_T")
@@ -44,15 +44,15 @@ class BurstBuffer:
     ----------
     fast, slow
         Empty folders, or those of an earlier training; made where only their last part is missing. `slow` may be the
-        address of a bucket, see `jobs.objects.snapshots.Bucket`.
+        address of a bucket, see `jobs.burst_buffer.bucket.Bucket`.
     when_full
         Where the fast storage is full of snapshots that are not drained yet: ``block`` waits for the drainer,
         ``fall_through`` writes to the slow storage.
     snapshot_bytes
         Size of one snapshot, where it is known before the first: too little room is then said at once.
     options
-        Of the drain, see `jobs.burst_buffer.drain.Options`: ``keep``, ``bandwidth_mb_per_s``, ``direct``, ``streams``,
-        ``attempts``, ``backoff_s``, ``backoff_max_s``.
+        Of the drain, see `jobs.burst_buffer.drain_loop.Options`: ``keep``, ``bandwidth_mb_per_s``, ``direct``,
+        ``streams``, ``attempts``, ``backoff_s``, ``backoff_max_s``.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class BurstBuffer:
     ) -> None:
         if when_full not in ("block", "fall_through"):
             raise ValueError(f"when_full is block or fall_through, not {when_full}")
-        from jobs.objects.snapshots import place_of  # noqa: PLC0415 - it needs this package
+        from jobs.burst_buffer.bucket import place_of  # noqa: PLC0415 - it needs this package
 
         self.fast, self.slow = Path(fast).resolve(), place_of(slow)
         self.options = Options(**options)
@@ -84,7 +84,7 @@ class BurstBuffer:
         self._expected = snapshot_bytes
         self._saved: list[Snapshot] = []
         self._troubles: list[str] = []
-        self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
+        self._locks, buffer_id, marker = lease.hold(self.fast, self.slow)
         session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
         asked = place_of(slow, retries=0)  # at every look, which is not to wait long for a bucket that is away
         self._sides = Sides(self.fast, asked, buffer_id, self.options.keep, session)
@@ -92,7 +92,7 @@ class BurstBuffer:
         try:
             self._open(marker)
         except BaseException:
-            claim.release(self._locks)
+            lease.release(self._locks)
             raise
         self._journal = Journal(self.fast)
         self._offset = self._journal.read(Event)[1]
@@ -110,13 +110,13 @@ class BurstBuffer:
         for folder in folders[1:] if self._when_full == "fall_through" else folders:
             snapshots.require_room(folder, self._expected or 0)
         if marker is None or session:
-            claim.mark(self.slow, "slow", self._sides.buffer_id, session=session)
+            lease.mark(self.slow, "slow", self._sides.buffer_id, session=session)
         edge("marked")
         for folder in folders:
             snapshots.recover(folder, ["staging"])
         if marker is None or session or marker["options"] != asdict(self.options):
             more = {"options": asdict(self.options), "session": self._sides.session}  # what the drainer goes by
-            self._with_room(lambda: claim.mark(self.fast, "fast", self._sides.buffer_id, **more))
+            self._with_room(lambda: lease.mark(self.fast, "fast", self._sides.buffer_id, **more))
         known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)
 
@@ -276,4 +276,4 @@ class BurstBuffer:
     def close(self) -> None:
         """Release the folders; the drainer runs on by itself until everything is drained."""
         self._drainer.leave()
-        claim.release(self._locks)
+        lease.release(self._locks)

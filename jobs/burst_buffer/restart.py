@@ -13,7 +13,7 @@ from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import durable
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.journal import Committed
+    from jobs.burst_buffer.drain_journal import Committed
     from jobs.burst_buffer.slow import Place
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, slow, snapshots
+from jobs.burst_buffer import lease, slow, snapshots
 from jobs.errors import FolderError, NotOursError
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Sides:
 
     def require_slow(self) -> None:
         """Raise NotOursError where the slow storage is not ours any more, OSError or FolderError where it is away."""
-        claim.require(self.slow, self.buffer_id, self.session)
+        lease.require(self.slow, self.buffer_id, self.session)
 
     def idle(self) -> bool:
         """Return whether the fast storage holds nothing of this buffer: it is empty, gone, or of another buffer."""
         try:
-            claim.require(self.fast, self.buffer_id)
+            lease.require(self.fast, self.buffer_id)
             return not snapshots.names(self.fast)
         except (FileNotFoundError, FolderError):
             return True

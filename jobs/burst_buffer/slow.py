@@ -1,4 +1,4 @@
-"""The slow storage of a burst buffer: a folder, or objects in a bucket (`jobs.objects.snapshots`)."""
+"""The slow storage of a burst buffer: a folder, or objects in a bucket (`jobs.burst_buffer.bucket`)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from jobs import shapes
-from jobs.burst_buffer import snapshots, transfer
+from jobs.burst_buffer import snapshots
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import DamageError
-from jobs.system import files
+from jobs.system import files, transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.journal import Committed
+    from jobs.burst_buffer.bucket import Bucket
+    from jobs.burst_buffer.drain_journal import Committed
     from jobs.burst_buffer.snapshots import Manifest
-    from jobs.burst_buffer.transfer import How
-    from jobs.objects.snapshots import Bucket
+    from jobs.system.transfer import How
 
     Place: TypeAlias = Path | Bucket
     Slow: TypeAlias = "Folder | Bucket"
@@ -44,7 +44,7 @@ def event(manifest: Manifest, at: object) -> Committed | None:
 class Folder:
     """A folder, where a rename makes a snapshot visible.
 
-    A `jobs.objects.snapshots.Bucket` has the same methods. All raise OSError or FolderError where the storage fails.
+    A `jobs.burst_buffer.bucket.Bucket` has the same methods. All raise OSError or FolderError where the storage fails.
     """
 
     root: Path

@@ -27,9 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.burst_buffer import transfer
 from jobs.errors import DamageError, FolderError, RoomError
-from jobs.system import durable, files, versioned
+from jobs.system import durable, files, transfer, versioned
 
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jobs.burst_buffer import snapshots, transfer
+from jobs.burst_buffer import snapshots
 from jobs.burst_buffer.snapshots import FILES, Manifest, StoredFile, edge
 from jobs.errors import DamageError
-from jobs.system import files
+from jobs.system import files, transfer
 
 
 def stage(

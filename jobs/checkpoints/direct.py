@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jobs.burst_buffer import claim, restart, snapshots, staging
+from jobs.burst_buffer import lease, restart, snapshots, staging
 from jobs.burst_buffer.restart import Snapshot
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import RoomError
@@ -27,15 +27,15 @@ class Direct:
             raise ValueError("keep is 1 or more")
         self.folder, self._keep = Path(folder).resolve(), keep
         self._saved: list[Snapshot] = []
-        self._locks, marker = claim.hold_alone(self.folder)
+        self._locks, marker = lease.hold_alone(self.folder)
         try:
             snapshots.refuse_newer(self.folder)
             snapshots.require_room(self.folder, snapshot_bytes or 0)
             if marker is None:
-                claim.mark(self.folder, claim.ALONE, secrets.token_hex(8))
+                lease.mark(self.folder, lease.ALONE, secrets.token_hex(8))
             snapshots.recover(self.folder, ["staging"])
         except BaseException:
-            claim.release(self._locks)
+            lease.release(self._locks)
             raise
         self._sequence = max(map(snapshots.sequence, snapshots.names(self.folder)), default=0)
 
@@ -79,4 +79,4 @@ class Direct:
 
     def close(self) -> None:
         """Release the folder."""
-        claim.release(self._locks)
+        lease.release(self._locks)

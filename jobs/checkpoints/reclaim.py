@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
-from jobs.burst_buffer import claim, snapshots
+from jobs.burst_buffer import lease, snapshots
 from jobs.errors import FolderError
 from jobs.system import files
 
@@ -31,13 +31,13 @@ def clear(places: Sequence[Place], timeout_s: float = TIMEOUT_S) -> None:
     ours = [place for place in places if isinstance(place, Path) and place.exists()]
     buckets = [place for place in places if not isinstance(place, Path)]
     for bucket in buckets:
-        claim.read(bucket)
+        lease.read(bucket)
     for folder in ours:
-        claim.read(folder)
+        lease.read(folder)
         snapshots.refuse_newer(folder)
     with ExitStack() as held:
         for folder in ours:
-            held.callback(claim.held_by_trainer(folder).release)
+            held.callback(lease.held_by_trainer(folder).release)
         for folder in ours:
             _empty(folder)
             held.callback(_without_drainer(folder, timeout_s).release)
@@ -45,7 +45,7 @@ def clear(places: Sequence[Place], timeout_s: float = TIMEOUT_S) -> None:
             bucket.clear()
         for folder in ours:
             _empty(folder)  # of what a drainer was copying
-            claim.remove_ours(folder)
+            lease.remove_ours(folder)
             with suppress(OSError):  # somebody has put a file of his own there
                 files.remove_empty(folder)
 
@@ -57,7 +57,7 @@ def _empty(folder: Path) -> None:
 
 
 def _without_drainer(folder: Path, timeout_s: float) -> FileLock:
-    taken = claim.lock(folder, "drainer")
+    taken = lease.lock(folder, "drainer")
     try:
         taken.acquire(timeout=timeout_s)
     except Timeout as error:

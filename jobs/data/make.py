@@ -26,12 +26,12 @@ import numpy as np
 import PIL
 from filelock import FileLock
 
-from jobs.data.executables import ExecutableSpec
-from jobs.data.hdf5 import ClimateSpec, Hdf5Spec, HepSpec
-from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files, to_folder
+from jobs.data.synthetic_executables import ExecutableSpec
+from jobs.data.synthetic_hdf5 import ClimateSpec, Hdf5Spec, HepSpec
+from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.system import durable, files
 from jobs.system.page_cache import sync

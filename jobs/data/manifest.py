@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jobs.data.readers import Part, library
+from jobs.data.readers import Part, h5py_parts
 from jobs.errors import DatasetError
 from jobs.system import files, untrusted, versioned
 
@@ -166,7 +166,7 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False) -> Ma
         raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
     names = sorted(sizes)
     if hdf5 is not None:
-        library.size(folder / names[0], [Part(hdf5)])
+        h5py_parts.size(folder / names[0], [Part(hdf5)])
     classes = tuple(sorted({str(Path(name).parent) for name in names}))
     labels = {name: label for label, name in enumerate(classes)}
     files = tuple(ImageFile(name, sizes[name], labels[str(Path(name).parent)]) for name in names)

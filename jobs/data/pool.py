@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from jobs.data.hdf5 import Hdf5Spec
+from jobs.data.synthetic_hdf5 import Hdf5Spec
 from jobs.system import files
 
 if TYPE_CHECKING:

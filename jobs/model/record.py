@@ -71,7 +71,7 @@ class Session(Submission, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine`)."""
+    """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine_facts`)."""
 
     host: str
     engine: str

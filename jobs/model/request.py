@@ -19,7 +19,7 @@ class TraceRequest(TypedDict):
 class SnapshotRequest(TypedDict):
     """Where snapshots go.
 
-    ``folders`` in the order of `jobs.checkpoints.run.roles`; ``drain_timeout_s``; ``leave``: none of them is removed.
+    ``folders`` in the order of `jobs.checkpoints.run_snapshots.roles`; ``drain_timeout_s``; ``leave``: none is removed.
     """
 
     folders: list[str]
@@ -66,8 +66,8 @@ class Request(TypedDict, total=False):
     ``baseline``, what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None;
     ``conditions`` of the first run of the cell that counts, or None; ``listed_ns``, the latest change (ctime) of any
     file of the data set when it was listed; ``staged``, the map of its files that are read from copies
-    (`jobs.data.staging`); ``disk``, the device or folder below an object store, where it is on this machine; ``rank``,
-    of a run that is one of several.
+    (`jobs.data.staged_copies`); ``disk``, the device or folder below an object store, where it is on this machine;
+    ``rank``, of a run that is one of several.
     """
 
     settings: Required[Settings]

@@ -150,11 +150,11 @@ class Run(TypedDict, total=False):
     elapsed_s: float
     kernel_s: float | None
     raw_s: float | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits`)
+    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits_reached`)
     io_limits_hidden: bool
     waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
     steal_s: float
-    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
+    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.object_store`)
     conditions: Conditions
     conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool

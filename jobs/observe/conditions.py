@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.checkpoints.run import roles
+from jobs.checkpoints.run_snapshots import roles
 from jobs.model.results import Conditions
 from jobs.model.settings import Settings
 from jobs.observe.observer import Observer

@@ -1,9 +1,8 @@
-"""What is observed of a run, by the modules of this package that have an ``OBSERVER``, and by that of objects."""
+"""What is observed of a run, by the modules of this package that have an ``OBSERVER``."""
 
 from __future__ import annotations
 
 import gc
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
@@ -40,8 +39,7 @@ class Observer:
 @lru_cache(maxsize=1)
 def observers() -> list[type[Observer]]:
     """Return the observers in the order in which they start."""
-    of_objects = importlib.import_module("jobs.objects.observer").OBSERVER
-    found: list[type[Observer]] = [*declared("jobs.observe", "OBSERVER"), of_objects]
+    found: list[type[Observer]] = declared("jobs.observe", "OBSERVER")
     owners = {key: owner for owner in found for key in owner.gives}
     for owner in found:
         if others := [key for key in owner.gives if owners[key] is not owner]:

@@ -34,7 +34,7 @@ class Storages(Observer):
         self._after = {model: said for model, said in again.items() if said["pid"] == self._before[model]["pid"]}
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.metrics` says, too.
+        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run_snapshots.Checkpoints.metrics` says.
 
         And ``served``, where models serve storages: by their names, requests, bytes, and the seconds of `Served`.
         """

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.profiler.library import ProfilerError
+from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.window import OPERATIONS, Window
 from jobs.system import files
 

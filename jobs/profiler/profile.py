@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 import numpy as np
 
 from jobs.profiler import chrome, darshan_log, table
-from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
+from jobs.profiler.hook_library import Asked, Attached, ProfilerError, Totals, library, must, seen
 from jobs.profiler.memory import HEAD_BYTES, Room, spare
 from jobs.profiler.window import MODES, Files, Window
 from jobs.system import files

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jobs.profiler import darshan_log, table
-from jobs.profiler.library import ProfilerError
+from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.window import COUNTERS, DARSHAN_NAMES, MODULES, SPENT, TIMES, Window
 from jobs.system import files, programs, untrusted
 

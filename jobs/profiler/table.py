@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal, TypedDict
 import numpy as np
 
 from jobs import shapes
-from jobs.profiler.library import ProfilerError, fitting, seen
+from jobs.profiler.hook_library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
 from jobs.system import files, untrusted

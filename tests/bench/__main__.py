@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from jobs.observe.machine import describe
+from jobs.observe.machine_facts import describe
 from tests.bench.bench import ROOT, Figure, said
 
 BENCHES = (

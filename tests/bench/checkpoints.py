@@ -127,9 +127,9 @@ class _Way:
         if self._open is not None:
             self._open.close()
         if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
-            from jobs.burst_buffer import claim  # noqa: PLC0415
+            from jobs.burst_buffer import lease  # noqa: PLC0415
 
-            with claim.lock(Path(self._fast), "drainer"):
+            with lease.lock(Path(self._fast), "drainer"):
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:

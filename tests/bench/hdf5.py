@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.data.hdf5 import ClimateSpec
 from jobs.data.readers import Part, opened
+from jobs.data.synthetic_hdf5 import ClimateSpec
 from jobs.system import page_cache
 from tests.bench.bench import Figure, said
 

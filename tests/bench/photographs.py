@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 from tests.bench.bench import Figure
 from tests.jobs.jobs_factory import spectral_slope
 

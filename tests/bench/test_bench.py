@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 from tests.bench import __main__ as bench
 
 # The others need devices, a cluster, TensorFlow several times.

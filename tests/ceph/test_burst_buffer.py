@@ -16,11 +16,11 @@ import obstore
 import psutil
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, snapshots
+from jobs.burst_buffer import bucket as objects
+from jobs.burst_buffer.bucket import Bucket
 from jobs.objects import faults
-from jobs.objects import snapshots as objects
 from jobs.objects.address import address_of, storage_of
-from jobs.objects.snapshots import Bucket
 from jobs.system import durable
 from tests.ceph.test_lab import store
 from tests.jobs.burst_buffer import child
@@ -42,11 +42,11 @@ def places(storage, tmp_path, monkeypatch):
 @pytest.fixture
 def idle(monkeypatch):
     """No drainer is started but by hand."""
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
 
 
 def drained(places):
-    return drain.drain(places[0], Bucket(places[1]))
+    return drain_loop.drain(places[0], Bucket(places[1]))
 
 
 def keys(ceph, places):
@@ -99,7 +99,7 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
     assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in report)
-    assert {key.partition("/")[0] for key in keys(ceph, places)} == {claim.MARKER_NAME, *Bucket(places[1]).sealed()}
+    assert {key.partition("/")[0] for key in keys(ceph, places)} == {lease.MARKER_NAME, *Bucket(places[1]).sealed()}
     assert sorted({each.split()[-1] for each in by_hand("verify", *places).stdout.splitlines()}) == ["good"]
     assert by_hand("status", *places).stdout.count("committed") == 2
 
@@ -130,7 +130,7 @@ def test_a_quota_that_is_used_up_is_told_and_nothing_is_lost(ceph, places, idle)
         buffer.save(1, writer(1))
     with ceph.quota(1):
         time.sleep(0.1)
-        assert drained(places) == drain.GAVE_UP
+        assert drained(places) == drain_loop.GAVE_UP
     assert "a quota is used up" in reasons(places[0])[0]
 
     assert drained(places) == 0
@@ -142,7 +142,7 @@ def test_a_full_pool_is_told_in_bounded_time_and_drained_when_there_is_room(ceph
         buffer.save(1, writer(1))
     with ceph.full():
         began = time.monotonic()
-        assert drained(places) == drain.GAVE_UP
+        assert drained(places) == drain_loop.GAVE_UP
         assert time.monotonic() - began < 60  # 2 attempts of 3 requests of 2 s, and pauses
     assert faults.FULL[0] in reasons(places[0])[0]
 

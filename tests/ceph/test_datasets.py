@@ -13,10 +13,9 @@ from dataclasses import asdict
 import obstore
 import pytest
 
-from jobs.data import make, manifest
-from jobs.data.hdf5 import HepSpec
-from jobs.data.images import ImageSpec
-from jobs.objects import dataset
+from jobs.data import bucket_dataset, make, manifest
+from jobs.data.synthetic_hdf5 import HepSpec
+from jobs.data.synthetic_images import ImageSpec
 from jobs.objects.client import Client
 from tests.ceph.test_lab import store
 
@@ -24,7 +23,7 @@ MAKE = """
 import json, sys
 from pathlib import Path
 from tests.ceph import test_datasets
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 if __name__ == "__main__":
     storage, below, spec, held = json.loads(sys.argv[1])
     place = test_datasets.dataset.Place(test_datasets.Client(storage), below)
@@ -33,11 +32,11 @@ if __name__ == "__main__":
 
 
 def place_of(storage, spec):
-    return dataset.Place(Client(storage), f"datasets/{make.dataset_id('set', spec)}")
+    return bucket_dataset.Place(Client(storage), f"datasets/{make.dataset_id('set', spec)}")
 
 
 def made(place, held, spec):
-    return dataset.made(place, spec, held, 1, lambda *_: None)
+    return bucket_dataset.made(place, spec, held, 1, lambda *_: None)
 
 
 @pytest.mark.long

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from campaign.worker.runner import Template
-from jobs.burst_buffer import drainer
+from jobs.burst_buffer import drain_process
 from jobs.system.device import device_of
 from tests.jobs.jobs_factory import ROOT, HandClock, make_request, make_settings, write_jpegs
+from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -104,4 +105,4 @@ def folders(tmp_path):
 @pytest.fixture
 def idle(monkeypatch):
     """Keep drainers from being started."""
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)

@@ -14,7 +14,7 @@ from PIL import Image
 from jobs import checks
 from jobs.benchmarks import alexnet, micro
 from jobs.data import manifest
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 from jobs.system import page_cache
 
 ROOT = Path(__file__).parents[2]

@@ -13,13 +13,13 @@ NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
     "fork_server.py": "/dev/null",
     "observe/counters.py": "/proc",
-    "observe/machine.py": "/proc and /sys",
+    "observe/machine_facts.py": "/proc and /sys",
     "observe/network_clients.py": "/proc and /sys",
     "observe/time_log.py": "/proc",
     "profiler/__main__.py": "/dev/null, when nobody reads what it prints any more",
     "profiler/build.py": "the folder of its own source",
     "profiler/profile.py": "/proc",
-    "profiler/runtime.py": "the folder of its own source",
+    "profiler/tensorflow_table.py": "the folder of its own source",
     "ranks/hub.py": "a list of connections",
     "ranks/rank.py": "/proc",
     "system/alarm.py": "/proc",
@@ -31,8 +31,8 @@ NOT_STORAGES = {
     "terminal.py": "/dev/tty",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
     "data/readers/within.py": "objects within an HDF5 file that is open",
-    "objects/snapshots.py": "objects of a bucket",
-    "burst_buffer/transfer.py": "a file without a name, in a folder that is ours",
+    "burst_buffer/bucket.py": "objects of a bucket",
+    "system/transfer.py": "a file without a name, in a folder that is ours",
 }
 
 

@@ -17,7 +17,7 @@ from analysis.figures.kit.panels import HEADROOM, framed, over_time, why_nothing
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import times
-from analysis.traces import typical, windows
+from analysis.traces import profile_parts, typical
 from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ GRAY = "#BDBDBD"
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return a figure for each set of settings of which a cell's profile was divided."""
-    if not {windows.EVERY, "threads"} <= set(table) or not set(windows.FILES) <= set(runs):
+    if not {profile_parts.EVERY, "threads"} <= set(table) or not set(profile_parts.FILES) <= set(runs):
         return []
-    cells = table[table[windows.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
+    cells = table[table[profile_parts.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
     drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
     frame = partial(lines, runs=drawn, folders=folders)
     return figures("tfdarshan-windows", TITLE, draw, grouped(cells, cells["set_key"]), frame, what_is_drawn)
@@ -64,12 +64,14 @@ def lines(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Pa
 
 
 def _lines(run: Row, folder: Path) -> pd.DataFrame:
-    if not all(isinstance(run.get(name), str) for name in windows.FILES):
+    if not all(isinstance(run.get(name), str) for name in profile_parts.FILES):
         raise TraceError("no trace")
-    profile, trace = windows.read(run, folder)
+    profile, trace = profile_parts.read(run, folder)
     samples = trace.samples[["elapsed_s", "read_mb_per_s"]].assign(line=TRACE)
     samples["begin_s"] = samples["elapsed_s"].shift()
-    return pd.concat([_long(windows.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True)
+    return pd.concat(
+        [_long(profile_parts.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True
+    )
 
 
 def _long(parts: pd.DataFrame) -> pd.DataFrame:
@@ -81,9 +83,8 @@ def _long(parts: pd.DataFrame) -> pd.DataFrame:
 def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     """Return how well both agree, a sentence for all cells."""
     over = frame["over_trace"].dropna()
-    every = (
-        f"A window is {key.facts.get(windows.EVERY)} steps of the run of median runtime, and none that is over at once."
-    )
+    every = key.facts.get(profile_parts.EVERY)
+    every = f"A window is {every} steps of the run of median runtime, and none that is over at once."
     if over.empty:
         return every
     low, middle, high = (times(float(it)) for it in (over.min(), over.median(), over.max()))

@@ -10,7 +10,7 @@ from typing import Any
 from jobs.benchmarks.cdb.rules import TRAIN, Phase, Rules
 from jobs.benchmarks.nersc.run import as_predicted
 from jobs.model.results import Expectation
-from jobs.ranks.training import alike
+from jobs.ranks.training_meetings import alike
 
 
 def of_rank(

@@ -24,7 +24,7 @@ from jobs.lazy_imports import np, tf
 from jobs.model.settings import Node, Settings
 from jobs.observe.time_log import TimeLog
 
-WEIGHTS = (1.009, 7.67, 31.6)  # of the classes, 1 / sqrt of their shares in our files (jobs/data/hdf5.py)
+WEIGHTS = (1.009, 7.67, 31.6)  # of the classes, 1 / sqrt of their shares in our files (jobs/data/synthetic_hdf5.py)
 _MOST, _LEAST = 1, 2  # columns of ``stats``
 _SETTLE_S = 60.0
 _PLAIN = {"autotune": False, "deterministic": True, "map_and_batch_fusion": False, "private_threads": None}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.data import staging
+from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.model.request import Request
 from jobs.model.results import Expectation
@@ -64,36 +64,36 @@ def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeL
     folder = above / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:10]}-{rank}"
     wanted = [(str(path.relative_to(source)), *_as_listed(path, size, listed_ns)) for path, size in sizes.items()]
     names = frozenset(name for name, *_ in wanted)
-    with staging.held(folder, real, wait_s=0):
+    with staged_copies.held(folder, real, wait_s=0):
         try:
-            staging.taken_away(real, folder, keep=names)  # what is left of a run of other files
+            staged_copies.taken_away(real, folder, keep=names)  # what is left of a run of other files
             told, expected = _copied(real, folder, wanted, settings["cache"], log)
             newest_ns = max((folder / name).lstat().st_ctime_ns for name in names)
             yield Copies(source, folder, names, told, expected, newest_ns)
         finally:
             with suppress(OSError):  # of a storage that is gone the next run removes them
-                staging.taken_away(real, folder)
+                staged_copies.taken_away(real, folder)
 
 
 def _as_listed(path: Path, size: int, listed_ns: int | None) -> tuple[int, int]:
     """Return bytes and time of change of a file that has not changed since it was listed, else DatasetError."""
-    found = staging.identity(path)
+    found = staged_copies.identity(path)
     if found is None or found[0] != size or (listed_ns and path.lstat().st_ctime_ns > listed_ns):
         raise DatasetError(f"{path} is a link, or not as it was listed", "leave it alone, and list it again")
     return found
 
 
 def _copied(
-    source: Path, folder: Path, wanted: list[staging.File], cache: str, log: TimeLog | None
+    source: Path, folder: Path, wanted: list[staged_copies.File], cache: str, log: TimeLog | None
 ) -> tuple[dict[str, Any], dict[str, Expectation]]:
     """Copy what is missing; returns figures, and the check that a cold run has read the originals cold."""
-    missing = staging.missing(source, folder, wanted)
+    missing = staged_copies.missing(source, folder, wanted)
     originals = [source / name for batch in missing for name, *_ in batch]
     fraction = page_cache.cooled(originals, originals, source).fraction if cache == "cold" and originals else 0.0
     began = time.perf_counter()
     for batch in missing:
         with log.event("stage", size_bytes=sum(size for _, size, _ in batch)) if log else nullcontext():
-            staging.copy(source, folder, batch)
+            staged_copies.copy(source, folder, batch)
     took_s, size = time.perf_counter() - began, sum(size for batch in missing for _, size, _ in batch)
     told = {
         "stage_s": took_s,

@@ -10,7 +10,7 @@ from jobs.benchmarks.hep.rules import TRAIN, Load, Rules, every_sample_once, loa
 from jobs.benchmarks.nersc.run import as_predicted
 from jobs.model.results import Expectation
 from jobs.ranks.rank import Rank
-from jobs.ranks.training import alike
+from jobs.ranks.training_meetings import alike
 
 Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.training.Loader.rows`)
 

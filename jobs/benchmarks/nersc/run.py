@@ -20,7 +20,7 @@ from jobs.model.settings import Settings
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import UNKNOWN
 from jobs.ranks.rank import Rank
-from jobs.ranks.training import Meetings
+from jobs.ranks.training_meetings import Meetings
 
 
 @dataclass

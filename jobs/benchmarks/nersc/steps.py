@@ -10,7 +10,7 @@ from jobs.benchmarks import accelerator
 from jobs.benchmarks.cdb.network import CdbNetwork
 from jobs.benchmarks.hep.network import HepNetwork
 from jobs.lazy_imports import tf
-from jobs.ranks.training import Meetings
+from jobs.ranks.training_meetings import Meetings
 
 VALIDATION_COST = 3  # a step's forward pass is about a third of it: the backward pass computes two gradients a layer
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.data.readers.library import Array, empty, file_of, filled, found, named
+from jobs.data.readers.h5py_parts import Array, empty, file_of, filled, found, named
 from jobs.data.readers.notes import Note
 from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError

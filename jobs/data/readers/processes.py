@@ -22,8 +22,8 @@ from typing import Any, cast
 import numpy as np
 
 from jobs.data.pool import end_with_parent, no_ctrl_c
-from jobs.data.readers import library
-from jobs.data.readers.library import Array
+from jobs.data.readers import h5py_parts
+from jobs.data.readers.h5py_parts import Array
 from jobs.data.readers.notes import notes
 from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
@@ -88,7 +88,7 @@ def _begin(
 
 
 def _pickled(path: str, at: At | None) -> list[Array]:
-    return library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
+    return h5py_parts.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
 
 
 def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
@@ -102,13 +102,13 @@ def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
         start = -(-end // _ALIGNED) * _ALIGNED
         array = memory.array(slot, start, shape, dtype)
         if array is None:
-            places.append(array := library.empty(shape, dtype))
+            places.append(array := h5py_parts.empty(shape, dtype))
         else:
             end = start + array.nbytes
             places.append((start, shape, dtype.str))
         return array
 
-    library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
+    h5py_parts.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
     return places
 
 
@@ -142,7 +142,7 @@ class Pool(Reader):
 
     def _copied(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
         kind = np.dtype(dtype)
-        copy = library.empty(shape, kind)
+        copy = h5py_parts.empty(shape, kind)
         np.copyto(copy, cast("Array", memory.array(slot, start, shape, kind)))
         return copy
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from jobs import objects
-from jobs.data.readers import library, offsets, processes
-from jobs.data.readers.library import Array
+from jobs.data.readers import h5py_parts, offsets, processes
+from jobs.data.readers.h5py_parts import Array
 from jobs.data.readers.notes import Note, notes
 from jobs.data.readers.offsets import Fill
 from jobs.data.readers.part import READERS, At, Driver, Part, Reader
@@ -26,7 +26,7 @@ class _Threads(Reader):
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
         name = os.fspath(path)
-        return library.load(name, self._parts, self._driver, partial(self._note, name, at))
+        return h5py_parts.load(name, self._parts, self._driver, partial(self._note, name, at))
 
 
 def _ranges(helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
@@ -67,6 +67,6 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
         with ThreadPoolExecutor(readers) as helpers:
             yield offsets.Offsets(parts, known, _ranges(helpers if readers > 1 else None), notes(log))
     else:
-        largest = max(map(partial(library.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
+        largest = max(map(partial(h5py_parts.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
         with processes.started(parts, readers, driver, log, largest) as pool:
             yield pool

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.profiler import report, xplane
+from jobs.profiler import report, xspace_messages
 from jobs.profiler.window import OPERATIONS, READS, SIZES, Window
 from jobs.terminal import visible
 
@@ -35,7 +35,7 @@ def planes(window: Window | None, origin_ns: int, fault: str = "", host: str = "
     Times of a trace in a file are relative to the start of its profile: `origin_ns`, Unix time; where TensorFlow is yet
     to make them so, 0. Without a window the summary says why: `fault`.
     """
-    space = xplane.messages().XSpace()
+    space = xspace_messages.messages().XSpace()
     if window is not None and window.events is not None and len(window.events):
         _draw(space.planes.add(name=LINES), window, origin_ns)
     told = {"fault": fault} if window is None else _summary(window)

@@ -17,8 +17,8 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
-from jobs.profiler import xplane
-from jobs.profiler.library import ProfilerError
+from jobs.profiler import xspace_messages
+from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.tensorboard.plane import SCHEMA, SUMMARY
 from jobs.system import files, untrusted
 
@@ -99,7 +99,7 @@ def _entry(path: Path, _changed: int, _size: int) -> str:
 def _summary(path: Path) -> dict[str, Any] | None:
     """Return the summary in a trace; None where there is none, or it is not one of ours."""
     try:
-        plane = xplane.plane(path, SUMMARY, _LARGEST_BYTES)
+        plane = xspace_messages.plane(path, SUMMARY, _LARGEST_BYTES)
         told = untrusted.json_value(plane.stats[0].str_value.encode()) if plane and plane.stats else None
     except (OSError, ValueError, ProfilerError):
         return None

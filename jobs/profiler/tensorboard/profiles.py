@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jobs.lazy_imports import tf
-from jobs.profiler.library import ProfilerError
+from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.tensorboard import summaries
 from jobs.profiler.tensorboard.session import SESSION, join_tensorflow
 from jobs.profiler.window import Window

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.errors import JobError
 from jobs.lazy_imports import tf
 from jobs.profiler import build
-from jobs.profiler.library import ProfilerError, library
+from jobs.profiler.hook_library import ProfilerError, library
 from jobs.profiler.profile import Profile
 from jobs.profiler.tensorboard import plane
 from jobs.profiler.window import Window

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.figures import steps
-from jobs.profiler import runtime
+from jobs.profiler import tensorflow_table
 from tests.analysis.record_factory import id_of, record, run, store
 from tests.analysis.traces.spaces import space
 from tests.analysis.training_factory import figures_of, words
@@ -16,15 +16,15 @@ LINES = [("python", STEPS), ("tf_data_private_threadpool/123456789", POOL)]
 
 def cell(folder, lines=LINES, ranks=1, **settings):
     """Return the record of a cell of which each run left a table of these threads."""
-    table = runtime.table(space(lines))
-    told = {"error": None, **runtime.figures(table)}
+    table = tensorflow_table.table(space(lines))
+    told = {"error": None, **tensorflow_table.figures(table)}
     runs = [run(n, 100.0 + n, tensorflow={"file": f"tensorflow-{n}.npz", **told}) for n in (1, 2, 3)]
     made = record(runs, profile={"posix": "none", "tensorflow": "1-1"}, **settings)
     home = folder / "records" / id_of(made)
     home.mkdir(parents=True)
     for n in (1, 2, 3):
         for rank in range(ranks):
-            runtime.write(home / f"tensorflow-{n}{f'-rank{rank}' if rank else ''}.npz", table)
+            tensorflow_table.write(home / f"tensorflow-{n}{f'-rank{rank}' if rank else ''}.npz", table)
     return made
 
 

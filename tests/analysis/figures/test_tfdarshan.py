@@ -7,7 +7,7 @@ import pytest
 
 from analysis.records.frame import runs_frame
 from analysis.records.record import parse
-from analysis.traces import posix, windows
+from analysis.traces import posix, profile_parts
 from analysis.traces.system import TraceError
 from jobs.profiler import Profile
 from tests.analysis.claims_factory import curve
@@ -87,8 +87,8 @@ def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_num
     (points,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert points.get_ydata().tolist() == parts["read_mb_per_s"].tolist()
     assert points.get_xdata().tolist() == pytest.approx(((parts["begin_s"] + parts["elapsed_s"]) / 2).tolist())
-    runs = windows.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
-    known = runs[windows.AGREEMENT].dropna()
+    runs = profile_parts.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
+    known = runs[profile_parts.AGREEMENT].dropna()
     assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)
 
 

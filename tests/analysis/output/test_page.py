@@ -17,7 +17,7 @@ from analysis.records.read import Skipped
 from analysis.text.html import Markup
 from analysis.text.plain import DASH, NONE
 from jobs import checks
-from jobs.ranks.training import alike
+from jobs.ranks.training_meetings import alike
 from tests.analysis.output.test_tables import EVERY, results_of, rows_of_page
 from tests.analysis.record_factory import check, id_of, record, run, scattered, store, unstable
 from tests.analysis.saving_factory import saved

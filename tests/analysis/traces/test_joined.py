@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from analysis.cli.trace import main
 from analysis.timelog.log import Events
-from analysis.traces import joined, posix, runtime, system
-from jobs.profiler import runtime as tables
+from analysis.traces import joined, posix, system, tensorflow_events
+from jobs.profiler import tensorflow_table as tables
 from tests.analysis.timelog.logs import REALTIME, event, stream
 from tests.analysis.traces.spaces import space, written
 from tests.analysis.training_factory import trace_text
@@ -36,7 +36,7 @@ def profile(calls, began=BEGAN):
 
 @pytest.fixture
 def traced(tmp_path):
-    return runtime.read(written(tmp_path / "a.xplane.pb", LINES))
+    return tensorflow_events.read(written(tmp_path / "a.xplane.pb", LINES))
 
 
 READS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=10)
@@ -54,7 +54,7 @@ def test_calls_and_operations_one_in_another_count_as_on_a_grid(tmp_path_factory
     marks = [("campaign step", 0, 25, 1), ("campaign step", 25, 45, 2)]
     path = written(tmp_path_factory.mktemp("a") / "a.xplane.pb", [("python", marks), *lines])
 
-    found = joined.calls(runtime.read(path), profile([(of, at, at + taken, 1) for of, at, taken in seen]))
+    found = joined.calls(tensorflow_events.read(path), profile([(of, at, at + taken, 1) for of, at, taken in seen]))
 
     operations = [grid(each for each in reads if each[0] == n) for n in range(3)]
     held = [[] for _ in operations]
@@ -88,7 +88,7 @@ def test_what_went_on_during_an_action_of_the_time_log(traced):
 
 def test_a_system_trace_gives_bytes_to_steps_by_the_rate_of_its_intervals(tmp_path):
     marks = [("campaign step", 0, 10**6, 1), ("campaign step", 10**6, 3 * 10**6, 2)]
-    each = runtime.read(written(tmp_path / "a.xplane.pb", [("python", marks)]))
+    each = tensorflow_events.read(written(tmp_path / "a.xplane.pb", [("python", marks)]))
     samples = pd.DataFrame({"elapsed_s": [0.0, 2.0, 4.0], "read_mb_per_s": [np.nan, 10.0, 20.0]})
 
     found = joined.system(each, system.Trace("dsk/sda", samples, BEGAN / 1e9))

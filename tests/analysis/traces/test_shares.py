@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.cli import trace
-from analysis.traces import runtime, show
+from analysis.traces import tensorflow_events, trace_text
 from analysis.traces.bound import bound
 from analysis.traces.categories import CATEGORIES, INPUT, OTHER, UNACCOUNTED
 from analysis.traces.shares import Steps, shares
-from jobs.profiler import runtime as of_run
+from jobs.profiler import tensorflow_table as of_run
 from tests.analysis.traces.spaces import space, written
 
 MOMENTS = 40
@@ -35,7 +35,7 @@ def traced(events, edges):
     column = np.zeros(len(events), np.int64)
     times = [np.array(each, np.int64) * 1000 for each in (starts, ends)]
     category = np.array([KINDS.index(kind) for kind in kinds])
-    return runtime.Runtime(
+    return tensorflow_events.Runtime(
         "a",
         ["host"],
         ["x:X"],
@@ -106,7 +106,7 @@ def test_what_is_spent_adds_up_to_the_steps_and_the_verdict_is_a_part_of_it(even
 
 @given(EVENTS, EDGES)
 def test_the_four_numbers_are_those_of_the_operations_of_a_step(events, edges):
-    found = show.operations(traced(events, edges))
+    found = trace_text.operations(traced(events, edges))
 
     for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
         step = set(range(start, end))
@@ -178,7 +178,7 @@ def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
 
 def test_a_snapshot_behind_the_step_costs_it_nothing(tmp_path):
     lines = [("python", STEP[:3]), ("tf_data/1", POOL), ("saver", [("campaign checkpoint", 0, 60)])]
-    found = shares(runtime.read(written(tmp_path / "a.xplane.pb", lines)))
+    found = shares(tensorflow_events.read(written(tmp_path / "a.xplane.pb", lines)))
 
     assert us(found.spent["checkpoint"]) == [0]
     assert us(found.union["checkpoint"]) == [60]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.__main__ import main
-from jobs.profiler import Profile, chrome, runtime
+from jobs.profiler import Profile, chrome, tensorflow_table
 from tests.analysis.traces.spaces import space, written
 
 NAMES = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
@@ -67,7 +67,7 @@ def test_events_of_tensorflow_and_its_steps_are_legal(tmp_path):
     ]
     lines = [("python", odd), ("tf_data/1", [("ReadFile:ReadFile", 1, 1)])]
     path, table = written(tmp_path / "a.xplane.pb", lines), tmp_path / "tensorflow-1.npz"
-    runtime.write(table, runtime.table(space(lines)))  # has marks of steps beside its events
+    tensorflow_table.write(table, tensorflow_table.table(space(lines)))  # has marks of steps beside its events
 
     for read in ([path, path], [table]):
         assert main(["trace", *map(str, read), "--chrome", str(tmp_path / "out.json")]) == 0

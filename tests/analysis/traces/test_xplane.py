@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
-from analysis.traces import runtime, xplane
-from jobs.profiler import runtime as tables
+from analysis.traces import tensorflow_events, xplane
+from jobs.profiler import tensorflow_table as tables
 from tests.analysis.traces.spaces import messages, space, written
 
 NUMBERS = st.integers(0, 1 << 61)
@@ -103,7 +103,7 @@ def test_what_is_no_trace_or_holds_too_much_is_refused_with_a_cure(tmp_path, mon
     path.write_bytes(content)
 
     with pytest.raises(AnalysisError, match=told) as refused:
-        runtime.read(path)
+        tensorflow_events.read(path)
     assert refused.value.hint
 
 
@@ -122,10 +122,10 @@ def test_what_began_or_lasted_beyond_all_time_is_refused(tmp_path, of, late):
     path.write_bytes(made.SerializeToString())
 
     if not late:
-        assert len(runtime.read(path).start) == 1
+        assert len(tensorflow_events.read(path).start) == 1
         return
     with pytest.raises(AnalysisError, match="began at no time" if of == "profiler" else "an event is at no time"):
-        runtime.read(path)
+        tensorflow_events.read(path)
 
 
 @pytest.mark.parametrize(
@@ -140,20 +140,20 @@ def test_a_table_of_which_one_row_cannot_be_is_refused(tmp_path, array, name, va
     )
     with np.load(tmp_path / "t.npz") as found:
         arrays = {key: it.copy() for key, it in found.items()}
-    assert len(runtime.read(tmp_path / "t.npz").steps.number) == 2
+    assert len(tensorflow_events.read(tmp_path / "t.npz").steps.number) == 2
     arrays[array] = arrays[array].astype([(each, "<i8") for each in arrays[array].dtype.names])
     arrays[array][name][0] = value
     np.savez(tmp_path / "t.npz", **arrays)
 
     with pytest.raises(AnalysisError, match="it is damaged"):
-        runtime.read(tmp_path / "t.npz")
+        tensorflow_events.read(tmp_path / "t.npz")
 
 
 def test_a_number_that_comes_again_on_a_thread_is_another_step(tmp_path):
     epochs = [("train", 100 * at, 100 * at + 90, at % 3) for at in range(6)]
     beside = [("save", 100 * at + 80, 100 * at + 95, at % 3) for at in range(6)]
 
-    found = runtime.read(written(tmp_path / "a.xplane.pb", [("python", epochs), ("other", beside)])).steps
+    found = tensorflow_events.read(written(tmp_path / "a.xplane.pb", [("python", epochs), ("other", beside)])).steps
 
     assert found.number.tolist() == [0, 1, 2, 0, 1, 2]
     assert (found.end - found.start).tolist() == [95_000] * 6

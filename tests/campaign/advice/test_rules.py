@@ -7,7 +7,7 @@ import pytest
 from campaign.advice import rules
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import Finding, Lacking
-from jobs.profiler.runtime import INPUT, REMEDIES
+from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 
 READ = ("threads=1", "benchmark.preprocess=false")
 TRAINING = ("benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=1", "batch_size=64", "threads=8")

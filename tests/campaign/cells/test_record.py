@@ -12,7 +12,7 @@ import pytest
 from campaign.cells import record
 from campaign.cells.cell import make_cell
 from jobs.judging import judge, stopping
-from jobs.observe import machine
+from jobs.observe import machine_facts
 from jobs.system import durable, untrusted
 from tests.campaign.fake_template import TERMS, failed, figures
 
@@ -180,9 +180,9 @@ def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(numbe
 def test_a_record_of_a_node_that_cannot_tell_what_the_data_lie_on_is_read(written, tmp_path):
     path, made = written
 
-    record.write(path, made | {"provenance": machine.describe(tmp_path / "not here: a bucket, say")})
+    record.write(path, made | {"provenance": machine_facts.describe(tmp_path / "not here: a bucket, say")})
 
-    assert record.read(path)["provenance"]["mount"] == machine.UNKNOWN
+    assert record.read(path)["provenance"]["mount"] == machine_facts.UNKNOWN
 
 
 def test_a_record_is_whole_whenever_its_writer_is_killed(written):

@@ -16,9 +16,9 @@ from campaign.storage import made
 from campaign.storage.locks import lock_path
 from campaign.worker.work_list import Request
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer import claim
+from jobs.burst_buffer import lease
 from jobs.checkpoints.direct import Direct
-from jobs.data import make, staging
+from jobs.data import make, staged_copies
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, compose, slurm_conduct
@@ -56,10 +56,10 @@ def copies(root, tmp_path):
     (tmp_path / "own" / "a.jpg").write_bytes(b"a" * 100)
     (root / "staged").mkdir()
     path = root / "staged" / "0123456789"
-    with staging.held(path, tmp_path / "own"):
-        stamp = staging.identity(tmp_path / "own" / "a.jpg")
-        for batch in staging.missing(tmp_path / "own", path, [("a.jpg", *stamp)]):
-            staging.copy(tmp_path / "own", path, batch)
+    with staged_copies.held(path, tmp_path / "own"):
+        stamp = staged_copies.identity(tmp_path / "own" / "a.jpg")
+        for batch in staged_copies.missing(tmp_path / "own", path, [("a.jpg", *stamp)]):
+            staged_copies.copy(tmp_path / "own", path, batch)
     return path
 
 
@@ -198,7 +198,7 @@ def test_no_link_is_followed(dataset, root, tmp_path, capsys):
 def impatient(monkeypatch):
     """Locks that somebody holds are not waited for."""
     monkeypatch.setattr(made, "_SOON_S", 0.05)
-    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.05)
+    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.05)
 
 
 def test_where_nothing_can_be_locked_nothing_is_removed(dataset, monkeypatch):
@@ -217,7 +217,7 @@ def test_what_a_run_holds_a_lock_on_is_left(dataset, baseline, snapshots, root, 
         (lock_path(root, root), dataset),  # a run that reads
         (dataset / make.LOCK_NAME, dataset),  # who makes it
         (baseline / datafile.LOCK, baseline),
-        (claim.lock(snapshots, "trainer").lock_file, snapshots),
+        (lease.lock(snapshots, "trainer").lock_file, snapshots),
     ):
         with FileLock(lock):
             assert clean.main(["--yes", str(doomed)]) == 1

@@ -11,7 +11,7 @@ from campaign.errors import CampaignError, UsageError
 from campaign.staging import apply, observed
 from campaign.staging import plan as plans
 from jobs.data import staged
-from jobs.data.staging import identity
+from jobs.data.staged_copies import identity
 from jobs.profiler import Profile, table
 
 

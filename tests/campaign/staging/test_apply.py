@@ -6,8 +6,8 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import apply, plan
-from jobs.burst_buffer import transfer
 from jobs.data import staged
+from jobs.system import transfer
 from tests.campaign.staging.test_strangers import plan_of
 
 NAMES = ("a/one.bin", "a/two.bin", "b/three.bin")

@@ -10,8 +10,8 @@ import pytest
 from campaign.__main__ import guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.staging import plan
-from jobs.burst_buffer import transfer
-from jobs.data.staging import FOLDER, identity
+from jobs.data.staged_copies import FOLDER, identity
+from jobs.system import transfer
 
 GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
 COST = {"seek_s": 1e-3, "byte_s": 1e-9}

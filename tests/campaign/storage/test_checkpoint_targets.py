@@ -17,7 +17,7 @@ from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
-from jobs.checkpoints.run import roles
+from jobs.checkpoints.run_snapshots import roles
 from jobs.errors import FolderError
 from jobs.system.device import Mount
 from tests.campaign.work_lists import WORDS, compose, walk, work_list

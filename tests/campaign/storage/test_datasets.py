@@ -12,9 +12,9 @@ from campaign.cells.plan import Entry
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets, to_make
 from campaign.storage.roots import storage_of, storage_root
-from jobs.data import manifest, staging
+from jobs.data import manifest, staged_copies
 from jobs.errors import DatasetError
-from jobs.observe.machine import describe
+from jobs.observe.machine_facts import describe
 from jobs.system import device, files
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, with_value
@@ -93,7 +93,7 @@ def _map(folder, data, copies, *names):
     for name in names:
         (copies / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(Path(data["path"]) / name, copies / name)
-        found.append((name, *staging.identity(copies / name)))
+        found.append((name, *staged_copies.identity(copies / name)))
     where = {"schema": 1, "source": data["path"], "copies": str(copies), "root": str(copies.parent)}
     folder.staging.mkdir(exist_ok=True)
     files.write_json(folder.staging / "advised.json", {**where, "files": found})

@@ -9,7 +9,7 @@ import pytest
 from campaign.__main__ import guarded
 from campaign.errors import UsageError
 from campaign.tensorboard import command
-from jobs.profiler import Profile, xplane
+from jobs.profiler import Profile, xspace_messages
 from jobs.profiler.tensorboard import plane
 from tests.campaign.on_disk import leave_record
 
@@ -131,10 +131,10 @@ def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
 
     (trace,) = folder.root.glob("tensorboard/*/plugins/profile/*/*.xplane.pb")
     assert (trace.parents[3].name, trace.parent.name.startswith("run-2-")) == (measured[1], True)  # the newest
-    lines = xplane.plane(trace, plane.LINES, 1 << 20)
+    lines = xspace_messages.plane(trace, plane.LINES, 1 << 20)
     (line,) = lines.lines
     assert (line.timestamp_ns, line.name.rpartition("/")[2]) == (0, "data")
-    assert '"host": "n7"' in xplane.plane(trace, plane.SUMMARY, 1 << 20).stats[0].str_value
+    assert '"host": "n7"' in xspace_messages.plane(trace, plane.SUMMARY, 1 << 20).stats[0].str_value
 
 
 def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folder, capsys):

@@ -23,7 +23,7 @@ from campaign.storage.emulation import notices, unbounded
 from campaign.testbed import apply
 from campaign.testbed.spec import Model, Wanted
 from campaign.testbed.state import inspect, look
-from jobs.burst_buffer import BurstBuffer, drain
+from jobs.burst_buffer import BurstBuffer, drain_loop
 from jobs.burst_buffer.restart import latest
 from jobs.checkpoints.direct import Direct
 from jobs.system import emulated
@@ -265,7 +265,7 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
     kept = contents_of(saved.path)
 
     apply.up(bed, BOTH, OWNER)
-    left = drain.drain(fast, slow)
+    left = drain_loop.drain(fast, slow)
 
     assert not drained
     assert re.search("Input/output error|Read-only", why)

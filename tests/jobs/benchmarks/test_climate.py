@@ -10,14 +10,14 @@ import pytest
 
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
-from analysis.traces import runtime
+from analysis.traces import tensorflow_events
 from jobs.benchmarks import climate
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
 from jobs.benchmarks.climate import Control
-from jobs.data.hdf5 import ClimateSpec
 from jobs.data.make import make
 from jobs.data.manifest import scan
 from jobs.data.readers import READERS
+from jobs.data.synthetic_hdf5 import ClimateSpec
 from jobs.profiler import table
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import check, passed, request_of
@@ -91,7 +91,7 @@ def test_profiles_see_each_file_that_is_read_and_what_each_step_did(run, tmp_pat
 
     assert (passed(figures)["profile_complete"], passed(figures)["time_adds_up"]) == (True, True), figures
     assert (figures["tensorflow"]["error"], figures["tensorflow"]["steps"]) == (None, 24)
-    seen = runtime.read(tmp_path / "steps.npz")
+    seen = tensorflow_events.read(tmp_path / "steps.npz")
     order = np.argsort(seen.start, kind="stable")
     marks = [(seen.ops[seen.op[each]], seen.start[each], seen.end[each]) for each in order.tolist()]
     marks = [each for each in marks if each[0].startswith("campaign ")]

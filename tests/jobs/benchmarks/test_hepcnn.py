@@ -12,10 +12,10 @@ from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
 from campaign.worker import together
 from jobs.benchmarks import hepcnn
-from jobs.data import staging
-from jobs.data.hdf5 import HepSpec
+from jobs.data import staged_copies
 from jobs.data.make import make
 from jobs.data.manifest import load
+from jobs.data.synthetic_hdf5 import HepSpec
 from jobs.profiler import table
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import DEAF, check, passed, request_of
@@ -78,10 +78,10 @@ def test_files_that_have_copies_are_read_from_these(run, made, tmp_path):
     copy.parent.mkdir(parents=True)
     shutil.copy2(made / "train/train_0001.h5", copy)
     page_cache.sync(copy.parent)
-    size, changed = staging.identity(copy)
+    size, changed = staged_copies.identity(copy)
     told = {"source": str(made), "copies": str(tmp_path / "fast"), "root": str(tmp_path)}
     files = [["train/train_0001.h5", size, changed]]
-    listed.write_text(json.dumps({"schema": staging.SCHEMA, **told, "files": files}))
+    listed.write_text(json.dumps({"schema": staged_copies.SCHEMA, **told, "files": files}))
 
     figures = run(staged=str(listed))
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
+from jobs.burst_buffer import bucket, drain_loop, drain_process, slow, snapshots, staging
 from jobs.burst_buffer import buffer as burst_buffer
-from jobs.burst_buffer import drain, drainer, slow, snapshots, staging
-from jobs.objects import snapshots as bucket
 from jobs.system import durable
 
 SIZES = {"ckpt.index": 100, "shards/ckpt.data-0": 300_001, "empty": 0}
@@ -48,16 +47,16 @@ def kill_at(wanted, before=lambda: None):
             before()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (snapshots, staging, drain, slow, bucket, burst_buffer):
+    for module in (snapshots, staging, drain_loop, slow, bucket, burst_buffer):
         module.edge = edge
 
 
 def save(trainer_edge, drainer_edge, step, fast, slow):
-    drainer.COMMAND = (sys.executable, __file__, "drain", drainer_edge)
+    drain_process.COMMAND = (sys.executable, __file__, "drain", drainer_edge)
 
     def drainer_is_dead():
         if drainer_edge != "-":
-            for process in drainer.left_running:
+            for process in drain_process.left_running:
                 process.wait()
 
     kill_at(trainer_edge, drainer_is_dead)
@@ -68,9 +67,9 @@ def save(trainer_edge, drainer_edge, step, fast, slow):
 
 
 def train(step, fast, slow):
-    drainer.COMMAND = (sys.executable, __file__, "drain", "-")
+    drain_process.COMMAND = (sys.executable, __file__, "drain", "-")
     buffer = burst_buffer.BurstBuffer(fast, slow, keep=2)
-    print(drainer.left_running[-1].pid, flush=True)
+    print(drain_process.left_running[-1].pid, flush=True)
     for each in itertools.count(int(step)):
         buffer.save(each, writer(each))
         print(each, flush=True)
@@ -84,4 +83,4 @@ if __name__ == "__main__":
         train(*sys.argv[2:])
     else:
         kill_at(sys.argv[2])
-        sys.exit(drain.drain(Path(sys.argv[3]), bucket.place_of(sys.argv[4]), sys.stdin.fileno()))
+        sys.exit(drain_loop.drain(Path(sys.argv[3]), bucket.place_of(sys.argv[4]), sys.stdin.fileno()))

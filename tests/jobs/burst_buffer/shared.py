@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, snapshots
+from jobs.burst_buffer import BurstBuffer, lease, snapshots
 from jobs.burst_buffer.__main__ import main
-from jobs.burst_buffer.journal import Failure, Journal
+from jobs.burst_buffer.drain_journal import Failure, Journal
 from tests.jobs.burst_buffer.child import writer
 
 ROOT = Path(__file__).parents[3]
@@ -40,13 +40,13 @@ def bytes_of(folder):
 
 def drainer_ended(fast):
     """Wait until no drainer is at work."""
-    with claim.lock(fast, "drainer"):
+    with lease.lock(fast, "drainer"):
         pass
 
 
 def waits_for_drainer(fast):
     """Say whether somebody waits for the lock of the drainer (proc(5), /proc/locks)."""
-    file = f":{Path(claim.lock(fast, 'drainer').lock_file).stat().st_ino} "
+    file = f":{Path(lease.lock(fast, 'drainer').lock_file).stat().st_ino} "
     return any("->" in line and file in line for line in Path("/proc/locks").read_text().splitlines())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
 from jobs.burst_buffer.restart import latest
 from jobs.burst_buffer.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.errors import FolderError, RoomError
@@ -58,7 +58,7 @@ def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folde
     deeds = []
     watched(monkeypatch, lambda deed: deeds.append(Path(deed[1])))
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     copying, seen = folders[1] / f"copying-{name}", deeds.index(Path(name))
     files = [copying / "files" / file for file in contents(1)]
@@ -106,7 +106,7 @@ def test_a_fast_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(fo
 
     def let_go(files, *words, **keys):
         monkeypatch.setattr(snapshots, "problems", look)
-        assert drain.drain(*folders) == 0  # the slow copies were not there when the search began
+        assert drain_loop.drain(*folders) == 0  # the slow copies were not there when the search began
         if when == "before it is read":
             snapshots.remove(files.parent)
             return look(files, *words, **keys)
@@ -124,7 +124,7 @@ def test_the_newest_snapshots_are_kept_on_both_storages(folders, idle, keep):
     saved(folders, *range(1, 5), keep=keep)
     assert steps(folders[0]) == [1, 2, 3, 4]
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     assert steps(folders[0]) == steps(folders[1]) == [1, 2, 3, 4][-keep:]
 
@@ -175,7 +175,7 @@ def test_the_report_says_when_each_snapshot_was_durable_where(opened):
 
 
 def test_two_trainers_cannot_share_a_folder(folders, tmp_path, idle, monkeypatch):
-    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
     with contextlib.closing(BurstBuffer(*folders)):
         with pytest.raises(FolderError, match="in use by another trainer"):
             BurstBuffer(*folders)
@@ -187,7 +187,7 @@ def test_two_trainers_cannot_share_a_folder(folders, tmp_path, idle, monkeypatch
 
 def test_a_second_drainer_waits_for_the_first(folders, idle):
     saved(folders, 1)
-    with claim.lock(folders[0], "drainer"):
+    with lease.lock(folders[0], "drainer"):
         second = subprocess.Popen(command("drain", *folders), cwd=ROOT)
         assert eventually(lambda: waits_for_drainer(folders[0]))
         assert steps(folders[1]) == []
@@ -197,7 +197,7 @@ def test_a_second_drainer_waits_for_the_first(folders, idle):
 
 
 def test_direct_io_is_refused_before_the_training_where_there_is_none(folders, monkeypatch):
-    monkeypatch.setattr("jobs.burst_buffer.transfer.refuses_direct", lambda folder: True)
+    monkeypatch.setattr("jobs.system.transfer.refuses_direct", lambda folder: True)
 
     with pytest.raises(FolderError, match="no direct I/O"):
         BurstBuffer(*folders, direct=True)
@@ -206,7 +206,7 @@ def test_direct_io_is_refused_before_the_training_where_there_is_none(folders, m
 def test_what_was_torn_when_a_marker_was_written_is_no_stranger_and_goes(folders, idle):
     for folder in folders:
         folder.mkdir()
-        (folder / f".{claim.MARKER_NAME}.123.tmp").write_text("{")
+        (folder / f".{lease.MARKER_NAME}.123.tmp").write_text("{")
 
     BurstBuffer(*folders).close()
 
@@ -231,7 +231,7 @@ def test_other_files_in_our_folder_stay(folders, idle):
         (folder / "notes").mkdir()
         (folder / "staging-mine").mkdir()
     saved(folders, *range(3), keep=1)
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     assert all((folder / name).is_dir() for folder in folders for name in ("notes", "staging-mine"))
 
@@ -268,8 +268,8 @@ def test_folders_of_two_buffers_and_of_the_wrong_side_are_refused(folders, tmp_p
 @pytest.mark.parametrize("file", ["marker", "manifest"])
 def test_a_newer_version_is_refused(folders, idle, which, file):
     (name,) = saved(folders, 1)
-    assert drain.drain(*folders) == 0
-    path = folders[which] / (claim.MARKER_NAME if file == "marker" else f"{name}/{snapshots.MANIFEST_NAME}")
+    assert drain_loop.drain(*folders) == 0
+    path = folders[which] / (lease.MARKER_NAME if file == "marker" else f"{name}/{snapshots.MANIFEST_NAME}")
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
 
     with pytest.raises(FolderError, match="schema 2, newer than 1"):
@@ -296,7 +296,7 @@ def test_what_cannot_be_meant_is_refused(folders, options):
 def test_status_and_verify_tell_where_snapshots_are_and_what_is_wrong(folders, idle, capsys):
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         name = buffer.save(1, writer(1)).name
-        assert drain.drain(*folders) == 0
+        assert drain_loop.drain(*folders) == 0
         waiting = buffer.save(2, writer(2)).name
     (folders[1] / name / "files" / "empty").write_bytes(b"!")
 

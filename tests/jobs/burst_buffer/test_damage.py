@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots, transfer
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, snapshots
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import StoredFile
 from jobs.errors import RoomError
-from jobs.system import durable
+from jobs.system import durable, transfer
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import ROOT, blob, reasons, saved, steps
 
@@ -38,7 +38,7 @@ def test_a_writer_that_says_full_in_words_alone_is_called_again(folders):
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert drain.drain(*folders) == 0
+        assert drain_loop.drain(*folders) == 0
         buffer.save(2, write)
 
     assert calls == [[], []]
@@ -57,7 +57,7 @@ def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, monkeypatch
 
     monkeypatch.setattr(transfer, call, failing)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert reasons(folders[0]) == [f"{errno.errorcode[code]}: injected"] * 3
     assert snapshots.read(folders[1] / name).facts["drain_retries"] == 3
     assert snapshots.verify(folders[1] / name) == []
@@ -74,7 +74,7 @@ def test_a_copy_that_reads_back_otherwise_is_copied_again(folders, monkeypatch):
 
     monkeypatch.setattr(transfer, "copy", lying)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert "ckpt.index has other bytes" in reasons(folders[0])[0]
     assert [snapshots.verify(folders[1] / name) for name in snapshots.names(folders[1])] == [[]]
 
@@ -103,7 +103,7 @@ DAMAGES = {
 def test_damage_is_named_and_another_copy_or_an_older_good_snapshot_found(folders, damage, broken, found):
     break_, message = DAMAGES[damage]
     names = dict(zip((1, 2), saved(folders, 1, 2), strict=True))
-    assert found[1] == len(broken) == 1 or drain.drain(*folders) == 0
+    assert found[1] == len(broken) == 1 or drain_loop.drain(*folders) == 0
     for side in broken:
         break_(folders[side] / names[2] / "files" / "ckpt.index")
 
@@ -122,7 +122,7 @@ def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, da
         names = [buffer.save(step, writer(step)).name for step in (1, 2)]
         break_(folders[0] / names[0] / "files" / "ckpt.index")
 
-        assert drain.drain(*folders) == 0
+        assert drain_loop.drain(*folders) == 0
 
         assert not buffer.drained()
         with pytest.warns(DrainWarning, match=message):
@@ -136,15 +136,15 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
     root = tmp_path_factory.mktemp("buffer")
     folders, newest = (root / "fast", root / "slow"), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drainer.Drainer, "poke", lambda self: None)
+        patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
-            sides = Sides(*folders, claim.pair(*folders)[0], keep)
+            sides = Sides(*folders, lease.pair(*folders)[0], keep)
             for step, deed in enumerate(deeds):
                 if deed == "save":
                     buffer.save(step, writer(step, 10))
                     newest = step
                 elif deed == "drain":
-                    assert drain.drain(*folders) == 0
+                    assert drain_loop.drain(*folders) == 0
                 else:
                     getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
                 found = buffer.latest()
@@ -161,12 +161,12 @@ def test_a_snapshot_that_an_older_drainer_takes_away_keeps_no_trainer_from_openi
 
 
 def test_the_wait_between_retries_doubles_up_to_its_bound_however_often_it_is_tried(monkeypatch):
-    pauses, options = [], drain.Options(attempts=1100, backoff_s=1, backoff_max_s=5)
-    monkeypatch.setattr(drain, "_attempt", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
-    monkeypatch.setattr(drain, "_pause", lambda seconds, _: pauses.append(seconds))
+    pauses, options = [], drain_loop.Options(attempts=1100, backoff_s=1, backoff_max_s=5)
+    monkeypatch.setattr(drain_loop, "_attempt", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
+    monkeypatch.setattr(drain_loop, "_pause", lambda seconds, _: pauses.append(seconds))
     sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
 
-    assert drain._insist(sides, options, journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
+    assert drain_loop._insist(sides, options, journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
 
     assert (pauses[:5], pauses[-1], len(pauses)) == ([1, 2, 4, 5, 5], 5, 1099)
 
@@ -247,8 +247,8 @@ def test_a_snapshot_that_fell_through_has_waited_for_nothing_and_is_where_it_is_
 
 def test_a_drainer_that_outlives_its_trainer_is_no_matter_of_a_warning():
     script = (
-        "import subprocess; from jobs.burst_buffer import drainer\n"
-        "drainer.left_running.append(subprocess.Popen(['sleep', '1']))"
+        "import subprocess; from jobs.burst_buffer import drain_process\n"
+        "drain_process.left_running.append(subprocess.Popen(['sleep', '1']))"
     )
     words = [sys.executable, "-W", "always", "-c", script]
 

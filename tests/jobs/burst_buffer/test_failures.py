@@ -7,9 +7,10 @@ import warnings
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, drain, snapshots, transfer
+from jobs.burst_buffer import BurstBuffer, drain_loop, snapshots
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.errors import RoomError
+from jobs.system import transfer
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import blob, reasons, saved, steps
 from tests.lies import setup
@@ -56,7 +57,7 @@ def test_a_full_fast_storage_falls_through_where_asked_and_what_the_slow_one_wou
 
         assert [snapshot.where for snapshot in saved] == ["fast", "fast", "slow", where]
         assert told[3] == (saved[3].blocked_s if where == "slow" else None)
-        assert drain.drain(*folders) == 0
+        assert drain_loop.drain(*folders) == 0
         assert steps(folders[1]) == kept
         assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
         assert buffer.drained(0)
@@ -71,7 +72,7 @@ def test_fast_copies_go_only_when_the_slow_storage_has_them(folders, small_fast,
         assert steps(folders[0]) == [0, 1]
         assert steps(folders[0], "staging") == []
 
-        assert drain.drain(*folders) == 0
+        assert drain_loop.drain(*folders) == 0
         buffer.save(2, writer(2, 15 * MB // 10))
 
     assert steps(folders[0]) == [1, 2]
@@ -90,7 +91,7 @@ def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folder
     with (folders[0] / "somebody else's").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     with contextlib.closing(BurstBuffer(*folders, keep=2)) as buffer:
         assert blob(buffer.latest()) == bytes([1]) * 3 * MB
@@ -152,12 +153,12 @@ def test_a_read_only_slow_storage_is_retried_and_named(folders, small_slow, idle
     saved(folders, 1, **QUICK)
     small_slow("ro")
 
-    assert drain.drain(*folders) == drain.GAVE_UP
+    assert drain_loop.drain(*folders) == drain_loop.GAVE_UP
     assert [reason[:5] for reason in reasons(folders[0])] == ["EROFS", "EROFS", "2 tim"]
     assert steps(folders[0]) == [1]
 
     small_slow("rw")
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert steps(folders[1]) == [1]
 
 
@@ -170,8 +171,8 @@ def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(
     with monkeypatch.context() as patch:
         patch.setattr(transfer, "copy", cut)
         patch.setattr(snapshots, "remove", cut)
-        assert drain.drain(*folders) == drain.GAVE_UP
+        assert drain_loop.drain(*folders) == drain_loop.GAVE_UP
     assert steps(folders[1], "copying") == [1]
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert (steps(folders[1], "copying"), steps(folders[1])) == ([], [1])

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
 
@@ -30,10 +30,10 @@ def folders(tmp_path):
     """A buffer that keeps one snapshot: step 0 is committed, step 1 staged, nobody at work."""
     folders = tmp_path / "fast", tmp_path / "slow"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drainer.Drainer, "poke", lambda self: None)
+        patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
             buffer.save(0, writer(0))
-            assert drain.drain(*folders) == 0
+            assert drain_loop.drain(*folders) == 0
             buffer.save(1, writer(1))
     return folders
 
@@ -72,7 +72,7 @@ def test_a_trainer_killed_at(edge, folders):
     assert newest_step(folders) in ({2} if edge == "staged" else {1})
     assert visible_are_whole(folders)
 
-    assert drain.drain(*folders) == 0  # waits for the dead trainer's drainer
+    assert drain_loop.drain(*folders) == 0  # waits for the dead trainer's drainer
 
     step = newest_step(folders)
     assert step in ({2} if edge in ("sealed", "staged") else {1})
@@ -84,7 +84,7 @@ def test_a_trainer_killed_at(edge, folders):
 def test_a_trainer_killed_between_the_two_markers_can_start_again(tmp_path):
     folders = tmp_path / "fast", tmp_path / "slow"
     child("save", "marked", "-", 1, *folders)
-    assert [(root / claim.MARKER_NAME).exists() for root in folders] == [False, True]
+    assert [(root / lease.MARKER_NAME).exists() for root in folders] == [False, True]
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(2, writer(2))
@@ -101,7 +101,7 @@ def test_a_drainer_killed_at(edge, folders):
     assert visible_are_whole(folders)
     assert newest_step((folders[1], folders[1])) == (0 if DRAINING.index(edge) < 4 else 1)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     assert newest_step(folders) == newest_step((folders[1], folders[1])) == 1
     assert temporary(folders) == []
@@ -118,7 +118,7 @@ def test_both_killed_at(saving, draining, folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:  # the next job
         buffer.save(3, writer(3))
         assert buffer.drained(30)
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     assert newest_step(folders) == newest_step((folders[1], folders[1])) == 3
     assert visible_are_whole(folders)
@@ -129,14 +129,14 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
     child("save", "staged", "-", 2, *folders)
 
     assert eventually(lambda: newest_step((folders[1], folders[1])) == 2)
-    with claim.lock(folders[0], "drainer").acquire(timeout=30):  # it has ended
+    with lease.lock(folders[0], "drainer").acquire(timeout=30):  # it has ended
         assert temporary(folders) == []
 
 
 def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
         assert buffer.drained(30)
-        process = drainer.left_running[-1]
+        process = drain_process.left_running[-1]
         process.kill()
         process.wait()
 
@@ -144,7 +144,7 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
             buffer.save(2, writer(2))
 
         assert buffer.drained(30)
-    with claim.lock(folders[0], "drainer").acquire(timeout=30):
+    with lease.lock(folders[0], "drainer").acquire(timeout=30):
         assert newest_step((folders[1], folders[1])) == 2
 
 
@@ -171,7 +171,7 @@ def test_what_save_came_back_from_is_found_after_kills_at_any_moment(tmp_path, s
             assert newest_step(folders) >= acknowledged
         assert visible_are_whole(folders)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     if acknowledged >= 0:
         assert newest_step((folders[1], folders[1])) >= acknowledged

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
+from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.errors import FolderError
+from jobs.system import transfer
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import bytes_of, in_this_process, reasons, saved, steps
 
@@ -27,13 +28,13 @@ def test_a_drainer_does_not_go_on_trying_when_nothing_is_staged_any_more(folders
     monkeypatch.setattr(transfer, "copy", fails)
     monkeypatch.setattr("time.sleep", cleared)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert len(reasons(folders[0])) == 1
 
 
 def test_a_drainer_leaves_a_folder_that_is_another_buffers_by_now(folders, idle, monkeypatch):
     saved(folders, 1, attempts=3, backoff_s=30)
-    marker = folders[0] / claim.MARKER_NAME
+    marker = folders[0] / lease.MARKER_NAME
 
     def claimed_anew(*_):
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "id": "another"}))
@@ -41,7 +42,7 @@ def test_a_drainer_leaves_a_folder_that_is_another_buffers_by_now(folders, idle,
 
     monkeypatch.setattr(transfer, "copy", claimed_anew)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     assert reasons(folders[0]) == []
     assert steps(folders[0]) == [1]
 
@@ -81,15 +82,15 @@ ODD = ("[" * 100_000, "[]", "7", "null", '{"schema":[1]}', '{"schema":1e400}', '
 @pytest.mark.parametrize("marker", ODD)
 def test_an_odd_marker_is_said_to_be_none(folders, marker):
     folders[0].mkdir()
-    (folders[0] / claim.MARKER_NAME).write_text(marker)
+    (folders[0] / lease.MARKER_NAME).write_text(marker)
 
-    with pytest.raises(FolderError, match=f"{claim.MARKER_NAME}.* is no marker of ours"):
+    with pytest.raises(FolderError, match=f"{lease.MARKER_NAME}.* is no marker of ours"):
         BurstBuffer(*folders)
 
 
 def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
     BurstBuffer(*folders).close()
-    marker = folders[0] / claim.MARKER_NAME
+    marker = folders[0] / lease.MARKER_NAME
     marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
 
     code, _, said = in_this_process(capsys, "status", *folders)
@@ -116,7 +117,7 @@ def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tm
     for one in ("", "other_"):
         sides = [tmp_path / f"{one}fast", tmp_path / f"{one}slow"]
         saved(sides, 1)
-        assert drain.drain(*sides) == 0
+        assert drain_loop.drain(*sides) == 0
     before = bytes_of(tmp_path)
 
     code, _, why = in_this_process(capsys, "clear", *(word if word[0] == "-" else tmp_path / word for word in words))
@@ -129,7 +130,7 @@ def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tm
 @pytest.mark.parametrize("gone", [False, True])
 def test_clear_by_hand_removes_a_burst_buffer_and_says_so(folders, idle, capsys, gone):
     saved(folders, 1)
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
     if gone:
         shutil.rmtree(folders[0])
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, restart, snapshots
+from jobs.burst_buffer import BurstBuffer, lease, restart, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
@@ -65,7 +65,7 @@ def test_a_direct_snapshot_needs_no_drain_and_its_times_say_so(target):
 
 
 def test_two_trainers_cannot_share_a_folder(target, folder, monkeypatch):
-    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
 
     with pytest.raises(FolderError, match="in use by another trainer"):
         Direct(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
@@ -54,30 +54,30 @@ def test_what_a_killed_trainer_left_goes_and_so_does_its_drainer(folders, tmp_pa
 
 def test_a_drainer_that_comes_when_its_folders_are_gone_leaves_nothing(folders, tmp_path, monkeypatch):
     drained_and_closed(folders)
-    held = claim.held_by_drainer
+    held = lease.held_by_drainer
 
     def late(folder):
-        monkeypatch.setattr(claim, "held_by_drainer", held)
+        monkeypatch.setattr(lease, "held_by_drainer", held)
         clear(folders, 20)
         return held(folder)
 
-    monkeypatch.setattr(claim, "held_by_drainer", late)
+    monkeypatch.setattr(lease, "held_by_drainer", late)
 
-    assert drain.drain(*folders) == 0
+    assert drain_loop.drain(*folders) == 0
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_makes_none(folders, tmp_path):
     drained_and_closed(folders)
-    taken = claim.lock(folders[0], "drainer").acquire(timeout=20)
+    taken = lease.lock(folders[0], "drainer").acquire(timeout=20)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(drain.drain, *folders)
+        waiting = pool.submit(drain_loop.drain, *folders)
         assert eventually(lambda: waits_for_drainer(folders[0]))
 
         for folder in folders:
             snapshots.remove(folder / snapshots.names(folder)[0])
-            claim.remove_ours(folder)
+            lease.remove_ours(folder)
             folder.rmdir()
         taken.lock.release()
 
@@ -90,9 +90,9 @@ def test_the_marker_goes_first_and_the_lock_of_drainers_last(folders, monkeypatc
     unlink, gone = os.unlink, []
     monkeypatch.setattr("os.unlink", lambda name, **keys: (gone.append(name), unlink(name, **keys)))
 
-    claim.remove_ours(folders[0])
+    lease.remove_ours(folders[0])
 
-    assert (gone[0], gone[-1]) == (claim.MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
+    assert (gone[0], gone[-1]) == (lease.MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
     assert len(gone) > 3
 
 
@@ -101,14 +101,14 @@ def test_a_lock_that_somebody_removed_is_told_and_not_made_anew(folders):
     (folders[0] / ".tfio-burst-buffer.drainer.lock").unlink()
 
     with pytest.raises(FolderError, match="drainer\\.lock is missing"):
-        drain.drain(*folders)
+        drain_loop.drain(*folders)
 
 
 def test_a_drainer_that_does_not_end_is_told_and_finds_nothing_left_to_do(folders, idle):
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
 
-    with claim.lock(folders[0], "drainer"), pytest.raises(FolderError, match="drainer is still at work"):
+    with lease.lock(folders[0], "drainer"), pytest.raises(FolderError, match="drainer is still at work"):
         clear(folders, 0.1)
 
     assert snapshots.names(folders[0]) == []
@@ -116,17 +116,17 @@ def test_a_drainer_that_does_not_end_is_told_and_finds_nothing_left_to_do(folder
 
 @pytest.mark.parametrize("whose", ["stranger's", "newer", "in use"])
 def test_where_one_folder_is_not_ours_or_in_use_none_is_touched(folders, whose, monkeypatch):
-    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
     drained_and_closed(folders)
     if whose == "newer":
         (name,) = snapshots.names(folders[1])
         manifest = folders[1] / name / snapshots.MANIFEST_NAME
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 2}))
     elif whose == "stranger's":
-        (folders[1] / claim.MARKER_NAME).unlink()
+        (folders[1] / lease.MARKER_NAME).unlink()
     before = bytes_of(folders[0]), bytes_of(folders[1])
 
-    held = claim.held_by_trainer(folders[1]) if whose == "in use" else nullcontext()
+    held = lease.held_by_trainer(folders[1]) if whose == "in use" else nullcontext()
     with held, pytest.raises(FolderError):
         clear(folders, 20)
 

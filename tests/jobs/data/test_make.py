@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.data import make as module
-from jobs.data.hdf5 import ClimateSpec, HepSpec
-from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.make import dataset_id, make
 from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
+from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
+from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from tests.lies import setup
 
@@ -39,7 +39,7 @@ import sys
 from pathlib import Path
 import jobs.data.journal
 from jobs.data.make import make
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 
 if __name__ == "__main__":
     jobs.data.journal._INTERVAL_S = 0.2

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from jobs.data import make, manifest
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 
 SPEC = ImageSpec(files=4, classes=2, median_bytes=1200, sigma=0.0, width=32, height=32, seed=1)

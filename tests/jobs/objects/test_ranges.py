@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.data.hdf5 import ClimateSpec, HepSpec
 from jobs.data.make import make
 from jobs.data.manifest import MANIFEST_NAME, scan
 from jobs.data.readers import Part, opened
+from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError
 from jobs.objects import ranges, source
 from jobs.objects.client import DataError, Stored

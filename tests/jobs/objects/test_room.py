@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.data import make
+from jobs.burst_buffer.bucket import Bucket
+from jobs.data import bucket_dataset, make
 from jobs.errors import FolderError, ObjectStoreError
-from jobs.objects import dataset, faults
+from jobs.objects import faults
 from jobs.objects.client import Client
 from jobs.objects.room import Room
-from jobs.objects.snapshots import Bucket
 
 USED, MOST = "X-RGW-Bytes-Used", "X-RGW-Quota-Bucket-Size"
 LARGE = {"files": 100, "median_bytes": 1_000_000, "sigma": 0.0, "width": 2000, "height": 1500, "classes": 1, "seed": 1}
@@ -54,10 +54,10 @@ def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
     store.room = {USED: "0", MOST: "50000000"}
     before = dict(store.objects)
     spec = make.spec_of(LARGE)
-    place = dataset.Place(Client(store.storage), f"datasets/{make.dataset_id('large', spec)}")
+    place = bucket_dataset.Place(Client(store.storage), f"datasets/{make.dataset_id('large', spec)}")
 
     with pytest.raises(ObjectStoreError, match=r"0\.1 GB more do not fit in the bucket: 0\.0 of 0\.1") as caught:
-        dataset.made(place, spec, tmp_path, 1, lambda *_: None)
+        bucket_dataset.made(place, spec, tmp_path, 1, lambda *_: None)
     with pytest.raises(FolderError, match="more do not fit"):
         Bucket(f"{store.storage['endpoint']}/bucket/p").require_room(50_000_001)
 

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from jobs.benchmarks import baseline
-from jobs.checkpoints import run as checkpoints
+from jobs.burst_buffer.bucket import Bucket
+from jobs.checkpoints import run_snapshots as checkpoints
 from jobs.data import manifest
 from jobs.errors import EngineError
 from jobs.objects import servers
 from jobs.objects.client import Client
-from jobs.objects.snapshots import Bucket
 from tests.jobs.jobs_factory import DEAF, check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
 from tests.jobs.objects.fake_store import BUSY, DENIED

@@ -10,7 +10,7 @@ import pytest
 
 from jobs import checks
 from jobs.checks import Limits
-from jobs.observe import io_limits as observer
+from jobs.observe import io_limits_reached as observer
 from jobs.observe import waits
 from jobs.observe.waits import Waits
 from jobs.system import io_limits, threads

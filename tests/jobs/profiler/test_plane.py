@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.profiler import Profile, xplane
+from jobs.profiler import Profile, xspace_messages
 from jobs.profiler.tensorboard import plane
 from jobs.profiler.window import OPERATIONS
 
@@ -29,7 +29,7 @@ def window(tmp_path):
 
 
 def _planes(window, origin_ns=0):
-    space = xplane.messages().XSpace.FromString(plane.planes(window, origin_ns))
+    space = xspace_messages.messages().XSpace.FromString(plane.planes(window, origin_ns))
     return {each.name: each for each in space.planes}
 
 
@@ -117,16 +117,16 @@ def test_a_window_of_counters_has_a_summary_and_no_lines(data):
 
 def test_the_summary_is_found_among_other_planes(window, tmp_path):
     trace = tmp_path / "host.xplane.pb"
-    other = xplane.messages().XSpace(hostnames=["vm"])
+    other = xspace_messages.messages().XSpace(hostnames=["vm"])
     other.planes.add(name="/host:CPU", id=1 << 60).lines.add(name=plane.SUMMARY)
     trace.write_bytes(other.SerializeToString() + plane.planes(window, 0))
 
-    found = xplane.plane(trace, plane.SUMMARY, 1 << 20)
+    found = xspace_messages.plane(trace, plane.SUMMARY, 1 << 20)
 
     assert json.loads(found.stats[0].str_value)["process"] == os.getpid()
-    assert xplane.plane(trace, "tf_other", 1 << 20) is None
+    assert xspace_messages.plane(trace, "tf_other", 1 << 20) is None
     with pytest.raises(ValueError, match="bytes"):
-        xplane.plane(trace, plane.SUMMARY, 10)
+        xspace_messages.plane(trace, plane.SUMMARY, 10)
 
 
 @given(st.binary(max_size=60))
@@ -135,7 +135,7 @@ def test_what_is_no_trace_is_refused_or_has_no_plane(tmp_path, garbage):
     trace.write_bytes(garbage)
 
     try:
-        found = xplane.plane(trace, plane.SUMMARY, 1 << 20)
+        found = xspace_messages.plane(trace, plane.SUMMARY, 1 << 20)
     except ValueError:
         found = None
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.profiler import Profile, xplane
+from jobs.profiler import Profile, xspace_messages
 from jobs.profiler.tensorboard import plane
 
 pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
@@ -61,8 +61,8 @@ def test_a_trace_is_read_once_for_the_list_however_many_there_are(logdir, monkey
     folder = logdir / "run" / "plugins" / "profile" / "2026"
     for number in range(2_100):
         (folder / f"{number}.xplane.pb").write_bytes((folder / "failed.xplane.pb").read_bytes())
-    read, plane_of = [], xplane.plane
-    monkeypatch.setattr(xplane, "plane", lambda path, *words: read.append(path) or plane_of(path, *words))
+    read, plane_of = [], xspace_messages.plane
+    monkeypatch.setattr(xspace_messages, "plane", lambda path, *words: read.append(path) or plane_of(path, *words))
     plugin, apps = _client(logdir)
 
     for _ in range(3):
@@ -85,7 +85,7 @@ def test_what_the_list_has_of_a_window_has_its_bounds(logdir, more, is_listed):
 
 
 def test_a_number_that_json_has_not_spoils_no_other_window(logdir):
-    space = xplane.messages().XSpace()
+    space = xspace_messages.messages().XSpace()
     foreign = space.planes.add(name=plane.SUMMARY)
     foreign.stat_metadata[1].name = plane.SUMMARY
     foreign.stats.add(metadata_id=1, str_value='{"schema": 1, "figures": {"files": NaN}}')

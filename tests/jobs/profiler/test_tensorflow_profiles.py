@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, xplane
+from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, xspace_messages
 from jobs.profiler.tensorboard import profiles
 from jobs.profiler.tensorboard.plane import LINES, SUMMARY
 
@@ -25,7 +25,7 @@ def traces(job, tmp_path):
     job("three_ways", of="tests.jobs.profiler.tensorflow_jobs", folder=str(data), out=str(out))
     found = {}
     for path in sorted(out.rglob("*.xplane.pb")):
-        space = xplane.messages().XSpace.FromString(path.read_bytes())
+        space = xspace_messages.messages().XSpace.FromString(path.read_bytes())
         found.setdefault(path.relative_to(out).parts[0], []).append({plane.name: plane for plane in space.planes})
     assert not [path for path in out.rglob(".*") if path.is_dir()]  # nothing on the way is left
     assert len(list((out / "fit").glob("events.out.tfevents.*"))) == 2

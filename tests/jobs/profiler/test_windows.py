@@ -15,7 +15,7 @@ import pytest
 
 from jobs.profiler import Profile, ProfilerError, attach, detach, profile
 from jobs.profiler import memory as profile_memory
-from jobs.profiler.library import fitting, library
+from jobs.profiler.hook_library import fitting, library
 from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
 from jobs.system import page_cache
 from tests.jobs.profiler.test_exact import calls, returned

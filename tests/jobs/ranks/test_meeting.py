@@ -15,7 +15,7 @@ from jobs.observe.spent import Spent
 from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined
-from jobs.ranks.training import Meetings
+from jobs.ranks.training_meetings import Meetings
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.ranks.strangers import SOON_S, silent
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.benchmarks.cdb.stage_in import staged_in
-from jobs.data.staging import identity
+from jobs.data.staged_copies import identity
 from jobs.errors import DatasetError
 from jobs.system import durable, page_cache
 from tests.jobs.jobs_factory import ROOT, fetched, read_all

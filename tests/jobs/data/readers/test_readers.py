@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
-from jobs.data.hdf5 import ClimateSpec, HepSpec
-from jobs.data.readers import READERS, Part, library, offsets, opened
+from jobs.data.readers import READERS, Part, h5py_parts, offsets, opened
+from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError, EngineError
 from jobs.observe import TimeLog
 
@@ -258,7 +258,7 @@ class _WithoutWalks:
 def test_the_index_of_chunks_is_walked_once(tmp_path, monkeypatch):
     values = np.arange(4000).reshape(1000, 4)
     path = write(tmp_path / "x.h5", values=values, chunks=(1, 4))
-    monkeypatch.setattr(offsets, "found", lambda file, part: _WithoutWalks(library.found(file, part)))
+    monkeypatch.setattr(offsets, "found", lambda file, part: _WithoutWalks(h5py_parts.found(file, part)))
 
     with opened("offsets", [Part("x")], [path], readers=1) as reader:
         assert (reader.read(path)[0] == values).all()

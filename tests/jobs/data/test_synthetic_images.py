@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from jobs.data import scene
-from jobs.data.images import ImageSpec
+from jobs.data.synthetic_images import ImageSpec
 from tests.jobs.jobs_factory import spectral_slope
 
 SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.4, width=128, height=96, classes=3, seed=5)

@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from jobs.data import hdf5
-from jobs.data.hdf5 import ClimateSpec, HepSpec
+from jobs.data import synthetic_hdf5
 from jobs.data.make import make
+from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 
 HEP = HepSpec(train_files=2, validation_files=1, samples=16, image_size=8, seed=5)
 CLIMATE = ClimateSpec(files=3, height=12, width=18, seed=5)
@@ -65,24 +65,28 @@ def test_the_layout_of_climate_is_the_published_one(tmp_path):
 def test_a_published_file_has_the_published_bytes(made):
     """Asked for in one load; on disk in KiB. What HDF5 adds hardly depends on what is in a file."""
     spec, found = made
-    added = found.files[0].size - (spec.sizes()[0] - hdf5._OVERHEAD_BYTES)
+    added = found.files[0].size - (spec.sizes()[0] - synthetic_hdf5._OVERHEAD_BYTES)
     if isinstance(spec, HepSpec):
         paper, kib = HepSpec(train_files=1024, validation_files=1024, samples=709, image_size=224, seed=0), 416_918
         assert [paper.samples_of(index) for index in (0, 1023, 1024, 2047)] == [709, 709, 94, 94]
         unread = 4 * 4
-        asked = [paper.sizes()[index] - hdf5._OVERHEAD_BYTES - unread * paper.samples_of(index) for index in (0, 1024)]
+        asked = [
+            paper.sizes()[index] - synthetic_hdf5._OVERHEAD_BYTES - unread * paper.samples_of(index)
+            for index in (0, 1024)
+        ]
         assert asked == [426_908_752, 56_600_032]
     else:
         paper, kib = ClimateSpec(files=62_738, height=768, width=1152, seed=0), 58_761
 
-    assert paper.sizes()[0] - hdf5._OVERHEAD_BYTES + added == pytest.approx(kib * 1024, abs=2048)
+    assert paper.sizes()[0] - synthetic_hdf5._OVERHEAD_BYTES + added == pytest.approx(kib * 1024, abs=2048)
 
 
 def test_about_the_size_that_is_asked_for_is_written(made):
     spec, found = made
 
     assert all(
-        0 <= aim - each.size <= hdf5._OVERHEAD_BYTES for aim, each in zip(spec.sizes(), found.files, strict=True)
+        0 <= aim - each.size <= synthetic_hdf5._OVERHEAD_BYTES
+        for aim, each in zip(spec.sizes(), found.files, strict=True)
     )
 
 

@@ -19,9 +19,8 @@ from typing import TypedDict
 
 from filelock import FileLock, Timeout
 
-from jobs.burst_buffer import transfer
 from jobs.errors import DatasetError
-from jobs.system import durable, files, versioned
+from jobs.system import durable, files, transfer, versioned
 
 SCHEMA = 1
 FOLDER = "staged"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import analysis.traces
 import jobs.profiler
 from analysis.__main__ import main
-from jobs.observe.runtime import Runtime
-from jobs.profiler import ProfilerError, runtime
+from jobs.observe.tensorflow_profiler import Runtime
+from jobs.profiler import ProfilerError, tensorflow_table
 from tests.analysis.traces.spaces import space
 from tests.jobs.jobs_factory import check, make_request
 
@@ -76,26 +76,30 @@ def test_a_run_that_is_to_be_compared_has_no_profiler():
 
 
 def test_the_table_has_times_of_the_clock_and_no_frames(tmp_path):
-    table = runtime.table(space([("python", STEP), ("tf_data/1", POOL)]))
+    table = tensorflow_table.table(space([("python", STEP), ("tf_data/1", POOL)]))
 
     assert table.events["start"].tolist() == [10**18 + each * 1000 for each in (0, 60, 5, 40)]
     assert [table.ops[op] for op in table.events["op"]][2:] == ["ReadFile:ReadFile", "DecodeJpeg:DecodeJpeg"]
-    assert (table.frames, table.steps["number"].tolist(), runtime.figures(table)["waited_s"]) == (1, [1], 60e-6)
+    assert (table.frames, table.steps["number"].tolist(), tensorflow_table.figures(table)["waited_s"]) == (
+        1,
+        [1],
+        60e-6,
+    )
 
 
 def test_events_beyond_the_room_are_dropped_and_counted(monkeypatch):
-    monkeypatch.setattr(runtime, "MOST_EVENTS", 3)
+    monkeypatch.setattr(tensorflow_table, "MOST_EVENTS", 3)
 
-    assert runtime.table(space([("python", STEP), ("tf_data/1", POOL)])).dropped == 1
+    assert tensorflow_table.table(space([("python", STEP), ("tf_data/1", POOL)])).dropped == 1
 
 
 def test_a_damaged_table_is_refused(tmp_path, capsys):
     path = tmp_path / "tensorflow-1.npz"
-    runtime.write(path, runtime.table(space([("python", STEP), ("tf_data/1", POOL)])))
+    tensorflow_table.write(path, tensorflow_table.table(space([("python", STEP), ("tf_data/1", POOL)])))
     whole = path.read_bytes()
-    table = runtime.table(space([("python", STEP)]))
+    table = tensorflow_table.table(space([("python", STEP)]))
     table.events["op"] += 1000
-    runtime.write(path, table)
+    tensorflow_table.write(path, table)
 
     assert main(["trace", str(path)]) == 2
     for cut in range(0, len(whole), 200):
@@ -108,7 +112,7 @@ def test_a_trace_that_tensorflow_could_not_write_whole_is_a_fault_that_is_told(t
     (tmp_path / "vm.xplane.pb").write_bytes(space([("python", STEP)]).SerializeToString()[:-5])
 
     with pytest.raises(ProfilerError, match="cannot be read"):
-        runtime.converted(tmp_path)
+        tensorflow_table.converted(tmp_path)
 
 
 def test_both_rooms_have_one_table_of_categories():
@@ -121,6 +125,6 @@ def test_both_rooms_have_one_table_of_categories():
 def test_the_length_of_a_union_is_that_of_a_grid(intervals):
     start, taken = np.array(intervals).T
 
-    assert runtime._length([(start, start + taken)]) == len(  # noqa: SLF001
+    assert tensorflow_table._length([(start, start + taken)]) == len(  # noqa: SLF001
         {moment for begin, more in intervals for moment in range(begin, begin + more)}
     )

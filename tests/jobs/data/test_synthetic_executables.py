@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jobs.data.executables import ExecutableSpec
+from jobs.data.synthetic_executables import ExecutableSpec
 
 SPEC = ExecutableSpec(files=10_868, median_bytes=4_000_000, classes=9, seed=0)
 

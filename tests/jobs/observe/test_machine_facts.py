@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from jobs.observe import machine
+from jobs.observe import machine_facts
 from tests.jobs.jobs_factory import ROOT
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """Take away every source that may be missing on another machine."""
-    monkeypatch.setattr(machine, "Path", lambda *_: _Missing())
-    monkeypatch.setattr(machine, "device_of", lambda _: None)
-    monkeypatch.setattr(machine.platform, "node", lambda: "")
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: None)
-    monkeypatch.setattr(machine, "_PACKAGES", ("no-such-package-of-ours",))
+    monkeypatch.setattr(machine_facts, "Path", lambda *_: _Missing())
+    monkeypatch.setattr(machine_facts, "device_of", lambda _: None)
+    monkeypatch.setattr(machine_facts.platform, "node", lambda: "")
+    monkeypatch.setattr(machine_facts.os, "cpu_count", lambda: None)
+    monkeypatch.setattr(machine_facts, "_PACKAGES", ("no-such-package-of-ours",))
     monkeypatch.setenv("PATH", "/nowhere")
 
 
@@ -41,10 +41,10 @@ def git(folder, *words):
 
 
 def test_facts_are_those_that_other_programs_tell(tmp_path):
-    facts = machine.describe(tmp_path)
+    facts = machine_facts.describe(tmp_path)
 
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    there_is_none = machine.describe(tmp_path / "not-mounted")
+    there_is_none = machine_facts.describe(tmp_path / "not-mounted")
     assert {**facts, "device": "unknown", "mount": "unknown"} == there_is_none
     assert facts["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert facts["python"] == platform.python_version()
@@ -57,7 +57,7 @@ def test_facts_are_those_that_other_programs_tell(tmp_path):
 
 
 def test_what_cannot_be_had_is_named_unknown(bare, tmp_path):
-    facts = machine.describe(tmp_path)
+    facts = machine_facts.describe(tmp_path)
 
     unknown = {key for key, value in facts.items() if value == "unknown"}
     assert unknown == {"host", "cpu", "cores", "device", "boot_id"}
@@ -72,7 +72,7 @@ def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_SOMETHING_NEW", "eyJhbGciOi-secret")
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
 
-    facts = machine.describe(tmp_path)
+    facts = machine_facts.describe(tmp_path)
 
     assert facts["slurm"] == {"SLURM_JOB_ID": "4711"}
     assert "secret" not in json.dumps(facts)
@@ -89,16 +89,16 @@ def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
     ],
 )
 def test_the_cpu_is_named_as_the_kernel_names_it(monkeypatch, text, name):
-    monkeypatch.setattr(machine, "_read", lambda path: text if path == "/proc/cpuinfo" else "unknown")
+    monkeypatch.setattr(machine_facts, "_read", lambda path: text if path == "/proc/cpuinfo" else "unknown")
 
-    assert machine._cpu_model() == name
+    assert machine_facts._cpu_model() == name
 
 
 @pytest.fixture
 def checkout(tmp_path):
     room = tmp_path / "repository" / "jobs"
     room.mkdir(parents=True)
-    (room / "machine.py").write_text("code\n")
+    (room / "machine_facts.py").write_text("code\n")
     (room.parent / "campaign.py").write_text("code\n")
     try:
         git(room, "init", "--quiet", "..")
@@ -111,16 +111,16 @@ def checkout(tmp_path):
 
 def test_a_checkout_is_told_by_its_commit_and_is_dirty_when_a_file_of_it_changed(checkout):
     (checkout.parent / "results.json").write_text("{}")  # git does not know it
-    clean = machine._git(checkout)
+    clean = machine_facts._git(checkout)
     (checkout.parent / "campaign.py").write_text("other code\n")
 
     assert clean == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
-    assert machine._git(checkout) == {**clean, "dirty": True}
+    assert machine_facts._git(checkout) == {**clean, "dirty": True}
 
 
 def test_a_wheel_inside_the_checkout_of_somebody_else_or_outside_of_any_has_no_commit(checkout, tmp_path):
     wheel = checkout.parent / "venv/site-packages/jobs"
     wheel.mkdir(parents=True)
-    (wheel / "machine.py").write_text("code\n")
+    (wheel / "machine_facts.py").write_text("code\n")
 
-    assert machine._git(wheel) == machine._git(tmp_path) == {"commit": "unknown", "dirty": "unknown"}
+    assert machine_facts._git(wheel) == machine_facts._git(tmp_path) == {"commit": "unknown", "dirty": "unknown"}

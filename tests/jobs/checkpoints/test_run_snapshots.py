@@ -12,9 +12,9 @@ import pytest
 from jobs import checks
 from jobs.burst_buffer import snapshots
 from jobs.checkpoints import reclaim
-from jobs.checkpoints import run as checkpoint
+from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints.direct import Direct
-from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
+from jobs.checkpoints.run_snapshots import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable

@@ -11,8 +11,8 @@ import pytest
 
 from jobs.benchmarks.benchmark import Work
 from jobs.objects.client import Counts, Stored
-from jobs.objects.observer import Objects
-from jobs.observe.files import Files
+from jobs.observe.listed_files import Files
+from jobs.observe.object_store import Objects
 
 
 @pytest.mark.parametrize("number", [1, 7, 10, 101])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.timelog.export import AT_ONCE, trace_events
-from analysis.traces.runtime import KINDS, Runtime
+from analysis.traces.tensorflow_events import KINDS, Runtime
 
 
 def chrome(read: Sequence[Runtime]) -> Iterator[bytes]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.burst_buffer import BurstBuffer, snapshots
-from jobs.burst_buffer.drain import Options
+from jobs.burst_buffer.bucket import place_of
+from jobs.burst_buffer.drain_loop import Options
 from jobs.checkpoints import reclaim
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
-from jobs.objects.snapshots import place_of
 from jobs.observe.trace_sources import Written
 from jobs.system import files
 from jobs.system.device import device_of

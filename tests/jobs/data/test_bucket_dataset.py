@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.data import make, manifest
-from jobs.data.images import ImageSpec
+from jobs.data import bucket_dataset, make, manifest
+from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
-from jobs.objects import dataset
 from jobs.objects.client import Client
 
 SPEC = ImageSpec(files=5, classes=2, median_bytes=5_000, sigma=0.3, width=96, height=96, seed=7)
@@ -22,8 +21,8 @@ SMALL = 1 << 20  # a marker of more bytes is not read
 def made(store, tmp_path):
     """Make it, or look at what is there; returns the manifest."""
     store.objects.clear()
-    place = dataset.Place(Client(store.storage), BELOW)
-    return lambda: dataset.made(place, SPEC, tmp_path, 1, lambda *_: None)
+    place = bucket_dataset.Place(Client(store.storage), BELOW)
+    return lambda: bucket_dataset.made(place, SPEC, tmp_path, 1, lambda *_: None)
 
 
 def kept(store, before):

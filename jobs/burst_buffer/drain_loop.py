@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
-from jobs.burst_buffer import claim, snapshots, transfer
-from jobs.burst_buffer.journal import Journal
+from jobs.burst_buffer import lease, snapshots
+from jobs.burst_buffer.drain_journal import Journal
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import BurstBufferError, DamageError, FolderError
+from jobs.system import transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.claim import Marker
+    from jobs.burst_buffer.lease import Marker
     from jobs.burst_buffer.slow import Place, Slow
 
 GAVE_UP = 3
@@ -99,7 +100,7 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
         return 0
     trainer, journal = Trainer(pipe), Journal(fast)
     tidy = False
-    with claim.held_by_drainer(fast) as there:
+    with lease.held_by_drainer(fast) as there:
         marker = _marker(fast, slow) if there else None
         if marker is None:
             return 0
@@ -118,7 +119,7 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
 
 def _marker(fast: Path, slow: Place) -> Marker | None:
     """Return the marker of the fast folder; a bucket is asked at each attempt, for it may be away now."""
-    return claim.pair(fast, slow)[1] if isinstance(slow, Path) else claim.read(fast)
+    return lease.pair(fast, slow)[1] if isinstance(slow, Path) else lease.read(fast)
 
 
 def _insist(sides: Sides, options: Options, journal: Journal, trainer: Trainer) -> bool | None:
@@ -150,7 +151,7 @@ def _pause(seconds: float, sides: Sides) -> None:
 
 def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> bool:
     """Drain the oldest snapshot that waits and let go what need not be kept; False where none waits."""
-    with claim.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
+    with lease.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
         sides.require_slow()
         sides.store.recover()
         waiting = sides.pending()
@@ -177,12 +178,12 @@ def _drain_one(staged: Path, store: Slow, options: Options, journal: Journal, re
 
 def _tidy(fast: Path, slow: Place) -> None:
     """Finish or roll back what a dead trainer was writing, unless another one has begun."""
-    with suppress(Timeout, OSError, FolderError), claim.lock(fast, "trainer").acquire(timeout=0):
+    with suppress(Timeout, OSError, FolderError), lease.lock(fast, "trainer").acquire(timeout=0):
         snapshots.recover(fast, ["staging"])
         if not isinstance(slow, Path):
             return
-        claim.read(slow)  # it is there: a lock would make it
-        with claim.lock(slow, "trainer").acquire(timeout=0):
+        lease.read(slow)  # it is there: a lock would make it
+        with lease.lock(slow, "trainer").acquire(timeout=0):
             snapshots.recover(slow, ["staging"])
 
 

@@ -86,7 +86,7 @@ def _git(folder: Path) -> dict[str, str | bool]:
     """Commit of the checkout this code runs from; unknown where it is an installed wheel or git is missing."""
     commit = _run_git(folder, "rev-parse", "HEAD")
     # A wheel may lie inside somebody else's checkout (a venv in a repository): then the commit is not ours.
-    if commit is None or _run_git(folder, "ls-files", "--error-unmatch", "machine.py") is None:
+    if commit is None or _run_git(folder, "ls-files", "--error-unmatch", "machine_facts.py") is None:
         return {"commit": UNKNOWN, "dirty": UNKNOWN}
     status = _run_git(folder.parent, "status", "--porcelain", "--untracked-files=no")
     return {"commit": commit, "dirty": UNKNOWN if status is None else bool(status)}

@@ -12,17 +12,16 @@ import warnings
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, sides, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, pieces, restart, sides, snapshots
+from jobs.burst_buffer import bucket as objects
+from jobs.burst_buffer.bucket import Bucket
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
-from jobs.objects import pieces
-from jobs.objects import snapshots as objects
-from jobs.objects.snapshots import Bucket
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.shared import bytes_of, reasons, steps
 from tests.jobs.objects.fake_store import BUSY
 
-MARKER = f"p/{claim.MARKER_NAME}"
+MARKER = f"p/{lease.MARKER_NAME}"
 FOREIGN = "00000009-step9-deadbeef"
 EMPTY = hashlib.sha256(b"").hexdigest()
 DATA = hashlib.sha256(b"other").hexdigest()
@@ -45,7 +44,7 @@ def places(store, tmp_path, monkeypatch):
     """A fast folder and an address; drainers run by hand alone, and files of more than 100 kB have several objects."""
     monkeypatch.setattr(objects, "PART_BYTES", 100_000)
     monkeypatch.setattr(objects, "_STALE_S", float("inf"))  # the store says the same time of all
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
     store.objects.clear()
     return tmp_path / "fast", f"{store.storage['endpoint']}/bucket/p"
 
@@ -69,7 +68,7 @@ def committed(places, opened):
 
 
 def drained(places):
-    return drain.drain(places[0], Bucket(places[1]))
+    return drain_loop.drain(places[0], Bucket(places[1]))
 
 
 def sealed(places):
@@ -105,7 +104,7 @@ def test_what_the_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(st
     buffer.save(1, writer(1))
     store.objects = Lying(store.objects, *lie)
 
-    assert drained(places) == drain.GAVE_UP
+    assert drained(places) == drain_loop.GAVE_UP
     assert len(reasons(places[0])) == QUICK["attempts"] + 1
     assert why in reasons(places[0])[0]
     assert buffer.report(time.time())[0]["durable_slow_s"] is None
@@ -123,7 +122,7 @@ def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(sto
     assert len(pieces.told(snapshots.read(places[0] / name))) == size
     monkeypatch.setattr(pieces, "_MOST_BYTES", size - 1)
 
-    assert drained(places) == drain.GAVE_UP
+    assert drained(places) == drain_loop.GAVE_UP
 
     assert "a manifest of" in reasons(places[0])[0]
     assert set(store.objects) == {MARKER}
@@ -141,7 +140,7 @@ def test_objects_that_a_store_took_before_it_failed_are_not_put_again(store, pla
             super().do_PUT()
 
     store.RequestHandlerClass = Refusing
-    assert drained(places) == drain.GAVE_UP
+    assert drained(places) == drain_loop.GAVE_UP
     assert drained(places) == 0
 
     assert sealed(places) == [1]
@@ -247,7 +246,7 @@ def test_a_second_trainer_takes_the_bucket_and_the_first_ones_drainer_waits_for_
         second.save(step, writer(step))
     alive, trainer = os.pipe()
     with os.fdopen(alive), os.fdopen(trainer, "w"):
-        assert drain.drain(places[0], Bucket(places[1]), alive) == drain.GAVE_UP
+        assert drain_loop.drain(places[0], Bucket(places[1]), alive) == drain_loop.GAVE_UP
         assert "has been taken by another trainer" in "".join(first.troubles())
         assert not first.drained(0)
         assert drained(theirs) == 0
@@ -307,7 +306,7 @@ def test_what_a_dead_trainer_left_is_drained_to_a_bucket_that_another_one_has_op
     alive, trainer = os.pipe()
     os.close(trainer)
     with os.fdopen(alive):
-        assert drain.drain(places[0], Bucket(places[1]), alive) == 0
+        assert drain_loop.drain(places[0], Bucket(places[1]), alive) == 0
     assert sealed(places) == [1]
 
 
@@ -383,7 +382,7 @@ def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(store, pl
 
 def test_when_a_drain_ended_is_the_drainers_time_and_not_the_servers(places, opened, monkeypatch):
     buffer = opened()
-    monkeypatch.setattr(drain.Journal, "tell", lambda *_, **__: None)  # it is killed before it says so
+    monkeypatch.setattr(drain_loop.Journal, "tell", lambda *_, **__: None)  # it is killed before it says so
     buffer.save(1, writer(1))
     assert drained(places) == 0
 

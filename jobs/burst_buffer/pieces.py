@@ -15,15 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobs.burst_buffer import snapshots, transfer
+from jobs.burst_buffer import snapshots
 from jobs.errors import DamageError
 from jobs.objects.client import PART_BYTES, DataError, Stored
-from jobs.system import files, untrusted
+from jobs.system import files, transfer, untrusted
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.snapshots import Manifest, StoredFile
-    from jobs.burst_buffer.transfer import How
     from jobs.objects.client import Client
+    from jobs.system.transfer import How
 
 PART = "part_bytes"
 """Among the facts of a manifest: the bytes of each of its objects, but the last of a file."""

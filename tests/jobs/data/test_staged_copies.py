@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobs.benchmarks import images
-from jobs.data import staged, staging
-from jobs.data.staging import identity
+from jobs.data import staged, staged_copies
+from jobs.data.staged_copies import identity
 from jobs.errors import DatasetError
 from jobs.profiler import table
 from jobs.system import files, page_cache
@@ -88,10 +88,12 @@ def test_a_training_is_told_the_originals_whose_folders_are_its_classes(staged_m
 def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
     copies = tmp_path / "copies"
     copies.mkdir()
-    (copies / f".{staging.MARKER}.0123456789abcdef{files.TEMPORARY}").write_text("half")  # as `files.whole` names it
+    (copies / f".{staged_copies.MARKER}.0123456789abcdef{files.TEMPORARY}").write_text(
+        "half"
+    )  # as `files.whole` names it
 
-    with staging.held(copies, tmp_path):
-        assert sorted(files.names(copies)) == [".tfio-lock", staging.MARKER]
+    with staged_copies.held(copies, tmp_path):
+        assert sorted(files.names(copies)) == [".tfio-lock", staged_copies.MARKER]
 
 
 def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tmp_path):
@@ -104,11 +106,14 @@ def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tm
     (copies / "b/other").write_text("theirs")
     (copies / "f").symlink_to(source / "c")
 
-    assert staging.taken_away(source, copies, keep=("d",)) == (4, [copies / "b/other", copies / "e", copies / "f"])
+    assert staged_copies.taken_away(source, copies, keep=("d",)) == (
+        4,
+        [copies / "b/other", copies / "e", copies / "f"],
+    )
     assert sorted(path.name for path in copies.rglob("*")) == ["b", "d", "e", "f", "other"]
     for name in ("e", "b/other", "f"):
         (copies / name).unlink()
-    assert staging.taken_away(source, copies) == (1, [])
+    assert staged_copies.taken_away(source, copies) == (1, [])
     assert not copies.exists()
 
 
@@ -125,10 +130,10 @@ def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tm
 def test_files_are_copied_in_batches_of_so_many_files_and_bytes(sizes, batches, monkeypatch, tmp_path):
     wanted = [(str(number), size, 7) for number, size in enumerate(sizes)]
     source = {tmp_path / "data" / name: (size, changed) for name, size, changed in wanted}
-    monkeypatch.setattr(staging, "identity", source.get)
+    monkeypatch.setattr(staged_copies, "identity", source.get)
     monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 1 << 40)
 
-    found = staging.missing(tmp_path / "data", tmp_path, wanted)
+    found = staged_copies.missing(tmp_path / "data", tmp_path, wanted)
 
     assert [len(batch) for batch in found] == batches
     assert [each for batch in found for each in batch] == wanted

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.benchmarks.benchmark import Work
 from jobs.errors import DatasetError
-from jobs.observe.files import Files
+from jobs.observe.listed_files import Files
 
 NAMES = [f"{number}.jpg" for number in range(5)]
 

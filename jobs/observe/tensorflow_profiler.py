@@ -86,22 +86,22 @@ class Runtime(Observer, steps.Watcher):
         self._times["stop_s"] = time.perf_counter() - began
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``tensorflow``: what `jobs.profiler.runtime.figures` says, and the ``file`` of the table.
+        """Return ``tensorflow``: what `jobs.profiler.tensorflow_table.figures` says, and the ``file`` of the table.
 
         ``file`` is None where there is none; then ``error`` says why. ``start_s`` and ``stop_s`` are the profiler's,
         part of ``other_s`` unless the window begins with the first step, or ends behind the last one.
         """
         if not self._file:
             return {}
-        from jobs.profiler import ProfilerError, runtime  # noqa: PLC0415 - seldom asked for
+        from jobs.profiler import ProfilerError, tensorflow_table  # noqa: PLC0415 - seldom asked for
 
         found: Mapping[str, Any] = {}
         error = self._error or (None if self._folder else f"the run had no step {self._first}")
         try:
             if self._folder and not error:
-                table = runtime.converted(Path(self._folder.name))
-                runtime.write(self._file, table)
-                found = runtime.figures(table)
+                table = tensorflow_table.converted(Path(self._folder.name))
+                tensorflow_table.write(self._file, table)
+                found = tensorflow_table.figures(table)
         except (OSError, ProfilerError) as fault:
             error = str(fault)
         finally:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from jobs.profiler.library import ProfilerError
-from jobs.profiler.xplane import parsed
+from jobs.profiler.hook_library import ProfilerError
+from jobs.profiler.xspace_messages import parsed
 from jobs.steps import MARK
 from jobs.system import files
 

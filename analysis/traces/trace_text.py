@@ -15,8 +15,8 @@ from analysis.text.plain import number, one_line, share
 from analysis.timelog.intervals import union
 from analysis.traces.bound import bound
 from analysis.traces.categories import COMMUNICATION, SPENT
-from analysis.traces.runtime import KINDS, UNCATEGORISED, Runtime
 from analysis.traces.shares import NS, Covered, Shares, shares
+from analysis.traces.tensorflow_events import KINDS, UNCATEGORISED, Runtime
 
 TIMES = ("spent", "elapsed", "sum", "union", "exposed")
 MOST_NAMED = 5

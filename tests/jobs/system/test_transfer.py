@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.burst_buffer import transfer
-from jobs.burst_buffer.transfer import How
-from jobs.system import files
+from jobs.system import files, transfer
+from jobs.system.transfer import How
 
 SEGMENT = 64 * 2**20
 

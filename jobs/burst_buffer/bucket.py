@@ -1,6 +1,6 @@
 """Snapshots of a burst buffer in a bucket: complete and verified, or not visible, whatever is killed and when.
 
-The files of a snapshot are cut into objects of at most 16 MiB (`jobs.objects.pieces`). Each is put in one request,
+The files of a snapshot are cut into objects of at most 16 MiB (`jobs.burst_buffer.pieces`). Each is put in one request,
 whole or not at all: no multipart upload is begun, whose parts a kill would leave where S3 does not list them. They are
 read back and compared with the checksums, and ``<name>/manifest.json`` is put last. A snapshot is visible while its
 manifest and all of its objects are listed; its manifest is deleted first. What a kill leaves is listed, then: a drainer
@@ -22,21 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, slow, snapshots, staging
+from jobs.burst_buffer import lease, pieces, slow, snapshots, staging
 from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
-from jobs.objects import pieces
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, untrusted
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.claim import Marker
-    from jobs.burst_buffer.journal import Committed
+    from jobs.burst_buffer.drain_journal import Committed
+    from jobs.burst_buffer.lease import Marker
     from jobs.burst_buffer.slow import Place
-    from jobs.burst_buffer.transfer import How
     from jobs.model.settings import Node
+    from jobs.system.transfer import How
 
 _STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
 _RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
@@ -94,19 +93,19 @@ class Bucket:
         """Return the marker, None where there is nothing; raises FolderError where objects of others are."""
         with self._asked() as client:
             try:
-                data = bytes(client.get(claim.MARKER_NAME, most=_MOST_OF_MARKER))
+                data = bytes(client.get(lease.MARKER_NAME, most=_MOST_OF_MARKER))
             except DataError:
                 strangers = [each.key for each in client.listed() if not _snapshot_of(each.key)]
                 if found := next(iter(strangers or self._visible(client, self._listed(client))), None):
                     what = f"{self} is no place of snapshots: it holds other objects, such as {visible(found)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
                 return None  # what a killed drainer put late is nobody's
-        return claim.parsed(lambda: untrusted.json_value(data), f"{self}: {claim.MARKER_NAME}")
+        return lease.parsed(lambda: untrusted.json_value(data), f"{self}: {lease.MARKER_NAME}")
 
     def mark(self, value: Node) -> None:
         """Put the marker."""
         with self._asked() as client:
-            client.put(claim.MARKER_NAME, json.dumps(value).encode())
+            client.put(lease.MARKER_NAME, json.dumps(value).encode())
 
     def _listed(self, client: Client, below: str = "") -> dict[str, dict[str, Stored]]:
         """Return the objects of all snapshots, or of one, complete or not."""
@@ -229,7 +228,7 @@ class Bucket:
             with self._asked() as client:
                 for name, there in self._listed(client).items():
                     self._delete(client, name, there)
-                client.delete([claim.MARKER_NAME])
+                client.delete([lease.MARKER_NAME])
 
 
 def _snapshot_of(key: str) -> str:

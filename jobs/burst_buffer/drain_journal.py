@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from jobs import shapes
-from jobs.burst_buffer import claim
+from jobs.burst_buffer import lease
 from jobs.system import files, untrusted
 
 
@@ -42,7 +42,7 @@ class Journal:
     """The journal of a fast folder."""
 
     def __init__(self, fast: Path) -> None:
-        self.path = fast / claim.JOURNAL_NAME
+        self.path = fast / lease.JOURNAL_NAME
 
     def tell(self, event: str, **facts: Any) -> None:
         """Append an event, durably where there is room for it."""

@@ -9,7 +9,7 @@ import pytest
 from jobs.observe import TimeLog
 from jobs.observe.spent import Spent
 from jobs.ranks.rank import Rank
-from jobs.ranks.training import Meetings, alike
+from jobs.ranks.training_meetings import Meetings, alike
 
 
 class One(Rank):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from jobs.profiler.library import ProfilerError
+from jobs.profiler.hook_library import ProfilerError
 from jobs.system import files
 
 _SIZED = 2  # wire type of messages and text
