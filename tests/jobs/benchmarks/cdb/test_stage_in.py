@@ -22,9 +22,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from jobs.benchmarks.cdb.stage_in import staged_in
-from jobs.burst_buffer import transfer
-from jobs.data import staging
-staging._BATCH_FILES, calls, sync = 3, [], transfer.sync
+from jobs.system import transfer
+from jobs.data import staged_copies
+staged_copies._BATCH_FILES, calls, sync = 3, [], transfer.sync
 def killed(*words):
     sync(*words)
     calls.append(words)
