@@ -420,7 +420,7 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
     shares = {s: count / wanted[s] for s, count in written.items() if count is not None and wanted[s]}
     short = verified < max(1, asked) or min(shares.values(), default=1.0) < 1
     passed = False if short else True if len(shares) == len(written) else None
-    told = [f"{written[s] / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
+    told = [f"{(written[s] or 0) / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
     told += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
     message = f"{verified} of {asked} snapshots read back on {run['targets'][-1]['storage']}"
     observed = {"verified": verified, "written_share": min(shares.values(), default=None)}
@@ -438,7 +438,7 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
     message = (
         f"the profile has {kept / 1e6:.1f} MB of the {read / 1e6:.1f} MB that the run read"
         if lacks and not found["dropped"]
-        else blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
+        else blind or f"{seen / 1e6:.1f} MB seen of {(counted or 0) / 1e6:.1f} MB that the kernel counted"
     )
     if found["dropped"] and found["mode"] == "trace":
         message += ": profile.posix=counters"

@@ -52,8 +52,8 @@ def _saving_s(run: Run) -> float:
     """Return for how long a run may itself have flushed: until each snapshot was durable, else all the time."""
     if "checkpoints" not in run:
         return run["elapsed_s"]
-    names, always_s = ("blocked_s", "durable_fast_s", "durable_slow_s"), run["elapsed_s"]
-    ends = [[line.get(name) for name in names] for line in run["checkpoints"]]
+    always_s, lines = run["elapsed_s"], run["checkpoints"]
+    ends = [(line.get("blocked_s"), line.get("durable_fast_s"), line.get("durable_slow_s")) for line in lines]
     return sum(max(always_s if end_s is None else end_s for end_s in each) for each in ends)
 
 

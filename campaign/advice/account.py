@@ -14,8 +14,9 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
+from jobs.model import reading
 from jobs.model.record import Record
-from jobs.system import files, untrusted, versioned
+from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 
 SCHEMA = 1
@@ -60,12 +61,12 @@ class _Account(TypedDict):
 def load(folder: CampaignFolder) -> list[Tested]:
     """Return every prediction that was put to the test in this campaign, the oldest first."""
     try:
-        return versioned.read_as(folder.advice, _Account, SCHEMA)["tests"]
+        return reading.read(folder.advice, _Account, SCHEMA)["tests"]
     except FileNotFoundError:
         return []
     except untrusted.UntrustedError as error:
         raise EnvironmentFaultError(f"{folder.advice} is damaged: {error}", _CURE) from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise EnvironmentFaultError(f"{folder.advice} is of a newer version: {error}", _CURE) from error
 
 

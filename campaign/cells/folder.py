@@ -14,8 +14,9 @@ from typing import TypedDict
 from filelock import FileLock, Timeout
 
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from jobs.model import reading
 from jobs.model.record import Manifest
-from jobs.system import files, untrusted, versioned
+from jobs.system import files, untrusted
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json
 
@@ -157,7 +158,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open a campaign folder to read it; returns the contents of its ``campaign.json``, too."""
     folder = CampaignFolder(root.resolve())
     try:
-        campaign = versioned.read_as(folder.marker, Manifest, SCHEMA)
+        campaign = reading.read(folder.marker, Manifest, SCHEMA)
         if strange := [utc for each in campaign["requests"] if (utc := each.get("utc")) and not is_utc(utc)]:
             raise untrusted.UntrustedError(f"'utc' of a request is {strange[0]!r}")  # noqa: TRY301 - told as the rest
     except (FileNotFoundError, NotADirectoryError):
@@ -170,7 +171,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
         ) from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise EnvironmentFaultError(
             f"{folder.marker} was written by a newer {TOOL} (schema {error.schema}, this one knows {SCHEMA})",
             f"update {TOOL}, or use another folder: campaign_dir=…",
@@ -253,7 +254,7 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        who = versioned.read_as(path, _Process)
+        who = reading.read(path, _Process)
         return f"process {who['pid']} on {who['host']}"
     except (OSError, ValueError):
         return "process unknown"

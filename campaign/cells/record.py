@@ -12,10 +12,11 @@ from typing import NamedTuple
 from campaign.cells.cell import Cell
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
-from jobs.model.record import Addition, Data, Record, Submission
-from jobs.model.results import Run
+from jobs.model import reading
+from jobs.model.record import Data, Record, Submission
+from jobs.model.results import Addition, Role, Run
 from jobs.model.terms import Terms
-from jobs.system import files, untrusted, versioned
+from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
@@ -52,7 +53,7 @@ def read(path: Path) -> Record | None:
         record = _read(path)
     except untrusted.UntrustedError as error:
         raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise NewerRecordError(
             f"{path} was written by a newer version (schema {error.schema}, this one knows {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
@@ -94,7 +95,7 @@ def stamp(path: Path) -> Stamp | None:
 def _read(path: Path, *, again: bool = True) -> Record | None:
     """Read the file, None where there is none; an NFS client's cache of it is not trusted."""
     try:
-        return versioned.read_as(path, Record, SCHEMA)
+        return reading.read(path, Record, SCHEMA)
     except OSError as error:
         if again and error.errno in (errno.ENOENT, errno.ESTALE):
             for folder in (path.parent.parent, path.parent):
@@ -160,7 +161,7 @@ def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record
     }
 
 
-def begin_run(record: Record, role: str, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
+def begin_run(record: Record, role: Role, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
     `added` is why there are more than were asked for (`jobs.judging.stopping.reason_to_add`), `pair` the number of

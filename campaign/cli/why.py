@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
 from jobs.judging import judge, paired
-from jobs.model.record import Addition, Asked, Record
-from jobs.model.results import Run
+from jobs.model.record import Asked, Record
+from jobs.model.results import Addition, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (
@@ -92,7 +93,7 @@ def _again(folder: CampaignFolder, recorded: Record, request: Asked | None) -> s
     return f"again, by its settings, for you did not ask for it in this folder: {found}"
 
 
-def _of_trace(trace: dict[str, Any]) -> list[str]:
+def _of_trace(trace: Mapping[str, Any]) -> list[str]:
     unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
     error = trace.get("error")
     return [f"not written: {error}", *unread] if error else unread

@@ -21,8 +21,8 @@ from campaign.slurm import client
 from campaign.storage.roots import storage_root
 from campaign.worker.runner import tail
 from campaign.worker.work_list import Request
+from jobs.model import reading
 from jobs.model.settings import Node
-from jobs.system import versioned
 from jobs.system.files import write, write_json
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -163,7 +163,7 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
         try:
-            answer = versioned.read_as(folder / "answered", Answer)
+            answer = reading.read(folder / "answered", Answer)
         except ValueError as error:
             message = f"the probe job's answer cannot be read: {error}"
             yield Finding("nodes", passed=False, message=message, hint="what else prints there when Python starts?")

@@ -25,11 +25,12 @@ from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
 from campaign.storage.roots import require_seen, seen_by, storage_root
 from jobs.errors import JobError
+from jobs.model import reading
 from jobs.model.settings import Node
 from jobs.objects import room
 from jobs.objects.client import Client
 from jobs.observe import counters
-from jobs.system import page_cache, programs, versioned
+from jobs.system import page_cache, programs
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
 from jobs.system.layers import own_cache
@@ -242,7 +243,7 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
 
 def main(asked: str) -> int:
     """Examine this machine as the file asks, and print what was found as JSON."""
-    request = versioned.read_as(Path(asked), Asked)
+    request = reading.read(Path(asked), Asked)
     found = [asdict(finding) for finding in machine(request["storages"], request["checks"])]
     answer: Answer = {"word": request["word"], "host": platform.node(), "findings": found}
     print(json.dumps(answer))

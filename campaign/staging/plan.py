@@ -18,7 +18,8 @@ from campaign.storage import roots
 from jobs.data import staged_copies
 from jobs.data.staged_copies import FOLDER as COPIES
 from jobs.data.staged_copies import identity
-from jobs.system import files, versioned
+from jobs.model import reading
+from jobs.system import files
 from jobs.system.device import device_of
 
 SCHEMA = 1
@@ -173,12 +174,12 @@ def save(folder: Path, plan: Plan) -> None:
 def load(folder: Path) -> Plan:
     """Read ``plan.json``, whose names are all of files below its folder of originals."""
     try:
-        plan = versioned.read_as(folder / NAME, Plan, SCHEMA)
+        plan = reading.read(folder / NAME, Plan, SCHEMA)
         if fault := _fault(plan):
             raise ValueError(fault)  # noqa: TRY301 - told as the rest
     except FileNotFoundError as error:
         raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
-    except (ValueError, versioned.NewerFileError) as error:
+    except (ValueError, reading.NewerFileError) as error:
         raise EnvironmentFaultError(f"{folder / NAME} is damaged: {error}", "plan again") from error
     return plan
 

@@ -28,8 +28,9 @@ import psutil
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed.spec import GB
 from campaign.testbed.steps import run
+from jobs.model import reading
 from jobs.objects import room
-from jobs.system import files, programs, versioned
+from jobs.system import files, programs
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -79,7 +80,7 @@ class Ceph:
         """What was chosen: the fields of `Shape`, ``port``, ``mon_port``, ``made``; none where there is no gateway."""
         path = self.folder / "gateway.json"
         try:
-            return versioned.read_as(path, dict[str, Any])
+            return reading.read(path, dict[str, Any])
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:

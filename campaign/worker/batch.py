@@ -25,7 +25,7 @@ from typing import TypedDict, TypeVar
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import tail
-from jobs.system import versioned
+from jobs.model import reading
 from jobs.system.files import write_json
 
 _FILE = "batch.json"
@@ -86,7 +86,7 @@ class Batch:
     def fault(self, index: int) -> Fault | None:
         """Return the error that ended a worker, where it could leave it."""
         with suppress(OSError, ValueError):
-            return versioned.read_as(self.work_list(index).with_suffix(".error.json"), Fault)
+            return reading.read(self.work_list(index).with_suffix(".error.json"), Fault)
         return None
 
     def last_words(self, index: int) -> str:
@@ -116,7 +116,7 @@ class Batch:
     def cancelled(self) -> list[int]:
         """List the workers whose jobs were cancelled by the verb, as it is written by now."""
         with suppress(OSError, ValueError):
-            return versioned.read_as(self.folder / _CANCELLED, list[int])
+            return reading.read(self.folder / _CANCELLED, list[int])
         return []
 
     def open_workers(self) -> list[int]:
@@ -154,7 +154,7 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         It is missing or damaged.
     """
     try:
-        return versioned.read_as(path, shape)
+        return reading.read(path, shape)
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
             f"{path} is damaged: {error}", "move its folder away; the records are complete without it"

@@ -33,12 +33,12 @@ from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import Template
+from jobs.model import reading
 from jobs.model.request import Request
 from jobs.model.results import Run
 from jobs.model.work import WorkList
 from jobs.ranks.channel import Channel, ClosedError, StrangerError, connect, derived
 from jobs.ranks.rank import boot
-from jobs.system import versioned
 
 _LOOK_S = 0.2  # between two looks at a file, or at whether a run is over
 HELLO_S = 10.0  # for a word that needs no work
@@ -108,7 +108,7 @@ def serve(path: Path, work: WorkList, rank: int, template: Template) -> None:
 def remove(file: Path) -> None:
     """Remove the file that says where the first rank is, unless a later start of the job has put its own there."""
     with suppress(OSError, ValueError):
-        if _is_of_this_start(versioned.read_as(file, Meeting)):
+        if _is_of_this_start(reading.read(file, Meeting)):
             file.unlink()
 
 
@@ -118,7 +118,7 @@ def _found(file: Path, timeout_s: float) -> Meeting:
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             os.scandir(file.parent).close()  # an NFS client looks for new files only so
-            found = versioned.read_as(file, Meeting)
+            found = reading.read(file, Meeting)
             if _is_of_this_start(found):
                 return found
         time.sleep(_LOOK_S)

@@ -17,11 +17,12 @@ from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import provenance
 from jobs.judging import judge, paired, stopping
-from jobs.model.record import Addition, Data, Provenance, Record, Session, Submission
+from jobs.model import reading
+from jobs.model.record import Data, Provenance, Record, Session, Submission
+from jobs.model.results import Addition, Role
 from jobs.model.settings import Settings
 from jobs.model.terms import Terms, terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
-from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
@@ -53,7 +54,7 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """
     mine = recorded["sittings"][-1]
     try:
-        claim = versioned.read_as(folder.claim(recorded["cell"]["id"]), _Claim)
+        claim = reading.read(folder.claim(recorded["cell"]["id"]), _Claim)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
         return  # no worker leaves it so
@@ -155,7 +156,7 @@ def _submission(work: WorkList, position: int) -> Submission:
 class Turn(NamedTuple):
     """A run that is to be done: its role, why it is added if it is not owed, and its pair if it is one of two."""
 
-    role: str
+    role: Role
     added: Addition | None = None
     pair: int | None = None
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from jobs import shapes
+from jobs.model import reading
 from jobs.burst_buffer import lease
 from jobs.system import files, untrusted
 
@@ -63,7 +63,7 @@ class Journal:
         for line in whole.splitlines():
             with suppress(ValueError):
                 events.append(untrusted.json_value(line))
-        return [event for event in events if not shapes.fault(event, kind)], offset + len(whole)
+        return [event for event in events if not reading.fault(event, kind)], offset + len(whole)
 
 
 def last_reason(fast: Path) -> str:

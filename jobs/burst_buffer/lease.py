@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
 
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError, NotOursError
-from jobs.system import files, untrusted, versioned
+from jobs.model import reading
+from jobs.system import files, untrusted
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place
@@ -39,6 +40,13 @@ class Marker(TypedDict):
     session: str | None  # of the trainer that was the last to open a bucket, which has no locks
 
 
+class _Stored(TypedDict):
+    id: str | int
+    role: str
+    options: NotRequired[Any]
+    session: NotRequired[str | None]
+
+
 def read(folder: Place) -> Marker | None:
     """Return the marker of a folder, None for an empty one; raises FolderError for any other, and touches nothing."""
     if not isinstance(folder, Path):
@@ -47,7 +55,7 @@ def read(folder: Place) -> Marker | None:
     try:
         if fault := files.distrust(folder):
             raise FolderError(fault, _ELSEWHERE)
-        return parsed(lambda: versioned.load(marker), marker)
+        return parsed(lambda: reading.load(marker), marker)
     except FileNotFoundError:
         _refuse_strangers(folder)
         return None
@@ -58,10 +66,10 @@ def read(folder: Place) -> Marker | None:
 def parsed(load: Callable[[], Any], marker: object) -> Marker:
     """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
     try:
-        value = versioned.checked(load(), SCHEMA, ("id", "role"))
+        value = reading.checked(load(), _Stored, SCHEMA)
     except untrusted.UntrustedError as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise FolderError(
             f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
         ) from error

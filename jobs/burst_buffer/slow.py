@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from jobs import shapes
+from jobs.model import reading
 from jobs.burst_buffer import snapshots
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import DamageError
@@ -34,7 +34,7 @@ class _DrainFacts(TypedDict):
 
 def event(manifest: Manifest, at: object) -> Committed | None:
     """Return what the manifest of a snapshot that became visible `at` that time says of its drain."""
-    if not isinstance(at, float) or shapes.fault(manifest.facts, _DrainFacts):
+    if not isinstance(at, float) or reading.fault(manifest.facts, _DrainFacts):
         return None
     began, retries = manifest.facts["drain_started_at"], manifest.facts["drain_retries"]
     return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "retries": retries}

@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from jobs.errors import DamageError, FolderError, RoomError
-from jobs.system import durable, files, transfer, versioned
+from jobs.model import reading
+from jobs.system import durable, files, transfer
 
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
@@ -45,6 +46,12 @@ class StoredFile(NamedTuple):
     name: str
     size: int
     sha256: str
+
+
+class _Stored(TypedDict):
+    name: str
+    step: int
+    files: list[tuple[str, int, str]]
 
 
 @dataclass(frozen=True)
@@ -101,18 +108,18 @@ def ordered(words: Iterable[str], state: str | None = None) -> list[str]:
 def read(folder: Path) -> Manifest:
     """Read the manifest of a snapshot; raises DamageError where none is good, FolderError for a newer version's."""
     path = folder / MANIFEST_NAME
-    return parsed(lambda: versioned.load(path), folder.name, path)
+    return parsed(lambda: reading.load(path), folder.name, path)
 
 
 def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
     """Return the manifest of a snapshot, which `load` gives as JSON says it; errors are those of `read`."""
     match = _NAME.fullmatch(name)
     try:
-        value = versioned.checked(load(), SCHEMA, ("name", "step", "files"))
+        value: Any = reading.checked(load(), _Stored, SCHEMA)
         manifest = Manifest(**{**value, "files": tuple(_stored(*file) for file in value["files"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
     ours = match and (match["name"], int(match["step"])) == (manifest.name, manifest.step)
     if not ours or not manifest.files or not isinstance(manifest.facts, dict):

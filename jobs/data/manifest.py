@@ -9,11 +9,12 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from jobs.data.readers import Part, h5py_parts
 from jobs.errors import DatasetError
-from jobs.system import files, untrusted, versioned
+from jobs.model import reading
+from jobs.system import files, untrusted
 
 SCHEMA = 1
 MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
@@ -32,6 +33,15 @@ class ImageFile(NamedTuple):
     name: str
     size: int
     label: int
+
+
+class _Document(TypedDict):
+    kind: str
+    parameters: dict[str, Any]
+    generator: dict[str, Any] | None
+    files: list[Any]  # millions: each is looked at when it is taken
+    classes: list[str]
+    checksum: str
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ def load(folder: Path) -> Manifest:
     """Read the manifest of a dataset made by us; raises DatasetError where it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
-        return _parsed(versioned.read(path, SCHEMA, ("files", "checksum"), most_bytes=MOST_BYTES))
+        return _parsed(reading.read(path, _Document, SCHEMA, most_bytes=MOST_BYTES))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
         raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
@@ -110,7 +120,7 @@ def load(folder: Path) -> Manifest:
         raise DatasetError(
             message, f"`rm {path}` and give the same command again; files that are right stay"
         ) from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         message = f"{path} has {error}, this program knows {SCHEMA}"
         raise DatasetError(message, "update this program, or make the dataset in another folder") from error
 

@@ -20,7 +20,8 @@ from typing import TypedDict
 from filelock import FileLock, Timeout
 
 from jobs.errors import DatasetError
-from jobs.system import durable, files, transfer, versioned
+from jobs.model import reading
+from jobs.system import durable, files, transfer
 
 SCHEMA = 1
 FOLDER = "staged"
@@ -85,9 +86,9 @@ def identity(path: Path) -> tuple[int, int] | None:
 def load(path: Path) -> StagedFiles:
     """Read a map; DatasetError where it is missing, damaged or newer."""
     try:
-        found = versioned.read_as(files.named(path), _Map, SCHEMA)
+        found = reading.read(files.named(path), _Map, SCHEMA)
         copied = {str(name): (int(size), int(changed)) for name, size, changed in found["files"]}
-    except (OSError, ValueError, versioned.NewerFileError) as error:
+    except (OSError, ValueError, reading.NewerFileError) as error:
         raise DatasetError(f"{path} is no map of staged files that can be read: {error}", _CURE) from error
     if fault := strays([found["source"], found["copies"], found["root"]], copied):
         raise DatasetError(f"{path}: {fault}", _CURE)

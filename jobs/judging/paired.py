@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from typing import Final
 
 from jobs.model.record import ProfileCost, Record
-from jobs.model.results import Run
+from jobs.model.results import Role, Run
 from jobs.model.settings import Settings
 from jobs.model.terms import Terms
 
-UNPROFILED = "unprofiled"
+UNPROFILED: Final = "unprofiled"
 """The role of a run that is made without the profile that its cell asks for."""
 
 
@@ -23,7 +24,7 @@ def asked(settings: Settings, terms: Terms) -> bool:
     return terms["compare"] and "profile" in settings
 
 
-def order(record: Record) -> list[str]:
+def order(record: Record) -> list[Role]:
     """Return the roles of the next pair."""
     turned = sum(run["role"] == "measured" for run in record["runs"]) % 2
     return [UNPROFILED, "measured"] if turned else ["measured", UNPROFILED]

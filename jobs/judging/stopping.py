@@ -21,8 +21,8 @@ from math import comb
 
 from jobs import checks
 from jobs.judging import paired
-from jobs.model.record import Addition, Record
-from jobs.model.results import Check, Run
+from jobs.model.record import Record
+from jobs.model.results import Addition, Check, Run
 from jobs.model.terms import Terms
 
 CONFIDENCE = 0.9

@@ -1,6 +1,6 @@
 """How a campaign is run: what of its configuration cannot change a result.
 
-Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
 
 from collections.abc import Mapping

@@ -1,24 +1,26 @@
 """What a campaign leaves on disk: a record for each cell, and the list of what was asked for.
 
-Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
 """
 
-from typing import Literal, NotRequired, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
-from jobs.model.results import Check, Conditions, Run
+from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 from jobs.model.terms import Terms
+from jobs.model.values import Amount, Count, Line, Nested, Number, Word
 
-Status = Literal["running", "done", "failed", "invalid"]
+SCHEMA = 1
+Status = Literal["running", "ended", "done", "failed", "invalid"]
 
 
 class ProfileCost(TypedDict):
     """By how much profiles made runs longer: shares of the wall time without, of valid pairs of runs."""
 
-    pairs: int
-    median: float
-    min: float
-    max: float
+    pairs: Count
+    median: Number
+    min: Number
+    max: Number
 
 
 class Access(TypedDict, total=False):
@@ -40,11 +42,11 @@ class Data(TypedDict, total=False):
     lock: str  # of its storage
     manifest: str  # the folder of the images' manifest
     checksum: str
-    files: int
-    bytes: int
-    listed_ns: int  # the latest change (ctime) of any of the images when they were listed
+    files: Count
+    bytes: Count
+    listed_ns: Count  # the latest change (ctime) of any of the images when they were listed
     file: str | None  # of a baseline; None for one that is written
-    block_bytes: int
+    block_bytes: Count
     stripe: Node  # the layout on Lustre
     staged: Node  # which of the files are read from copies, and where these lie (`campaign.storage.datasets`)
 
@@ -56,10 +58,10 @@ class Submission(TypedDict, total=False):
     words: list[str]
     submitted_utc: str
     order_seed: int
-    size: str | None
-    site: str
-    position: int
-    attempt: int  # how often ``retries`` has begun it again; 0 or missing at first
+    size: Word | None
+    site: Word
+    position: Count
+    attempt: Count  # how often ``retries`` has begun it again; 0 or missing at first
 
 
 class Session(Submission, total=False):
@@ -73,42 +75,47 @@ class Session(Submission, total=False):
 class Provenance(TypedDict, total=False):
     """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine_facts`)."""
 
-    host: str
-    engine: str
-    emulated: dict[str, Node]
+    host: Word
+    engine: Line
+    quota_cores: Amount | None
+    emulated: dict[Word, Nested]
     conditions: Conditions
     filesystem: dict[str, str]
     target_filesystems: list[dict[str, str]]
-    mount: dict[str, str] | str | None  # in words where nobody can tell
-    versions: dict[str, str]
+    mount: dict[str, Any] | Word | None  # in words where nobody can tell
+    device: dict[str, Any] | Word | None
+    versions: dict[str, Word]
     slurm: dict[str, str]
     started_utc: str
     finished_utc: str | None
 
 
-class Addition(TypedDict):
-    """Why ``until_spread`` added a run: how well the median was known before it."""
+if TYPE_CHECKING:
+    RecordedRun = Run
+else:
 
-    until_spread: float | None
-    n: int
-    interval: list[float] | None
-    confidence: float | None
-    width: float | None
+    class RecordedRun(Run):
+        """A run that was begun, and so is numbered."""
+
+        run: Required[Count]
+        role: Required[Role]
+        status: Required[Literal["running", "ended", "valid", "invalid", "failed"]]
+        reason: Required[str | None]
 
 
 class RecordedCell(TypedDict):
-    """Which cell a record is of, and what its benchmark says of itself."""
+    """Which cell a record is of, and what its benchmark says of itself; ``figure`` is a key of its runs."""
 
-    id: str
-    benchmark: str
-    benchmark_version: int
+    id: Line
+    benchmark: Line
+    benchmark_version: Count
     settings: Settings
-    kind: str
-    claim: str  # the state of the page cache that a run has: cold, warm or as_is
-    data: str  # what it reads: images, hdf5, file or nothing
-    figure: str
-    unit: str
-    better: str
+    kind: Literal["storage", "pipeline", "training"]
+    claim: Literal["cold", "warm", "as_is"]  # the state of the page cache that a run has
+    data: Literal["images", "hdf5", "file", "nothing"]  # what it reads
+    figure: Line
+    unit: Line
+    better: Literal["higher", "lower"]
 
 
 class Record(TypedDict):
@@ -119,12 +126,12 @@ class Record(TypedDict):
     dataset: Data
     provenance: Provenance
     terms: Terms  # of its last worker
-    runs: list[Run]
+    runs: list[RecordedRun]
     status: Status
-    schema: NotRequired[int]
+    schema: NotRequired[Count]
     sittings: NotRequired[list[Session]]
     checks: NotRequired[list[Check]]
-    looser_checks: NotRequired[list[str]]
+    looser_checks: NotRequired[list[Word]]
     profile_cost: NotRequired[ProfileCost]
     reason: NotRequired[str | None]
 

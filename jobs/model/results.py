@@ -1,9 +1,15 @@
-"""What a run gives: its raw figures and its checks, as they stand in a record."""
+"""What a run gives: its raw figures and its checks, as they stand in a record.
 
-from __future__ import annotations
+A field says what is legal, and what else it may be: None where the machine cannot tell. Annotations are evaluated here:
+`jobs.model.reading` holds what was read against them.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
+
+from jobs.model.values import Amount, Count, Facts, Line, Number, Word
+
+Role = Literal["warmup", "measured", "unprofiled"]
 
 
 class Metric(NamedTuple):
@@ -49,128 +55,217 @@ class DeviceUse(TypedDict):
     """
 
     device: str
-    block_bytes: int  # the least that one request moves
-    reads: int  # requests, as the device got them
-    read_bytes: int
-    writes: int
-    written_bytes: int
-    flushes: int
-    busy_s: float  # with a request in flight
-    flush_s: float  # with a flush in flight
-    own_reads: int
-    own_read_bytes: int
-    own_written_bytes: int | None  # None for a run that writes nothing: all writes and flushes are others'
+    block_bytes: Count  # the least that one request moves
+    reads: Count  # requests, as the device got them
+    read_bytes: Count
+    writes: Count
+    written_bytes: Count
+    flushes: Count
+    busy_s: Amount  # with a request in flight
+    flush_s: Amount  # with a flush in flight
+    own_reads: Count
+    own_read_bytes: Count
+    own_written_bytes: Count | None  # None for a run that writes nothing: all writes and flushes are others'
 
 
 class Conditions(TypedDict):
     """What is no setting of a cell and can change its speed, by its name (`jobs.system.tunables`)."""
 
-    process: dict[str, Any]
-    machine: dict[str, Any]
-    storages: dict[str, dict[str, Any]]  # by their names
+    process: Facts
+    machine: Facts
+    storages: dict[Word, Facts]  # by their names
 
 
-class RankFigures(TypedDict, total=False):
+class RankFigures(TypedDict):
     """What one rank of a run gave, and what the hub saw of it (`jobs.ranks.hub.Seen`)."""
 
-    rank: int
-    host: str | None
-    node: str | None
-    left_s: float | None
-    clock_s: Sequence[float] | None
-    ended_s: float | None
+    rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
+    host: NotRequired[Line | None]
+    node: NotRequired[Line | None]
+    left_s: NotRequired[Amount | None]
+    clock_s: NotRequired[Sequence[Number] | None]
+    ended_s: NotRequired[Amount | None]
 
 
 class Rate(TypedDict):
     """The rate whose spread is judged: its key in the run, and its unit."""
 
-    key: str
-    unit: str
+    key: Line
+    unit: Line
+
+
+class Snapshot(TypedDict, total=False):
+    """One snapshot of a run; times are None where it did not come so far.
+
+    Some are differences of the clocks of two machines, and may be below 0.
+    """
+
+    bytes: Amount
+    blocked_s: Number | None
+    write_s: Number | None
+    drain_s: Number | None
+    exposed_s: Number | None
+    durable_fast_s: Number | None
+    durable_slow_s: Number | None
+    verified: bool
+    where: str
+
+
+class Target(TypedDict, total=False):
+    """A folder that snapshots went to (`jobs.checkpoints.run`)."""
+
+    role: Line
+    storage: Line
+    bytes: Count
+    source: Line | None
+    written_bytes: Count | None
+    below: list[Line]
+    served_here: bool
+
+
+class Sampled(TypedDict, total=False):
+    """The system trace of a run, or a file beside the record."""
+
+    file: Line | None
+
+
+class Calls(TypedDict, total=False):
+    """What a profile of a run's calls says of all its files (`jobs.profiler.report`)."""
+
+    file: Line | None
+    files: Count
+    opens: Count
+    reads: Count
+    writes: Count
+    stream_writes: Count
+    bytes_read: Count
+    bytes_written: Count
+    read_mb_per_s: Amount | None
+    write_mb_per_s: Amount | None
+    read_s: Amount | None
+    write_s: Amount | None
+    meta_s: Amount | None
+    sequential: Amount | None
+    consecutive: Amount | None
+    read_sizes: list[Count]
+    mode: str
+    dropped: Count
+    blind_spot: str | None
+    seen_read_bytes: Count
+    kernel_read_bytes: Count | None
+
+
+class Spent(TypedDict, total=False):
+    """What the steps of a run spent their time on, by TensorFlow's profiler (`jobs.profiler.runtime`)."""
+
+    file: Line | None
+    steps_s: Amount
+    waited_s: Amount
+    spent_s: dict[str, Amount]
+    remedies_s: dict[str, Amount]
+
+
+class Addition(TypedDict):
+    """Why ``until_spread`` added a run: how well the median was known before it."""
+
+    until_spread: Number | None
+    n: Count
+    interval: list[Number] | None
+    confidence: Number | None
+    width: Number | None
 
 
 class Run(TypedDict, total=False):
     """The raw figures of a run that rules read; benchmarks and observers add their own."""
 
-    run: int
-    role: str
-    status: str
+    run: Count
+    role: Role
+    status: Literal["running", "ended", "valid", "invalid", "failed"]
     reason: str | None
     started_utc: str
     token: str
-    added: Any
-    pair: int
+    added: Addition
+    pair: Count
     refused: bool
     exclusive: Any
-    host: str
-    node: str | None
+    host: Line
+    node: Line | None
     job: str | None
-    cpus: float
+    cpus: Amount
     log: str | None
     log_tail: str
-    trace: dict[str, Any] | None
-    profile: dict[str, Any]
-    tensorflow: dict[str, Any]
-    elapsed_s_with_fork: float
+    trace: Sampled | None
+    profile: Calls
+    tensorflow: Spent
+    accelerator: Line
+    engine: Line
+    engine_version: Line
+    elapsed_s_with_fork: Amount
+    startup_s: Amount
+    load_s: Amount
+    compute_s: Amount
+    checkpoint_s: Amount
+    other_s: Amount
     wall_parts: Sequence[str]
     rate: Rate
-    images: int
-    images_asked: int
-    image_errors: int
+    images: Count
+    images_asked: Count
+    image_errors: Count
     unreadable: list[dict[str, str]]
-    bytes_read: int
-    bytes_written: int
-    bytes_asked: int
-    bytes_predicted: int  # of a run that reads files several times, or in part
+    bytes_read: Count
+    bytes_written: Count
+    bytes_asked: Count
+    bytes_predicted: Count  # of a run that reads files several times, or in part
     expected: Mapping[str, Expectation]  # by rule
-    requests: int
-    images_per_s: Annotated[float, Metric("images/s")]
-    read_mb_per_s: Annotated[float, Metric("MB/s")]
-    write_mb_per_s: Annotated[float, Metric("MB/s")]
-    wall_s: Annotated[float, Metric("s")]
-    resident_fraction: float | None
-    linked_files: int
+    requests: Count
+    images_per_s: Annotated[Amount, Metric("images/s")]
+    read_mb_per_s: Annotated[Amount, Metric("MB/s")]
+    write_mb_per_s: Annotated[Amount, Metric("MB/s")]
+    wall_s: Annotated[Amount, Metric("s")]
+    resident_fraction: Amount | None
+    linked_files: Count
     below: list[str]
-    to_fetch_bytes: int | None
-    listed_bytes: int
-    changed_files: int
+    to_fetch_bytes: Count | None
+    listed_bytes: Count
+    changed_files: Count
     changed: list[str]
-    quota_cores: float | None
-    throttled_periods: int
-    throttled_s: float
+    quota_cores: Amount | None
+    throttled_periods: Count
+    throttled_s: Amount
     device: str | None
     lowest_device: str | None
-    device_read_bytes: int | None
-    lowest_read_bytes: int | None
-    device_bytes: int | None
-    written_bytes: int | None
-    reached_bytes: int | None
+    device_read_bytes: Count | None
+    lowest_read_bytes: Count | None
+    device_bytes: Count | None
+    written_bytes: Count | None
+    reached_bytes: Count | None
     device_use: list[DeviceUse] | None  # the data's, and the lowest below it; None where one of them does not tell
-    other_cpu: float
-    elapsed_s: float
-    kernel_s: float | None
-    raw_s: float | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits_reached`)
+    other_cpu: Number
+    elapsed_s: Amount
+    kernel_s: Amount | None
+    raw_s: Amount | None
+    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits`)
     io_limits_hidden: bool
     waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
-    steal_s: float
-    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.object_store`)
+    steal_s: Amount
+    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
     conditions: Conditions
     conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool
-    served: dict[str, dict[str, float]]
+    served: dict[str, dict[str, Number]]
     steps: dict[str, Any]  # (`jobs.step_arrays`)
-    checkpoints: list[dict[str, Any]]
-    checkpoints_asked: int
+    checkpoints: list[Snapshot]
+    checkpoints_asked: Count
     checkpoint_troubles: list[str]
-    targets: list[dict[str, Any]]
-    cpu_s: float
-    straggler: int
-    start_skew_s: float | None
-    private_caches: int
+    targets: list[Target]
+    cpu_s: Amount
+    straggler: Count
+    start_skew_s: Amount | None
+    private_caches: Count
     left_alone: bool
     ranks: list[RankFigures]
-    overhead_s: float
+    overhead_s: Number
     checks: list[Check]
 
 

@@ -1,6 +1,6 @@
 """What a worker is to do: a list of cells, with all that it needs of the configuration.
 
-Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
 
 from typing import NotRequired, TypedDict

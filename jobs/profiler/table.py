@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Literal, TypedDict
 
 import numpy as np
 
-from jobs import shapes
+from jobs.model import reading
 from jobs.profiler.hook_library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
@@ -43,7 +43,7 @@ def head(window: Window) -> dict[str, Any]:
 
 def _checked_head(head: dict[str, Any]) -> dict[str, Any]:
     """Return what `head` made of a window; ValueError where it is damaged."""
-    if fault := shapes.fault(head, _Head):
+    if fault := reading.fault(head, _Head):
         raise ValueError(f"its head is damaged: {fault}")
     return {key: head[key] for key in _Head.__annotations__}
 

@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any, TypedDict
 
-from jobs.system import files, untrusted, versioned
+from jobs.model import reading
+from jobs.system import files, untrusted
 from jobs.system.device import UNKNOWN, Device, backing_file, device_of, mount_of, mounts
 
 MARKER = ".tfio-emulated.json"
@@ -139,7 +140,7 @@ def served(model: Path, patience_s: float | None = None) -> Served:
 
     def ask() -> None:
         try:
-            found.append(versioned.read_as(model / STATE, Served))
+            found.append(reading.read(model / STATE, Served))
         except Exception as error:  # noqa: BLE001 - raised by who waits
             found.append(error)
 

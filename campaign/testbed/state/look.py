@@ -16,8 +16,9 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import s3, throttle
 from campaign.testbed.spec import DATA
 from campaign.testbed.state.found import MARKER, PROGRAM, SCHEMA, Loop, Marker, Seen, Server, Storage, unfinished
+from jobs.model import reading
 from jobs.model.settings import Node
-from jobs.system import untrusted, versioned
+from jobs.system import untrusted
 from jobs.system.device import mounts
 from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
@@ -106,14 +107,14 @@ def _trusted(folder: Path) -> bool:
 def _marker(folder: Path) -> Marker | None:
     path = folder / MARKER
     try:
-        marker = versioned.read_as(path, Marker, SCHEMA)
+        marker = reading.read(path, Marker, SCHEMA)
         if not all(map(is_whole, marker["storages"].values())):
             raise untrusted.UntrustedError("storages without name or bounds")
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
-    except versioned.NewerFileError as error:
+    except reading.NewerFileError as error:
         raise EnvironmentFaultError(
             f"{path} was written by a newer version (schema {error.schema})", "use that version"
         ) from error
@@ -172,7 +173,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _says(point: Path) -> Node | None:
     with suppress(OSError, ValueError):
-        return versioned.read_as(point / EMULATED, Node)
+        return reading.read(point / EMULATED, Node)
     return None
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.model import reading
 from jobs.system import emulated as emulation
-from jobs.system import versioned
 from jobs.system.device import UNKNOWN, Device, Mount
 from jobs.system.emulated import MARKER, emulated
 from jobs.system.untrusted import UntrustedError
@@ -146,7 +146,7 @@ def test_a_server_that_answers_is_heard_and_what_another_says_refused(tmp_path):
 
 def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(tmp_path, monkeypatch):
     answer = threading.Event()
-    monkeypatch.setattr(versioned, "read_as", lambda *_: answer.wait())
+    monkeypatch.setattr(reading, "read", lambda *_: answer.wait())
 
     with pytest.raises(TimeoutError, match=r"it does not answer for 0\.05 s"):
         emulation.served(tmp_path, 0.05)
