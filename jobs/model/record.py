@@ -92,7 +92,11 @@ class Provenance(TypedDict, total=False):
 
 if TYPE_CHECKING:
     RecordedRun = Run
+    Claim = str
+    Reads = str
 else:
+    Claim = Literal["cold", "warm", "as_is"]
+    Reads = Literal["images", "hdf5", "file", "nothing"]
 
     class RecordedRun(Run):
         """A run that was begun, and so is numbered."""
@@ -111,8 +115,8 @@ class RecordedCell(TypedDict):
     benchmark_version: Count
     settings: Settings
     kind: Literal["storage", "pipeline", "training"]
-    claim: Literal["cold", "warm", "as_is"]  # the state of the page cache that a run has
-    data: Literal["images", "hdf5", "file", "nothing"]  # what it reads
+    claim: Claim  # the state of the page cache that a run has
+    data: Reads
     figure: Line
     unit: Line
     better: Literal["higher", "lower"]

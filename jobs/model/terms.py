@@ -1,6 +1,6 @@
 """What a verdict on a cell depends on beside the raw figures of its runs.
 
-Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
 
 from typing import TypedDict
