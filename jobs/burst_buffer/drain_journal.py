@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from jobs.model import reading
 from jobs.burst_buffer import lease
+from jobs.model import reading
 from jobs.system import files, untrusted
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from jobs.model import reading
 from jobs.burst_buffer import snapshots
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import DamageError
+from jobs.model import reading
 from jobs.system import files, transfer
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ class Snapshot(TypedDict, total=False):
 
 
 class Target(TypedDict, total=False):
-    """A folder that snapshots went to (`jobs.checkpoints.run`)."""
+    """A folder that snapshots went to (`jobs.checkpoints.run_snapshots`)."""
 
     role: Line
     storage: Line
@@ -157,7 +157,7 @@ class Calls(TypedDict, total=False):
 
 
 class Spent(TypedDict, total=False):
-    """What the steps of a run spent their time on, by TensorFlow's profiler (`jobs.profiler.runtime`)."""
+    """What the steps of a run spent their time on, by TensorFlow's profiler (`jobs.profiler.tensorflow_table`)."""
 
     file: Line | None
     steps_s: Amount
@@ -245,11 +245,11 @@ class Run(TypedDict, total=False):
     elapsed_s: Amount
     kernel_s: Amount | None
     raw_s: Amount | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits`)
+    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits_reached`)
     io_limits_hidden: bool
     waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
     steal_s: Amount
-    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
+    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.object_store`)
     conditions: Conditions
     conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool
