@@ -14,7 +14,8 @@ from jobs.benchmarks.benchmark import Benchmark
 from jobs.model.request import Request
 from jobs.model.results import Run
 from jobs.observe.machine_facts import place
-from jobs.observe.observer import all_metrics, observed, observers
+from jobs.observe.observer import all_metrics, observed
+from jobs.observe.observers import observers
 from jobs.ranks import one_machine, rank
 
 _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there

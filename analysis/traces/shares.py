@@ -17,17 +17,9 @@ from analysis.traces.categories import CATEGORIES, CHECKPOINT, COMPUTE, UNACCOUN
 
 if TYPE_CHECKING:
     from analysis.timelog.intervals import Times
-    from analysis.traces.tensorflow_events import Runtime
+    from analysis.traces.tensorflow_events import Runtime, Steps
 
 NS = 1e9
-
-
-class Steps(NamedTuple):
-    """Steps in their order: numbers, and times in ns."""
-
-    number: Times
-    start: Times
-    end: Times
 
 
 class Shares(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from analysis.errors import AnalysisError
 from analysis.records.versioned import UnreadableError, content
 from analysis.traces import xplane
 from analysis.traces.categories import CATEGORIES, OTHER, TABLE
-from analysis.traces.shares import Steps
 from analysis.traces.wire import MalformedError
 from jobs.system import untrusted
+
+if TYPE_CHECKING:
+    from analysis.timelog.intervals import Times
 
 FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)
@@ -26,6 +28,14 @@ MOST_STEPS = 100_000
 MOST_BYTES = 1 << 29
 _PREFETCHED = re.compile(TABLE["prefetched"])
 _OPERATION = re.compile(r"[^:]:\w+$")
+
+
+class Steps(NamedTuple):
+    """Steps in their order: numbers, and times in ns."""
+
+    number: Times
+    start: Times
+    end: Times
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from campaign.storage import baseline_files, checkpoint_targets, objects, proven
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
 from jobs.benchmarks import registry
-from jobs.data import make, manifest, staged_copies
+from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.model.record import Data
@@ -220,13 +220,13 @@ def layout_of(storage: Node) -> lustre.Layout:
 
 def folders_of(wanted: Node, root: Path, layout: lustre.Layout) -> list[Path]:
     """List the folders in which a dataset may lie; the last one is where it is made."""
-    own = f"{make.dataset_id(wanted['name'], spec_of(wanted))}{layout.suffix}"
+    own = f"{specs.dataset_id(wanted['name'], spec_of(wanted))}{layout.suffix}"
     return [folder / own for folder in dict.fromkeys((root / FOLDER, place(root, FOLDER)))]
 
 
-def spec_of(wanted: Node) -> make.Spec:
+def spec_of(wanted: Node) -> specs.Spec:
     """Return what the files of a node ``dataset`` are like, which are made."""
-    return make.spec_of({key: value for key, value in wanted.items() if key != "name"})
+    return specs.spec_of({key: value for key, value in wanted.items() if key != "name"})
 
 
 def _listed(settings: Settings) -> manifest.Manifest:
@@ -278,7 +278,7 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
     return newest_ns
 
 
-def _whole(path: Path, spec: make.Spec) -> manifest.Manifest | None:
+def _whole(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
     """Return the manifest of a dataset that is what it says; None where another user's is not: ours is made instead."""
     try:
         found = manifest.load(path)

@@ -13,7 +13,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files
 from campaign.storage.locks import lock_path
 from jobs.benchmarks.engines import datafile
-from jobs.data import bucket_dataset, make, manifest
+from jobs.data import bucket_dataset, make, manifest, specs
 from jobs.errors import DatasetError, JobError
 from jobs.objects.address import host_and_port
 from jobs.objects.client import PART_BYTES, Client
@@ -76,9 +76,9 @@ def lacking(storage: Node, wanted: Node) -> tuple[make.Lacking, str]:
     return make.lacking_of(spec), f"{storage['bucket']}/{below}, unless it is there"
 
 
-def _made_below(wanted: Node) -> tuple[make.Spec, str]:
-    spec = make.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
-    return spec, f"{_FOLDER}/{make.dataset_id(wanted['name'], spec)}"
+def _made_below(wanted: Node) -> tuple[specs.Spec, str]:
+    spec = specs.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
+    return spec, f"{_FOLDER}/{specs.dataset_id(wanted['name'], spec)}"
 
 
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:

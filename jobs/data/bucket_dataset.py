@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from jobs.data import make, manifest
+from jobs.data import make, manifest, specs
 from jobs.data.pool import PoolBrokenError, fill, make_files
 from jobs.errors import DatasetError
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
@@ -27,8 +27,9 @@ from jobs.system import files, untrusted
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from jobs.data.make import Progress, Spec
+    from jobs.data.make import Progress
     from jobs.data.manifest import Manifest
+    from jobs.data.specs import Spec
 
 _JOURNAL = ".tfio-journal"
 _INTERVAL_S = 5.0  # what a kill may cost
@@ -60,7 +61,7 @@ class Place:
 def made(place: Place, spec: Spec, held: Path, processes: int, progress: Progress) -> Manifest:
     """Make a dataset, or complete or repair what is there of it; its manifest is kept in the folder `held`, too.
 
-    The place ends in its `jobs.data.make.dataset_id`; `processes` and `progress` are those of `make` there. Raises
+    The place ends in its `jobs.data.specs.dataset_id`; `processes` and `progress` are those of `make` there. Raises
     DatasetError where something else is there, ObjectStoreError where the store refuses or does not answer.
     """
     identity, there = place.below.rpartition("/")[2], place.listed()
@@ -125,7 +126,7 @@ def _read(place: Place, stored: Stored) -> bytes:
 
 def _make(place: Place, spec: Spec, there: Mapping[str, Stored], processes: int, progress: Progress) -> Manifest:
     """Put what is missing."""
-    journal = _Journal(place, json.dumps(make.versions(spec), sort_keys=True))
+    journal = _Journal(place, json.dumps(specs.versions(spec), sort_keys=True))
     put = {
         index: each
         for index, each in journal.read(there).items()

@@ -11,33 +11,25 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-import hashlib
-import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import PIL
 from filelock import FileLock
 
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files, to_folder
-from jobs.data.synthetic_executables import ExecutableSpec
-from jobs.data.synthetic_hdf5 import ClimateSpec, Hdf5Spec, HepSpec
-from jobs.data.synthetic_images import ImageSpec
+from jobs.data.specs import Spec, dataset_id, folders_of, parameters_of, versions
 from jobs.errors import DatasetError
 from jobs.system import durable, files
 from jobs.system.page_cache import sync
 
 Progress = Callable[[int, int], None]
-Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec
 
 MARKER_NAME = ".tfio-dataset"
 LOCK_NAME = ".tfio-lock"
@@ -51,24 +43,6 @@ class Lacking(NamedTuple):
 
     indices: list[int]
     bytes: int
-
-
-def spec_of(parameters: Mapping[str, Any]) -> Spec:
-    """Return what has these parameters, told by their names. Raises ValueError: no such files can be made."""
-    kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, HepSpec, ClimateSpec)
-    kind = next(each for each in kinds if {field.name for field in fields(each)} == parameters.keys())
-    return kind(**parameters)
-
-
-def dataset_id(name: str, spec: Spec) -> str:
-    """Return the name of a dataset's folder: other parameters or another generator give another one."""
-    text = json.dumps([spec.version, _parameters(spec)], sort_keys=True)
-    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-
-def _parameters(spec: Spec) -> dict[str, Any]:
-    """Return what the bytes follow from; 1 and 1.0 are one spread."""
-    return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
 def make(
@@ -107,7 +81,7 @@ def _complete(folder: Path, spec: Spec) -> Manifest | None:
 def is_of(manifest: Manifest, spec: Spec) -> bool:
     """Return whether a manifest is that of a dataset of these parameters, by the same generator."""
     version = (manifest.generator or {}).get("generator")
-    return (manifest.parameters, version) == (_parameters(spec), spec.version)
+    return (manifest.parameters, version) == (parameters_of(spec), spec.version)
 
 
 def require(manifest: Manifest, spec: Spec, folder: Path) -> None:
@@ -172,7 +146,7 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
     if lack := durable.lack_of_room(folder, needed):
         raise DatasetError(lack, _MORE_SPACE)
     journal.start(sizes)
-    for name in _folders(spec):
+    for name in folders_of(spec):
         files.make_folder(folder / name, exist_ok=True)
     with journal, closing(make_files(partial(to_folder, folder), spec, missing, processes)) as batches:
         for batch in batches:
@@ -198,23 +172,12 @@ def manifest_of(
     """Return the manifest of what was made, by index: sizes in bytes; of objects, ETag and SHA-256."""
     return Manifest(
         kind="synthetic",
-        parameters=_parameters(spec),
+        parameters=parameters_of(spec),
         generator=versions(spec),
         files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
-        classes=_folders(spec),
+        classes=folders_of(spec),
         objects=None if objects is None else tuple(objects[index] for index in range(spec.files)),
     )
-
-
-def versions(spec: Spec) -> dict[str, Any]:
-    """Return the versions of all that the bytes of a file depend on."""
-    libraries = spec.libraries() if isinstance(spec, Hdf5Spec) else {"pillow": PIL.__version__}
-    return {"generator": spec.version, "numpy": np.__version__, **libraries}
-
-
-def _folders(spec: Spec) -> tuple[str, ...]:
-    """Return the folders of the files, which are the classes, in the order of the labels."""
-    return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
 
 
 def _has_size(status: os.stat_result | None, size: int) -> bool:

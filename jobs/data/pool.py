@@ -19,7 +19,7 @@ from jobs.data.synthetic_hdf5 import Hdf5Spec
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.data.make import Spec
+    from jobs.data.specs import Spec
 
 TEMPORARY_GLOB = f"*{files.TEMPORARY}"
 """Names of files that are being written."""

@@ -1,16 +1,15 @@
-"""What is observed of a run, by the modules of this package that have an ``OBSERVER``."""
+"""What is observed of a run: what an observer is, and how those of a run begin and end together."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from jobs.benchmarks.benchmark import Work
 from jobs.model.request import Request
-from jobs.system.modules import declared
 
 
 class Observer:
@@ -34,17 +33,6 @@ class Observer:
     def metrics(self) -> Mapping[str, Any]:
         """Return what the run has of it, when all have stopped; may wait for what is on its way."""
         return {}
-
-
-@lru_cache(maxsize=1)
-def observers() -> list[type[Observer]]:
-    """Return the observers in the order in which they start."""
-    found: list[type[Observer]] = declared("jobs.observe", "OBSERVER")
-    owners = {key: owner for owner in found for key in owner.gives}
-    for owner in found:
-        if others := [key for key in owner.gives if owners[key] is not owner]:
-            raise TypeError(f"{owner.__name__} and {owners[others[0]].__name__} both give {others[0]}")
-    return sorted(found, key=lambda each: each.place)
 
 
 @contextmanager

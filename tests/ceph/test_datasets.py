@@ -13,7 +13,7 @@ from dataclasses import asdict
 import obstore
 import pytest
 
-from jobs.data import bucket_dataset, make, manifest
+from jobs.data import bucket_dataset, make, manifest, specs
 from jobs.data.synthetic_hdf5 import HepSpec
 from jobs.data.synthetic_images import ImageSpec
 from jobs.objects.client import Client
@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 
 def place_of(storage, spec):
-    return bucket_dataset.Place(Client(storage), f"datasets/{make.dataset_id('set', spec)}")
+    return bucket_dataset.Place(Client(storage), f"datasets/{specs.dataset_id('set', spec)}")
 
 
 def made(place, held, spec):

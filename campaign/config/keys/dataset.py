@@ -148,7 +148,7 @@ def _no_images(values: Flat) -> None:
 @lru_cache
 def _can_be_made(parameters: tuple[tuple[str, float], ...]) -> int:
     """Return how many files a dataset has; refuse images that no JPEG can be, say: too many bytes for their pixels."""
-    from jobs.data.make import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
+    from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
 
     try:
         return spec_of(dict(parameters)).files

@@ -13,7 +13,8 @@ from analysis.cli import trace
 from analysis.traces import tensorflow_events, trace_text
 from analysis.traces.bound import bound
 from analysis.traces.categories import CATEGORIES, INPUT, OTHER, UNACCOUNTED
-from analysis.traces.shares import Steps, shares
+from analysis.traces.shares import shares
+from analysis.traces.tensorflow_events import Steps
 from jobs.profiler import tensorflow_table as of_run
 from tests.analysis.traces.spaces import space, written
 

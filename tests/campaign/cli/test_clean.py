@@ -18,7 +18,7 @@ from campaign.worker.work_list import Request
 from jobs.benchmarks.engines import datafile
 from jobs.burst_buffer import lease
 from jobs.checkpoints.direct import Direct
-from jobs.data import make, staged_copies
+from jobs.data import make, specs, staged_copies
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, compose, slurm_conduct
@@ -37,8 +37,8 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def dataset(root):
-    spec = make.spec_of(TINY)
-    path = root / "datasets" / make.dataset_id("demo", spec)
+    spec = specs.spec_of(TINY)
+    path = root / "datasets" / specs.dataset_id("demo", spec)
     make.make(path, spec, name="demo", processes=1)
     return path
 

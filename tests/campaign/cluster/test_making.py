@@ -16,7 +16,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import datasets
 from campaign.storage.to_make import ToMake
 from campaign.worker.work_list import Request
-from jobs.data import make
+from jobs.data import make, specs
 from tests.campaign.work_lists import UTC, grid, slurm_conduct
 
 
@@ -103,7 +103,7 @@ def test_a_workstation_makes_its_data_itself_with_as_many_processors_as_it_has(f
 def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
     cell = planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries[0].cell
     spec = datasets.spec_of(cell.settings["dataset"])
-    place = tmp_path / "data" / "datasets" / make.dataset_id("demo", spec)
+    place = tmp_path / "data" / "datasets" / specs.dataset_id("demo", spec)
 
     def cut(done, _total):
         if done >= 8:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.data import bucket_dataset, make, manifest
+from jobs.data import bucket_dataset, make, manifest, specs
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.objects.client import Client
 
 SPEC = ImageSpec(files=5, classes=2, median_bytes=5_000, sigma=0.3, width=96, height=96, seed=7)
 NAMES = [SPEC.name(index) for index in range(SPEC.files)]
-BELOW = f"datasets/{make.dataset_id('set', SPEC)}"
+BELOW = f"datasets/{specs.dataset_id('set', SPEC)}"
 SMALL = 1 << 20  # a marker of more bytes is not read
 
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from jobs.data import make as module
 from jobs.data.journal import Journal
-from jobs.data.make import dataset_id, make
+from jobs.data.make import make
 from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
+from jobs.data.specs import dataset_id
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jobs.data import make, manifest
+from jobs.data import make, manifest, specs
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 
@@ -41,7 +41,7 @@ def theirs(scratch, stranger):
 def _prepared(folder, precious):
     """Make the folder as one of ours, with a link for its first class."""
     folder.mkdir(parents=True)
-    (folder / ".tfio-dataset").write_text(make.dataset_id("demo", SPEC) + "\n")
+    (folder / ".tfio-dataset").write_text(specs.dataset_id("demo", SPEC) + "\n")
     (folder / "class_000").symlink_to(precious / "class_000")
 
 

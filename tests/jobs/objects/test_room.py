@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.burst_buffer.bucket import Bucket
-from jobs.data import bucket_dataset, make
+from jobs.data import bucket_dataset, specs
 from jobs.errors import FolderError, ObjectStoreError
 from jobs.objects import faults
 from jobs.objects.client import Client
@@ -53,8 +53,8 @@ def test_a_bucket_is_nearly_full_from_nine_tenths_of_its_room_on(used, nearly):
 def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
     store.room = {USED: "0", MOST: "50000000"}
     before = dict(store.objects)
-    spec = make.spec_of(LARGE)
-    place = bucket_dataset.Place(Client(store.storage), f"datasets/{make.dataset_id('large', spec)}")
+    spec = specs.spec_of(LARGE)
+    place = bucket_dataset.Place(Client(store.storage), f"datasets/{specs.dataset_id('large', spec)}")
 
     with pytest.raises(ObjectStoreError, match=r"0\.1 GB more do not fit in the bucket: 0\.0 of 0\.1") as caught:
         bucket_dataset.made(place, spec, tmp_path, 1, lambda *_: None)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from jobs.observe import observer
-from jobs.observe.observer import Observer, all_metrics, observed, observers
+from jobs.observe import observers as declared_here
+from jobs.observe.observer import Observer, all_metrics, observed
+from jobs.observe.observers import observers
 
 
 def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
@@ -59,13 +60,13 @@ def made(name, *gives, **metrics):
 
 
 def test_each_metric_has_one_observer_and_two_of_one_metric_are_refused(monkeypatch):
-    real = observer.observers.__wrapped__()
+    real = observers.__wrapped__()
     keys = [key for each in real for key in each.gives]
 
     assert len(keys) == len(set(keys)) > len(real)
-    monkeypatch.setattr(observer, "declared", lambda *_: [made("One", "a", "b"), made("Other", "c", "b")])
+    monkeypatch.setattr(declared_here, "declared", lambda *_: [made("One", "a", "b"), made("Other", "c", "b")])
     with pytest.raises(TypeError, match="One and Other both give b"):
-        observer.observers.__wrapped__()
+        observers.__wrapped__()
 
 
 def test_a_metric_that_its_observer_does_not_declare_is_refused():
