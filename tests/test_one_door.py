@@ -27,7 +27,6 @@ OF_OUR_OWN = {
     "analysis/traces/system.py": "a text that the door has read",
     "analysis/verdicts/checklist.py": "what was made a text a moment before",
     "campaign/__main__.py": "/dev/null",
-    "campaign/cells/peaks.py": "what was made a text a moment before",
     "campaign/cli/help.py": "our own configuration, and the user's",
     "campaign/config/recipes.py": "our own configuration",
     "campaign/console.py": "/dev/tty",

@@ -10,8 +10,8 @@ from filelock import FileLock
 
 from campaign.advice import evidence, rules
 from campaign.advice.findings import VERSION, Prediction
-from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
 from jobs.model import reading
@@ -99,11 +99,12 @@ def promise(
     _change(folder, [made])
 
 
-def settle(folder: CampaignFolder, origin: Record) -> list[Tested]:
+def settle(verdicts: Verdicts, origin: Record) -> list[Tested]:
     """Hold predictions of a cell that are open against what was measured since; returns all of the campaign."""
+    folder = verdicts.folder
     kept = load(folder)
     found: list[Any] = [
-        {**each, **_outcome(folder, each, origin)}
+        {**each, **_outcome(verdicts, each, origin)}
         if each["measured"] is None and each["cell"] == origin["cell"]["id"]
         else each
         for each in kept
@@ -113,8 +114,8 @@ def settle(folder: CampaignFolder, origin: Record) -> list[Tested]:
     return found
 
 
-def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str, Any]:
-    found, fault = record.read_or_fault(folder.record(tested["tested"]))
+def _outcome(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, Any]:
+    found, fault = verdicts.read(verdicts.folder.record(tested["tested"]))
     if found is None:
         return {"why_not": fault or "not measured yet"}
     if found["status"] != "done":
@@ -123,7 +124,7 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
-    if why := rules.held(evidence.gathered(folder, found), tested["rule"]):
+    if why := rules.held(evidence.gathered(verdicts, found), tested["rule"]):
         return {"why_not": f"{why}: `why {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from campaign.advice import storages
 from campaign.cells.cell import flat
-from campaign.cells.folder import CampaignFolder
-from campaign.cells.peaks import Peaks
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
 from jobs import checks
 from jobs.benchmarks import registry
@@ -115,8 +115,11 @@ def _unit(name: str) -> str:
     return next((unit for end, unit in units.items() if name.endswith(end)), "")
 
 
-def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
-    """Gather it; raises UsageError for a cell that is not advised on, CampaignError where no run has figures."""
+def gathered(verdicts: Verdicts, recorded: Record) -> Evidence:
+    """Gather what is known of a cell by its judged record.
+
+    Raises UsageError for a cell that is not advised on, CampaignError where no run has figures.
+    """
     settings = recorded["cell"]["settings"]
     benchmark = registry.of(settings)
     if benchmark.data != "images" or settings.get("nodes", 1) != 1:
@@ -130,7 +133,7 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
     cores, quota = float(len(provenance.get("affinity", [0]))), min(_numbers(runs, "quota_cores"), default=None)
-    peaks = Peaks(folder)
+    baselines = verdicts.peaks.baselines
     in_the_middle: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
     steps = [run["steps"] for run in runs if "steps" in run]
     return Evidence(
@@ -150,12 +153,12 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         accelerator=str(in_the_middle.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=bool(found),
-        readers=peaks.of_readers(recorded),
-        sequential=peaks.sequential(recorded),
-        elsewhere=peaks.elsewhere(recorded),
+        readers=storages.of_readers(baselines, recorded),
+        sequential=storages.sequential(baselines, recorded),
+        elsewhere=storages.elsewhere(baselines, recorded),
         profile=_nested(runs, "profile", "meta_s"),
         tensorflow=_nested(runs, "tensorflow", "remedies_s"),
-        trace=_trace(folder.cell(recorded["cell"]["id"]), in_the_middle),
+        trace=_trace(verdicts.folder.cell(recorded["cell"]["id"]), in_the_middle),
     )
 
 

@@ -10,10 +10,10 @@ from campaign import console
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.peaks import Peaks
+from campaign.cells.verdicts import Verdicts
 from campaign.console import counted
 from jobs.benchmarks import registry
-from jobs.judging import disturbed, judge, paired, stopping
+from jobs.judging import disturbed, judge, paired, peaks, stopping
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.terms import Terms, terms_of
@@ -51,7 +51,7 @@ class Plan:
     entries: tuple[Entry, ...]
     conduct: Conduct
     folder: CampaignFolder
-    peaks: Peaks = field(compare=False)
+    verdicts: Verdicts = field(compare=False)
 
     @property
     def to_do(self) -> list[Entry]:
@@ -61,7 +61,7 @@ class Plan:
         """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
-        return sorted(entries, key=lambda entry: not registry.of(entry.cell.settings).bounds_others)
+        return sorted(entries, key=lambda entry: registry.of(entry.cell.settings).kind != peaks.KIND)
 
     @property
     def done(self) -> int:
@@ -70,13 +70,12 @@ class Plan:
 
     def refreshed(self) -> Plan:
         """Read the records that changed since; all of them where a baseline did, for it judges the others."""
-        peaks = Peaks(self.folder)
-        if peaks.stamps != self.peaks.stamps:
+        if Verdicts(self.folder).stamps != self.verdicts.stamps:
             return make([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
             entry
             if entry.stamp == record.stamp(self.folder.record(entry.cell.id))
-            else _entry(entry.cell, self.conduct, self.folder, self.peaks)
+            else _entry(entry.cell, self.conduct, self.verdicts)
             for entry in self.entries
         )
         return replace(self, entries=entries)
@@ -93,13 +92,13 @@ class Plan:
 
 def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
-    peaks = Peaks(folder)
+    verdicts = Verdicts(folder, terms_of(conduct))
     shown = console.counting(cells, "reading records")
-    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in shown), conduct, folder, peaks)
+    return Plan(tuple(_entry(cell, conduct, verdicts) for cell in shown), conduct, folder, verdicts)
 
 
-def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -> Entry:
-    path, terms = folder.record(cell.id), terms_of(conduct)
+def _entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
+    path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
     stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
     try:
         recorded = record.read(path)
@@ -108,7 +107,7 @@ def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -
     if recorded is None:
         return _to_do(cell, "planned", None, terms)
     try:
-        changed = judge.rejudge(recorded, terms, peaks.of(recorded))
+        changed = judge.rejudge(recorded, terms, verdicts.peaks.of(recorded))
         allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
         entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
         return replace(entry, rejudged=recorded if changed else None, disturbed=allowed, stamp=stamp)

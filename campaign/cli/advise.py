@@ -15,6 +15,7 @@ from campaign.advice.evidence import Evidence
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
 from campaign.cells.folder import CampaignFolder, existing
+from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError
 from jobs.judging.judge import ODD_FIGURES
@@ -33,10 +34,11 @@ def main(argv: list[str]) -> int:
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)
     folder, campaign = existing(options.campaign_dir)
+    verdicts = Verdicts(folder, requests=campaign["requests"])
     recorded = arguments.recorded(folder, options.cell)
     request = requests.own(folder.root, campaign, recorded)
     try:
-        known = evidence.gathered(folder, recorded)
+        known = evidence.gathered(verdicts, verdicts.judged(recorded))
         found, lacking = rules.advise(known)
         findings = [_finding(folder, recorded, each, request) for each in found]
         not_decided = [_needed(folder, recorded, each, request) for each in lacking]
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
         _agree(folder, [each["command"] for each in tested])
     for each in tested:
         _measure(folder, known, each)
-    history = account.settle(folder, recorded)
+    history = account.settle(Verdicts(folder, requests=existing(folder.root)[1]["requests"]), recorded)
     if tested:
         _campaign("report", str(folder.root))  # with what came of it
     told = {

@@ -21,6 +21,7 @@ from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
 from jobs.benchmarks import registry
+from jobs.judging import peaks
 from jobs.model.conduct import Point
 
 HELP = """\
@@ -119,7 +120,7 @@ def _composed(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
 
 def _small_reads(points: Sequence[Point]) -> list[Point]:
     """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
-    baseline = next((point for point in points if registry.of(point).bounds_others), None)
+    baseline = next((point for point in points if registry.of(point).kind == peaks.KIND), None)
     if baseline is None:
         return []
     access = baseline["benchmark"] | {"access": "random_read"}
@@ -132,7 +133,7 @@ def _small_reads(points: Sequence[Point]) -> list[Point]:
             "threads": point["threads"],
         }
         for point in points
-        if not registry.of(point).bounds_others
+        if registry.of(point).kind != peaks.KIND
     ]
 
 

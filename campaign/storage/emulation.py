@@ -10,9 +10,10 @@ from pathlib import Path
 from campaign.cells.cell import Cell
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
-from campaign.testbed import throttle
+from campaign.testbed import expected, throttle
 from campaign.testbed.spec import Wanted
-from jobs.model.record import Provenance
+from jobs.judging import peaks
+from jobs.model.record import Data, Provenance
 from jobs.model.settings import Node, Settings
 from jobs.system.emulated import BOUNDS, emulated, model_behind, served, silent_model
 
@@ -35,6 +36,30 @@ def found(settings: Settings, dataset: str, targets: Sequence[str], copies: str 
     places |= {"staging": copies} if copies else {}
     said = {key: emulated(Path(place).expanduser()) for key, place in places.items() if "://" not in place}
     return {key: facts for key, facts in said.items() if facts is not None}
+
+
+def with_expected(provenance: Provenance, data: Data, threads: int | None) -> Provenance:
+    """Return a provenance in which an emulated storage with a model says what it gives to the readers of a cell.
+
+    ``expected`` has ``mb_per_s`` of the data's files in shuffled order, `threads` of them at once, and of twice as many
+    ``ceiling_mb_per_s``: an arm that chooses among more requests is faster.
+    """
+    facts = (provenance.get("emulated") or {}).get("storage") or {}
+    if not (facts.get("model") and threads and data.get("files") and data.get("bytes")):
+        return provenance
+    size = max(1, data["bytes"] // data["files"])
+    wanted = Wanted.of(facts, None)
+    depths = {"mb_per_s": threads, "ceiling_mb_per_s": peaks.AT_ONCE * threads}
+    reads = {key: expected.reads_per_s(wanted, size, depth, data["bytes"]) for key, depth in depths.items()}
+    told = {key: reads_per_s * size / 1e6 for key, reads_per_s in reads.items() if reads_per_s}
+    return {**provenance, "emulated": {**provenance["emulated"], "storage": {**facts, "expected": told}}}
+
+
+def as_found(provenance: Provenance) -> Provenance:
+    """Return a provenance without what was calculated of its storages."""
+    emulated_ = provenance.get("emulated") or {}
+    told = {key: {name: fact for name, fact in facts.items() if name != "expected"} for key, facts in emulated_.items()}
+    return {**provenance, "emulated": told} if emulated_ else provenance
 
 
 def unbounded(places: Iterable[str]) -> str | None:

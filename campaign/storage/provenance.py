@@ -55,7 +55,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum", "staged"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
-        ("a storage that is another now", _STORAGE, (recorded["provenance"], here)),
+        ("a storage that is another now", _STORAGE, (emulation.as_found(recorded["provenance"]), here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
         ("a machine under other conditions", ("conditions",), (recorded["provenance"], here)),

@@ -19,7 +19,7 @@ from pathlib import Path
 from campaign import console
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.peaks import Peaks
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
@@ -216,7 +216,7 @@ class Worker:
             "staged": data.get("staged", {}).get("map"),
             "disk": data.get("disk"),
             "limits": conduct["checks"],
-            "peak": Peaks(self.folder).of(recorded),
+            "peak": Verdicts(self.folder, recorded["terms"]).peaks.of(recorded),
             "conditions": judge.first_conditions(recorded),
             "trace": traced,
             "profile": str(cell / f"profile-{run}.npz") if seen else None,

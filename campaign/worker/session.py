@@ -15,7 +15,7 @@ from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
-from campaign.storage import provenance
+from campaign.storage import emulation, provenance
 from jobs.judging import judge, paired, stopping
 from jobs.model import reading
 from jobs.model.record import Data, Provenance, Record, Session, Submission
@@ -130,6 +130,8 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
         recorded = record.new(cell, campaign, data, terms_of(work["conduct"]))
         recorded["provenance"] = {**here, "started_utc": utc_now()}
+    threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
+    recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
     record.fail_open_runs(recorded)
     owed = stopping.owed_runs(recorded, recorded["terms"])  # a done cell's few invalid runs are not repeated

@@ -271,5 +271,4 @@ BENCHMARK = _Baseline(
     data="file",
     settings=("benchmark", "storage", "cache"),
     options={"threads": 4, "seed": 0, "cache": "cold"},
-    bounds_others=True,
 )

@@ -68,7 +68,8 @@ class Benchmark:
 
     name: str  # everywhere
     version: int  # raised when the meaning of a figure changes: figures never mix versions
-    kind: Kind  # ``storage``, ``pipeline`` or ``training``
+    # ``pipeline``, ``training`` or ``storage``: measured first, for the others are judged by what a storage gives.
+    kind: Kind
     keys: type  # its own keys, a dataclass of `jobs.model.settings.key`; the first is ``name``
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
@@ -83,8 +84,6 @@ class Benchmark:
     saves: bool = False  # whether it saves snapshots
     several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
-    # Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
-    bounds_others: bool = False
     # Keys of its own that came later: with these values a cell's settings do not have them, as before they were there.
     unnamed: Mapping[str, Any] = field(default_factory=dict)
     # The parts of its wall time, where a run does not name them itself.

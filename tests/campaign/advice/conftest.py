@@ -7,10 +7,20 @@ import pytest
 from campaign.advice import evidence
 from campaign.cells import requests
 from campaign.cells.cell import make_cell
+from campaign.cells.verdicts import Verdicts
+from tests.campaign.fake_template import TERMS
+from tests.campaign.fake_template import figures as figures_of
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
 
 HOST = {"host": "n1", "affinity": [0, 1]}
+# Figures here say what bounds a cell; only what is in memory before it decides whether they count.
+LIMITS = {name: 0.0 if name.endswith("_min") else 1e9 for name in TERMS["checks"]} | {"resident_max": 0.01}
+PROFILED = {
+    "seen_read_bytes": 40_000_000, "kernel_read_bytes": 40_000_000, "bytes_read": 40_000_000, "blind_spot": None,
+    "dropped": 0, "mode": "trace",
+}  # fmt: skip
+LOOSE = {**TERMS, "checks": LIMITS}
 
 
 def _times(figure, factor, name=""):
@@ -26,10 +36,13 @@ def leave(folder):
 
     def write(*words, counts="valid", status="done", runs=3, **figures):
         run = {
-            "status": counts, "elapsed_s": figures.get("wall_s", 10.0), "wall_s": 10.0, "load_s": 9.9, "cpu_s": 0.5,
+            **figures_of(resident_fraction=float(counts != "valid")), "linked_files": 0,
+            "elapsed_s": figures.get("wall_s", 10.0), "wall_s": 10.0, "load_s": 9.9, "cpu_s": 0.5,
             "other_cpu": 0.0, "images": 320, "bytes_read": 40_000_000, "images_per_s": 32.0, "read_mb_per_s": 4.0,
             **figures,
         }  # fmt: skip
+        run |= {"images_asked": run["images"], "throttled_periods": 1}
+        run |= {"profile": PROFILED | run["profile"]} if "profile" in run else {}
         cell = make_cell(compose(*words))
         data = {"path": "/d", "checksum": "c"}
         made = {"status": status, "provenance": HOST, "campaign": {"token": "t", "words": [*words]}}
@@ -39,7 +52,7 @@ def leave(folder):
 
     def ask(cell, words):
         campaign = json.loads(folder.marker.read_text())
-        campaign["requests"].append(requests.marked(folder.root, {"words": [*words], "cells": [cell]}))
+        campaign["requests"].append(requests.marked(folder.root, {"words": [*words], "cells": [cell], "terms": LOOSE}))
         folder.marker.write_text(json.dumps(campaign))
 
     return write
@@ -48,7 +61,17 @@ def leave(folder):
 @pytest.fixture
 def known(folder, leave):
     """A function: the same, and what is known of it."""
-    return lambda *words, **figures: evidence.gathered(folder, leave(*words, **figures))
+
+    def gathered(*words, **figures):
+        verdicts = verdicts_of(folder)
+        return evidence.gathered(verdicts, verdicts.judged(leave(*words, **figures)))
+
+    return gathered
+
+
+def verdicts_of(folder):
+    """The judge of the folder by what its requests ask for."""
+    return Verdicts(folder, LOOSE)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from analysis.output.page import advice as page
 from campaign.advice import account
 from campaign.advice.findings import VERSION, Prediction
 from campaign.errors import EnvironmentFaultError
+from tests.campaign.advice.conftest import verdicts_of
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
 
@@ -28,7 +29,7 @@ def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folde
     tested = leave("threads=8", runs=4, images_per_s=65.0)["cell"]["id"]
 
     (kept,) = account.load(folder)
-    (settled,) = account.settle(folder, promised)
+    (settled,) = account.settle(verdicts_of(folder), promised)
 
     told = {"rules": VERSION, "rule": "few_threads", "cell": promised["cell"]["id"], "tested": tested}
     told |= {"command": "the command", "before": 32.0, "figure": "images_per_s", "unit": "images/s", "predicted": 60.0}
@@ -42,7 +43,7 @@ def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folde
 @pytest.mark.parametrize("key", sorted({*account.Tested.__annotations__, *account.Measured.__annotations__}))
 def test_a_prediction_that_lacks_something_is_refused(key, promised, folder, leave):
     leave("threads=8")
-    account.settle(folder, promised)
+    account.settle(verdicts_of(folder), promised)
     kept = json.loads(folder.advice.read_text())
     test = kept["tests"][0]
     del (test if key in test else test["measured"])[key]
@@ -59,37 +60,36 @@ def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, le
     kept["tests"][0]["figure"] = figure
     folder.advice.write_text(json.dumps(kept))
 
-    assert account.settle(folder, promised)[0]["why_not"] == f"its runs have no {figure}"
+    assert account.settle(verdicts_of(folder), promised)[0]["why_not"] == f"its runs have no {figure}"
 
 
 @pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (50.0, True), (49.99, False), (70.0, True), (70.01, False)])
 def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, holds, promised, folder, leave):
     leave("threads=8", images_per_s=rate)
-    (found,) = account.settle(folder, promised)
+    (found,) = account.settle(verdicts_of(folder), promised)
     leave("threads=8", images_per_s=60.0)  # measured anew
 
     assert (found["holds"], found["measured"]["median"], found["known"]) == (holds, rate, False)
-    assert account.settle(folder, promised) == account.load(folder) == [found]
+    assert account.settle(verdicts_of(folder), promised) == account.load(folder) == [found]
 
 
 @pytest.mark.parametrize(
     ("figures", "why"),
-    [(None, "not measured yet"), ({"status": "invalid", "reason": "cold: no"}, "invalid: cold: no"),
-     ({"images_per_s": "none"}, "have no images_per_s"), ({"other_cpu": 1.9}, "others held 1.9 of 2 processors")],
+    [(None, "not measured yet"), ({"counts": "invalid"}, "invalid: 0 of 3 measured runs valid, 3 needed; cold: "),
+     ({"images_per_s": "none"}, "damaged inside: KeyError('images_per_s')"),
+     ({"other_cpu": 1.9}, "others held 1.9 of 2 processors")],
 )  # fmt: skip
 def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, folder, leave):
     if figures:
-        reason = figures.pop("reason", None)
         made = leave("threads=8", **figures)
         path = folder.record(made["cell"]["id"])
         text = json.loads(path.read_text())
-        text["reason"] = reason
         for run in text["runs"]:
             if run["images_per_s"] == "none":
                 del run["images_per_s"]
         path.write_text(json.dumps(text))
 
-    (found,) = account.settle(folder, promised)
+    (found,) = account.settle(verdicts_of(folder), promised)
 
     assert (found["holds"], found["measured"]) == (None, None)
     assert why in found["why_not"]
@@ -103,7 +103,7 @@ def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_
     predicted = Prediction("wall_s", "s", 2.0, 1.0, 3.0)
     account.promise(folder, "input", predicted, (origin["cell"]["id"], tested), ("the command", 10.0))
 
-    (found,) = account.settle(folder, origin)
+    (found,) = account.settle(verdicts_of(folder), origin)
 
     why = f"others held 1.9 of 2 processors: measure again when they do not: `why {tested}` names the command"
     why += ", add redo=true"
@@ -124,7 +124,7 @@ def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
 def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
     if rate:
         leave("threads=8", images_per_s=rate)
-    account.settle(folder, promised)
+    account.settle(verdicts_of(folder), promised)
 
     shown = page.advice(folder.root)
 

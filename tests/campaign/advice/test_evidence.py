@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from campaign.advice import evidence
+from tests.campaign.advice.conftest import verdicts_of
 
 TRACE = """\
 "epoch","elapsed","model/hdd",,,"io pressure",,"total cpu usage",,,,,"phase"
@@ -31,7 +32,8 @@ def test_of_a_trace_the_mean_over_the_iteration_counts(traced, folder):
     made, path = traced
     path.write_text(TRACE)
 
-    assert evidence.gathered(folder, made).trace == {
+    verdicts = verdicts_of(folder)
+    assert evidence.gathered(verdicts, verdicts.judged(made)).trace == {
         "model/hdd busy": 60.0, "I/O pressure": 30.0, "processors idle": 75.0
     }  # fmt: skip
 
@@ -50,19 +52,20 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
     made, path = traced
     make(path)
 
-    assert evidence.gathered(folder, made).trace == {}
+    verdicts = verdicts_of(folder)
+    assert evidence.gathered(verdicts, verdicts.judged(made)).trace == {}
 
 
 @pytest.mark.parametrize("runs", [3, 4])
-def test_of_runs_and_their_profiles_the_medians_count(runs, folder, leave):
-    calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 7}
+def test_of_runs_and_their_profiles_the_medians_count(runs, known):
+    calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 40_000_000}
 
-    found = evidence.gathered(
-        folder, leave("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
-    )
+    found = known("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
 
     middle = np.median([1, 0.99, 1.02, 1.01][:runs])
-    assert found.profile == pytest.approx(calls | {"read_s": 2.0 * middle, "meta_s": 1.0 * middle})
+    assert {name: found.profile[name] for name in calls} == pytest.approx(
+        calls | {"read_s": 2.0 * middle, "meta_s": 1.0 * middle}
+    )
     assert (found["wall_s"], found["load_s"]) == pytest.approx((10.0 * middle, 9.9 * middle))
     assert (found.first_load_s, found.steps) == (pytest.approx(0.5 * middle), 2)
     assert sorted(found.rates["wall_s"]) == pytest.approx(sorted([10.0, 9.9, 10.2, 10.1][:runs]))

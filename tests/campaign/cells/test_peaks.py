@@ -5,27 +5,36 @@ import copy
 import numpy as np
 import pytest
 
+from campaign.advice import storages
 from campaign.cells import plan, record
 from campaign.cells.cell import make_cell
-from campaign.cells.peaks import Peaks
+from campaign.cells.verdicts import Verdicts
 from campaign.config.points import cells_of
+from campaign.storage import emulation
 from campaign.testbed import expected
 from campaign.testbed.spec import Wanted
 from jobs.judging import judge
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import compose, walk, work_list
+from tests.campaign.work_lists import asked_again, compose, walk, work_list
 
 HOST = "n1"
 CONDITIONS = {"process": {"nice": 19}, "machine": {}, "storages": {}}
+ANY = TERMS | {"min_valid_runs": 1}
+
+
+def peaks_of(folder):
+    """What the baselines of a folder say of which one run counts."""
+    return Verdicts(folder, ANY).peaks
 
 
 def leave(folder, words, rates, *, data=None, status="done", **provenance):
     """Leave a record of the cell of these words with measured runs of these MB/s; of numbers, figures of the runs."""
     counts = {key: provenance.pop(key) for key in ("requests", "images", "images_asked") if key in provenance}
     runs = [{**figures(), **counts, "status": "valid", "read_mb_per_s": rate} for rate in rates]
-    at, data = {"host": HOST, **provenance}, data or {"checksum": "c"}
-    return leave_record(folder, make_cell(compose(*words)), *runs, data=data, status=status, provenance=at)
+    at, data, cell = {"host": HOST, **provenance}, data or {"checksum": "c"}, make_cell(compose(*words))
+    at = emulation.with_expected(at, data, cell.settings.get("threads"))
+    return leave_record(folder, cell, *runs, data=data, status=status, provenance=at)
 
 
 READ = ("benchmark=baseline",)
@@ -36,7 +45,7 @@ RANDOM = ("benchmark=baseline", "benchmark.access=random_read")
 def micro(folder):
     """A cell that was measured; a function that says by what it is judged."""
     made = leave(folder, [], [50.0])
-    return lambda: Peaks(folder).of(made)
+    return lambda: peaks_of(folder).of(made)
 
 
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
@@ -59,12 +68,13 @@ def test_what_readers_get_is_numpy_s_median_of_the_runs_by_their_number(folder):
     leave(folder, [*READ, "benchmark.engine=fio"], [150.0, 100.0, 120.0, 190.0])
     leave(folder, [*READ, "benchmark.engine=ior"], [110.0, 100.0, 190.0])
 
-    found = Peaks(folder).of_readers(cell)
+    found = storages.of_readers(peaks_of(folder).baselines, cell)
 
     assert found == {threads: np.median(rates) for threads, rates in RATES.items()}
     assert [*found.values()] == sorted(found.values())
-    assert Peaks(folder).sequential(cell) == 135.0
-    assert Peaks(folder).sequential(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
+    baselines = peaks_of(folder).baselines
+    assert storages.sequential(baselines, cell) == 135.0
+    assert storages.sequential(baselines, leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
 
 
 def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_readers_get(folder):
@@ -76,7 +86,7 @@ def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_reader
                         ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
         leave(folder, words, [400.0], **more)
 
-    found = Peaks(folder).elsewhere(cell)
+    found = storages.elsewhere(peaks_of(folder).baselines, cell)
 
     assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
         "a": (4, 77.0), "b": (4, 202.0),
@@ -88,7 +98,7 @@ def test_a_baseline_of_other_conditions_judges_nothing(micro, folder):
     assert micro() is None
 
     same = leave(folder, [], [50.0], conditions=CONDITIONS)
-    assert Peaks(folder).of(same)["mb_per_s"] == 70.0
+    assert peaks_of(folder).of(same)["mb_per_s"] == 70.0
 
 
 def played(most):
@@ -102,7 +112,7 @@ def test_an_emulated_storage_is_as_fast_as_its_bound_at_most_whatever_was_seen(w
     if words:
         leave(folder, words, [seen], **played(163.0))
 
-    assert Peaks(folder).of(cell) == {
+    assert peaks_of(folder).of(cell) == {
         "by": "hdd, emulated",
         "mb_per_s": 163.0,
         "ceiling_mb_per_s": 326.0,
@@ -115,7 +125,7 @@ def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_b
     cell = leave(folder, [threads], [50.0], **played(163.0))
     seen = leave(folder, words, [150.0], **played(163.0))
 
-    peak = Peaks(folder).of(cell)
+    peak = peaks_of(folder).of(cell)
     assert (peak["by"], peak["mb_per_s"], peak["ceiling_mb_per_s"]) == (seen["cell"]["id"], 150.0, 300.0)
 
 
@@ -147,7 +157,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
         leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
     cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
 
-    cell = judge.judged(cell, TERMS, Peaks(folder).of(cell))
+    cell = judge.judged(cell, TERMS, peaks_of(folder).of(cell))
 
     verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
     assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}
@@ -160,10 +170,28 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
     wanted, size = Wanted.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
     given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
 
-    peak = Peaks(folder).of(cell)
+    peak = peaks_of(folder).of(cell)
 
     assert (peak["mb_per_s"], peak["ceiling_mb_per_s"]) == pytest.approx(tuple(size / 1e6 * reads for reads in given))
     assert peak["by"] == "hdd, emulated"
+
+
+def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(folder, point, monkeypatch):
+    monkeypatch.setattr("campaign.storage.emulation.emulated", lambda _: HDD)
+    monkeypatch.setattr("campaign.storage.emulation.unbounded", lambda _: None)
+    cells, conduct = cells_of([{**point, "threads": 2}])
+    work = work_list(folder, cells, conduct)
+    work["cells"][0]["dataset"] |= IMAGES
+
+    _, (first,) = walk(folder, work)
+    _, (second,) = walk(folder, asked_again(work, conduct={**conduct, "runs": 7}))
+
+    expected = first["provenance"]["emulated"]["storage"]["expected"]
+    assert emulation.with_expected({"emulated": {"storage": HDD}}, IMAGES, 2) == {
+        "emulated": {"storage": {**HDD, "expected": expected}}
+    }
+    assert 0 < expected["mb_per_s"] < expected["ceiling_mb_per_s"]
+    assert (len(first["runs"]), len(second["runs"])) == (6, 8)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +204,7 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
 def test_what_no_peak_bounds_is_judged_by_none(words, emulated, folder):
     leave(folder, RANDOM, [70.0])
 
-    assert Peaks(folder).of(leave(folder, words, [300.0], emulated=emulated and {"storage": emulated})) is None
+    assert peaks_of(folder).of(leave(folder, words, [300.0], emulated=emulated and {"storage": emulated})) is None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +216,7 @@ def test_what_no_peak_bounds_is_judged_by_none(words, emulated, folder):
         (READ, {"host": "n2"}),
         (READ, {"mount": {"source": "/dev/sdb"}}),
         (READ, {"emulated": {"storage": {"name": "hdd", "read_mb_per_s": 300.0}}}),
-        (READ, {"status": "invalid"}),
+        (READ, {"status": "running"}),
         ([*RANDOM, "threads=8"], {}),
         ([*RANDOM, "dataset=caltech101"], {}),
         (RANDOM, {"data": {"checksum": "of other bytes"}}),
@@ -209,7 +237,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     rate = done["runs"][1]["read_mb_per_s"]
     at = done["provenance"]
     same = {key: at[key] for key in ("host", "mount", "conditions")}
-    baseline = leave(folder, READ, [rate / 5], **same)
+    baseline = leave(folder, READ, [rate / 5] * 3, **same)
     planned = plan.make(cells, conduct, folder)
     planned.save_verdicts()
 
@@ -227,7 +255,7 @@ def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
         "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
     )
     monkeypatch.setattr("campaign.storage.provenance.observed", lambda *_: CONDITIONS)
-    leave(folder, READ, [160.0], conditions=CONDITIONS)
+    leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)
 
     template, _ = walk(folder, work_list(folder, cells, conduct))
 

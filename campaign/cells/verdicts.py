@@ -1,0 +1,60 @@
+"""Verdicts on the records of a campaign, made when they are read; none is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from campaign.cells import record
+from campaign.cells.folder import CampaignFolder
+from jobs.benchmarks import registry
+from jobs.judging import judge, peaks
+from jobs.judging.peaks import Peaks
+from jobs.model.record import Asked, Record
+from jobs.model.terms import Terms
+
+
+class Verdicts:
+    """The judge of one campaign folder; the baselines there, by which other cells are judged, are read once.
+
+    `terms` are those of a front or a worker, by which it judges every cell. Without them a cell is judged by those of
+    the last of the `requests` that names it, else by those of its last worker, which its record has.
+    """
+
+    def __init__(self, folder: CampaignFolder, terms: Terms | None = None, requests: Sequence[Asked] = ()) -> None:
+        self.folder = folder
+        self._terms, self._of_requests = terms, judge.last_terms(requests)
+
+    def judged(self, recorded: Record) -> Record:
+        """Return a record with its verdicts; raises one of `jobs.judging.judge.ODD_FIGURES` for one without figures."""
+        return judge.judged(recorded, self._terms_of(recorded), self.peaks.of(recorded))
+
+    def read(self, path: Path) -> tuple[Record | None, str | None]:
+        """Read a record without raising: the judged record, or None and what is wrong with it, if anything."""
+        recorded, fault = record.read_or_fault(path)
+        try:
+            return recorded and self.judged(recorded), fault
+        except judge.ODD_FIGURES as error:
+            return None, f"{path} is damaged inside: {error!r}"
+
+    def _terms_of(self, recorded: Record) -> Terms:
+        return self._terms or self._of_requests.get(recorded["cell"]["id"], recorded["terms"])
+
+    @cached_property
+    def stamps(self) -> dict[Path, record.Stamp | None]:
+        """Stamps of the baselines' records, taken before any of them is read."""
+        names = [name for name, each in registry.benchmarks().items() if each.kind == peaks.KIND]
+        paths = sorted(path for name in names for path in self.folder.records.glob(f"{name}-*/record.json"))
+        return {path: record.stamp(path) for path in paths}
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """What the baselines say that are done."""
+        found: list[Record] = []
+        for path in self.stamps:
+            recorded, _ = record.read_or_fault(path)
+            with suppress(*judge.ODD_FIGURES):
+                found += [judge.judged(recorded, self._terms_of(recorded))] if recorded else []
+        return Peaks(found)
