@@ -25,7 +25,7 @@ from msgspec.structs import asdict
 from jobs import checks, run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer.bucket import place_of
+from jobs.burst_buffer.slow_storage import place_of
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.data import manifest
 from jobs.data.readers import READERS
@@ -37,7 +37,7 @@ from jobs.terminal import complain, open_streams
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
     from jobs.model.request import Request, SnapshotRequest
     from jobs.model.settings import Node, Settings
 

@@ -19,6 +19,7 @@ from campaign.errors import CampaignError
 from campaign.staging import plan
 from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
 from jobs.burst_buffer import drain_journal as events
+from jobs.burst_buffer.marker import JOURNAL_NAME, MARKER_NAME
 from jobs.data import journal, manifest, staged_copies
 from jobs.errors import DamageError, DatasetError, FolderError
 from jobs.profiler import Profile, ProfilerError, saved, table, xspace_messages
@@ -59,7 +60,7 @@ def buffer_of(path):
 def snapshot_of(path):
     """Return the manifest of a snapshot, and what reads it: without a journal it alone tells of the drain."""
     buffer = buffer_of(path)
-    (buffer.fast / lease.JOURNAL_NAME).unlink()
+    (buffer.fast / JOURNAL_NAME).unlink()
     (name,) = snapshots.names(buffer.slow)
 
     def read(_):
@@ -74,10 +75,10 @@ def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain_loop.options_of(lease.read(buffer.fast))
+        drain_loop.options_of(lease.marker_of(buffer.fast))
         lease.pair(buffer.fast, buffer.slow)
 
-    return buffer.fast / lease.MARKER_NAME, read
+    return buffer.fast / MARKER_NAME, read
 
 
 def events_of(path):
@@ -89,7 +90,7 @@ def events_of(path):
         buffer.troubles()
         events.last_reason(buffer.fast)
 
-    return buffer.fast / lease.JOURNAL_NAME, read
+    return buffer.fast / JOURNAL_NAME, read
 
 
 def images_made(path):

@@ -16,8 +16,8 @@ from filelock import FileLock, Timeout
 from campaign.storage import datasets, locks
 from campaign.storage.roots import place
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer import lease
-from jobs.checkpoints import reclaim
+from jobs.burst_buffer import reclaim
+from jobs.burst_buffer.marker import MARKER_NAME
 from jobs.checkpoints.run_snapshots import FOLDER as CHECKPOINTS
 from jobs.data import make, manifest, staged_copies
 from jobs.errors import DatasetError, JobError
@@ -162,5 +162,5 @@ _KINDS = (
     _Kind("data set", datasets.FOLDER, make.MARKER_NAME, _remove_dataset),
     _Kind("baseline", datafile.FOLDER, datafile.MARKER, _remove_baseline),
     _Kind("staged copies", staged_copies.FOLDER, staged_copies.MARKER, _remove_copies),
-    _Kind("snapshots", CHECKPOINTS, lease.MARKER_NAME, _remove_snapshots),
+    _Kind("snapshots", CHECKPOINTS, MARKER_NAME, _remove_snapshots),
 )

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import drain_journal, drain_loop, lease, snapshots
+from jobs.burst_buffer import drain_journal, drain_loop, lease, reclaim, snapshots
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.slow import Folder
+from jobs.burst_buffer.slow_storage import Folder, place_of
 from jobs.errors import FolderError
 from jobs.terminal import open_streams, visible
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -36,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST is no more: clear SLOW alone")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     words = parser.parse_args(argv)
-    from jobs.burst_buffer.bucket import place_of  # noqa: PLC0415 - it needs this package
-
     fast = words.fast.resolve()
     try:
         slow = place_of(words.slow)
@@ -61,11 +59,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _clear(fast: Path, slow: Place, *, gone: bool) -> None:
     """Remove what both sides of one burst buffer have; a bucket cannot tell whether its trainer lives, FAST can."""
-    from jobs.checkpoints import reclaim  # noqa: PLC0415 - it needs this package
-
     if gone and os.path.lexists(fast):
         raise FolderError(f"{fast} is there", "leave out --gone")
-    marker = lease.read(slow) if gone else lease.pair(fast, slow)[1]
+    marker = lease.marker_of(slow) if gone else lease.pair(fast, slow)[1]
     if marker is None or (gone and marker["role"] != "slow"):
         side = slow if gone else fast
         cure = "name both sides of it; where the fast one is no more: --gone"

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import lease, pieces, slow, snapshots, staging
+from jobs.burst_buffer import drain_journal, marker, pieces, snapshots
 from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
 from jobs.objects.address import storage_of
@@ -32,13 +32,12 @@ from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.drain_journal import Committed
-    from jobs.burst_buffer.lease import Marker
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.marker import Marker
     from jobs.model.settings import Node
     from jobs.system.transfer import How
 
 _STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
-_RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
+RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
 _OLDER = "an older snapshot may be good"
 _MOST_OF_MARKER = 1 << 16
 # Among the facts of a manifest: when it was put, in seconds since 1970 by the clock of the drainer.
@@ -46,19 +45,14 @@ _ENDED = "drain_ended_at"
 _OURS = re.compile(rf"\d{{6,}}|{re.escape(MANIFEST_NAME)}")
 
 
-def place_of(word: Place | str, retries: int = _RETRIES) -> Place:
-    """Return what a slow storage is named by: a path, or the address of a bucket."""
-    return Bucket(str(word), retries) if "://" in str(word) else Path(str(word)).resolve()
-
-
 class Bucket:
-    """The snapshots below a prefix, a slow storage of a burst buffer (`jobs.burst_buffer.slow.Slow`).
+    """The snapshots below a prefix, a slow storage of a burst buffer (`jobs.burst_buffer.slow_storage.Slow`).
 
     Its address is explained in `jobs.objects.address`. `disk` is what the servers store on (``device``), where that can
     be seen from here.
     """
 
-    def __init__(self, address: str, retries: int = _RETRIES) -> None:
+    def __init__(self, address: str, retries: int = RETRIES) -> None:
         self._address, self._storage = address, {"retries": retries, **storage_of(address)}
         self.disk = Path(device) if (device := self._storage["device"]) and Path(device).exists() else None
         self._client: Client | None = None
@@ -93,19 +87,19 @@ class Bucket:
         """Return the marker, None where there is nothing; raises FolderError where objects of others are."""
         with self._asked() as client:
             try:
-                data = bytes(client.get(lease.MARKER_NAME, most=_MOST_OF_MARKER))
+                data = bytes(client.get(marker.MARKER_NAME, most=_MOST_OF_MARKER))
             except DataError:
                 strangers = [each.key for each in client.listed() if not _snapshot_of(each.key)]
                 if found := next(iter(strangers or self._visible(client, self._listed(client))), None):
                     what = f"{self} is no place of snapshots: it holds other objects, such as {visible(found)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
                 return None  # what a killed drainer put late is nobody's
-        return lease.parsed(lambda: untrusted.json_value(data), f"{self}: {lease.MARKER_NAME}")
+        return marker.parsed(lambda: untrusted.json_value(data), f"{self}: {marker.MARKER_NAME}")
 
     def mark(self, value: Node) -> None:
         """Put the marker."""
         with self._asked() as client:
-            client.put(lease.MARKER_NAME, json.dumps(value).encode())
+            client.put(marker.MARKER_NAME, json.dumps(value).encode())
 
     def _listed(self, client: Client, below: str = "") -> dict[str, dict[str, Stored]]:
         """Return the objects of all snapshots, or of one, complete or not."""
@@ -156,7 +150,7 @@ class Bucket:
             edge("written")
             if wrong := self._problems(client, manifest, how.streams):
                 self.remove(name)
-            slow.blame(wrong, source, manifest, how, self)
+            snapshots.blame(wrong, source, manifest, how, self)
             edge("synced")
             sealed = replace(manifest, facts={**manifest.facts, _ENDED: time.time()})
             client.put(key, pieces.told(sealed))
@@ -188,7 +182,7 @@ class Bucket:
             if (fast / name).exists():
                 snapshots.set_aside(fast / name)
             try:
-                staging.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
+                snapshots.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
             except DamageError:
                 if name in self._visible(client, self._listed(client, name)):
                     raise
@@ -199,7 +193,7 @@ class Bucket:
         """Return when its manifest was put, by the clock of the drainer."""
         with suppress(FolderError), self._asked() as client:
             found = self._visible(client, self._listed(client, name)).get(name)
-            return slow.event(found, found.facts.get(_ENDED)) if found else None
+            return drain_journal.committed(found, found.facts.get(_ENDED)) if found else None
         return None
 
     def remove(self, name: str) -> None:
@@ -228,7 +222,7 @@ class Bucket:
             with self._asked() as client:
                 for name, there in self._listed(client).items():
                     self._delete(client, name, there)
-                client.delete([lease.MARKER_NAME])
+                client.delete([marker.MARKER_NAME])
 
 
 def _snapshot_of(key: str) -> str:

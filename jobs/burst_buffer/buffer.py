@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from jobs.burst_buffer import lease, restart, slow, snapshots, staging
+from jobs.burst_buffer import lease, restart, slow_storage, snapshots
 from jobs.burst_buffer.drain_journal import Committed, Event, Failure, Journal
 from jobs.burst_buffer.drain_loop import Options
 from jobs.burst_buffer.drain_process import Drainer
@@ -30,8 +30,8 @@ from jobs.errors import FolderError, RoomError
 from jobs.system import clock, durable, transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.lease import Marker
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.marker import Marker
+    from jobs.burst_buffer.slow_storage import Place
 
 _T = TypeVar("_T")
 _POLL_S, _POLL_BUCKET_S = 0.05, 0.5
@@ -73,9 +73,7 @@ class BurstBuffer:
     ) -> None:
         if when_full not in ("block", "fall_through"):
             raise ValueError(f"when_full is block or fall_through, not {when_full}")
-        from jobs.burst_buffer.bucket import place_of  # noqa: PLC0415 - it needs this package
-
-        self.fast, self.slow = Path(fast).resolve(), place_of(slow)
+        self.fast, self.slow = Path(fast).resolve(), slow_storage.place_of(slow)
         self.options = Options(**options)
         if not isinstance(self.slow, Path) and (when_full == "fall_through" or self.options.direct):
             raise FolderError("a bucket takes snapshots from a drainer alone", "when_full='block', direct=False")
@@ -86,9 +84,9 @@ class BurstBuffer:
         self._troubles: list[str] = []
         self._locks, buffer_id, marker = lease.hold(self.fast, self.slow)
         session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
-        asked = place_of(slow, retries=0)  # at every look, which is not to wait long for a bucket that is away
-        self._sides = Sides(self.fast, asked, buffer_id, self.options.keep, session)
-        self._whose = Question(replace(self._sides, slow=place_of(slow, retries=0)))
+        impatient = slow_storage.place_of(slow, retries=0)  # no look is to wait long for a bucket that is away
+        self._sides = Sides(self.fast, impatient, buffer_id, self.options.keep, session)
+        self._whose = Question(replace(self._sides, slow=slow_storage.place_of(slow, retries=0)))
         try:
             self._open(marker)
         except BaseException:
@@ -104,7 +102,7 @@ class BurstBuffer:
         folders = [each for each in (self.fast, self.slow) if isinstance(each, Path)]
         for folder in folders:
             snapshots.refuse_newer(folder)
-        known, session = [name for name, _ in slow.of(self.slow).states()], self._sides.session
+        known, session = [name for name, _ in slow_storage.of(self.slow).states()], self._sides.session
         if self.options.direct and transfer.refuses_direct(folders[-1]):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in folders[1:] if self._when_full == "fall_through" else folders:
@@ -194,7 +192,7 @@ class BurstBuffer:
             told = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
             return {**told, "write_s": time.perf_counter() - start}
 
-        manifest = staging.stage(folder, write, facts, self.options.streams)
+        manifest = snapshots.stage(folder, write, facts, self.options.streams)
         size, write_s = manifest.total_bytes, time.perf_counter() - start
         return replace(snapshot, path=folder / FILES, bytes=size, write_s=write_s)
 
@@ -266,7 +264,7 @@ class BurstBuffer:
         """
         events = {event["name"]: event for event in self._journal.read(Committed)[0]}
         told = {each.name: events.get(each.name) for each in self._saved}
-        told |= {name: slow.of(self.slow).committed(name) for name, event in told.items() if event is None}
+        told |= {name: slow_storage.of(self.slow).committed(name) for name, event in told.items() if event is None}
         return [restart.times(each, told[each.name], training_ended_at) for each in self._saved]
 
     def helpers(self) -> list[int]:

@@ -7,11 +7,14 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from jobs.burst_buffer import lease
+from jobs.burst_buffer.marker import JOURNAL_NAME
 from jobs.model import reading
 from jobs.system import files, untrusted
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.snapshots import Manifest
 
 
 class Event(TypedDict):
@@ -35,6 +38,13 @@ class Committed(Event):
     retries: int
 
 
+class _DrainFacts(TypedDict):
+    """What a manifest on the slow storage says of its drain."""
+
+    drain_started_at: float
+    drain_retries: int
+
+
 _Kind = TypeVar("_Kind", bound=Event)
 
 
@@ -42,7 +52,7 @@ class Journal:
     """The journal of a fast folder."""
 
     def __init__(self, fast: Path) -> None:
-        self.path = fast / lease.JOURNAL_NAME
+        self.path = fast / JOURNAL_NAME
 
     def tell(self, event: str, **facts: Any) -> None:
         """Append an event, durably where there is room for it."""
@@ -70,3 +80,11 @@ def last_reason(fast: Path) -> str:
     """Return why the last attempt to drain a folder failed."""
     reasons = [each["reason"] for each in Journal(fast).read(Failure)[0] if each["event"] == "failed"]
     return reasons[-1] if reasons else "unknown"
+
+
+def committed(manifest: Manifest, at: object) -> Committed | None:
+    """Return what the manifest of a snapshot that became visible `at` that time says of its drain."""
+    if not isinstance(at, float) or reading.fault(manifest.facts, _DrainFacts):
+        return None
+    began, retries = manifest.facts["drain_started_at"], manifest.facts["drain_retries"]
+    return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "retries": retries}

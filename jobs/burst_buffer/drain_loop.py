@@ -25,8 +25,8 @@ from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.lease import Marker
-    from jobs.burst_buffer.slow import Place, Slow
+    from jobs.burst_buffer.marker import Marker
+    from jobs.burst_buffer.slow_storage import Place, Slow
 
 GAVE_UP = 3
 _LOOK_S = 0.5
@@ -119,7 +119,7 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
 
 def _marker(fast: Path, slow: Place) -> Marker | None:
     """Return the marker of the fast folder; a bucket is asked at each attempt, for it may be away now."""
-    return lease.pair(fast, slow)[1] if isinstance(slow, Path) else lease.read(fast)
+    return lease.pair(fast, slow)[1] if isinstance(slow, Path) else lease.marker_of(fast)
 
 
 def _insist(sides: Sides, options: Options, journal: Journal, trainer: Trainer) -> bool | None:
@@ -182,7 +182,7 @@ def _tidy(fast: Path, slow: Place) -> None:
         snapshots.recover(fast, ["staging"])
         if not isinstance(slow, Path):
             return
-        lease.read(slow)  # it is there: a lock would make it
+        lease.marker_of(slow)  # it is there: a lock would make it
         with lease.lock(slow, "trainer").acquire(timeout=0):
             snapshots.recover(slow, ["staging"])
 

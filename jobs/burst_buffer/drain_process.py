@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import lease
+from jobs.burst_buffer.marker import LOG_NAME
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ class Drainer:
 
     def _last_words(self) -> str:
         """Return the end of its log, which may be gone with its folder before anybody can read it there."""
-        log = self._fast / lease.LOG_NAME
+        log = self._fast / LOG_NAME
         with suppress(OSError):
             return " ".join(files.read(log).decode(errors="replace").split())[-_WORDS:] or f"{log} is empty"
         return f"{log} cannot be read"
@@ -87,7 +87,7 @@ class Drainer:
 
     def _start(self) -> None:
         left_running[:] = [process for process in left_running if process.poll() is None]
-        with files.append(self._fast / lease.LOG_NAME) as log:
+        with files.append(self._fast / LOG_NAME) as log:
             self._process = subprocess.Popen(
                 [*COMMAND, str(self._fast), str(self._slow)],
                 stdin=subprocess.PIPE,

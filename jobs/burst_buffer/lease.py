@@ -1,4 +1,4 @@
-"""Who owns a folder of snapshots: its marker, and the locks that keep two users apart."""
+"""Who may write to folders of snapshots: the lease of a trainer, and the locks that keep two users apart."""
 
 from __future__ import annotations
 
@@ -8,86 +8,24 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from jobs.burst_buffer.marker import ALONE, MARKER_NAME, OURS, SCHEMA, Marker, of_folder
 from jobs.errors import FolderError, NotOursError
-from jobs.model import reading
-from jobs.system import files, untrusted
+from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
 
 _T = TypeVar("_T")
-SCHEMA = 1
-MARKER_NAME = ".tfio-burst-buffer.json"
-JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
-LOG_NAME = ".tfio-burst-buffer.log"
-ALONE = "only"  # role of the one folder of a training without a burst buffer
-_ROLES = ("fast", "slow", ALONE)
-_OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
-_ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
 
 
-class Marker(TypedDict):
-    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other."""
-
-    id: str
-    role: str
-    options: Any
-    session: str | None  # of the trainer that was the last to open a bucket, which has no locks
-
-
-class _Stored(TypedDict):
-    id: str | int
-    role: str
-    options: NotRequired[Any]
-    session: NotRequired[str | None]
-
-
-def read(folder: Place) -> Marker | None:
-    """Return the marker of a folder, None for an empty one; raises FolderError for any other, and touches nothing."""
-    if not isinstance(folder, Path):
-        return folder.marker()
-    marker = folder / MARKER_NAME
-    try:
-        if fault := files.distrust(folder):
-            raise FolderError(fault, _ELSEWHERE)
-        return parsed(lambda: reading.load(marker), marker)
-    except FileNotFoundError:
-        _refuse_strangers(folder)
-        return None
-    except NotADirectoryError as error:
-        raise FolderError(f"{folder} is no folder", "name a folder") from error
-
-
-def parsed(load: Callable[[], Any], marker: object) -> Marker:
-    """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
-    try:
-        value = reading.checked(load(), _Stored, SCHEMA)
-    except untrusted.UntrustedError as error:
-        raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
-    except reading.NewerFileError as error:
-        raise FolderError(
-            f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
-        ) from error
-    if value["role"] not in _ROLES:
-        raise FolderError(f"{marker} is no marker of ours: it names no role", "name an empty folder")
-    return Marker(id=str(value["id"]), role=value["role"], options=value.get("options"), session=value.get("session"))
-
-
-def _refuse_strangers(folder: Path) -> None:
-    if not folder.is_dir():
-        gone = next((above for above in reversed(folder.parents) if not above.exists()), folder)
-        raise FolderError(f"{gone} is missing", "make it, or mount its file system")
-    strangers = [name for name in files.names(folder) if not name.startswith(_OURS)]
-    if strangers:
-        raise FolderError(
-            f"{folder} is no folder of snapshots: it holds other files, {len(strangers)} in all, as {strangers[0]}",
-            "name an empty folder, or a new one below it",
-        )
+def marker_of(place: Place) -> Marker | None:
+    """Return the marker of a folder or bucket, None for an empty one; raises FolderError for any other."""
+    return of_folder(place) if isinstance(place, Path) else place.marker()
 
 
 def pair(fast: Path, slow: Place) -> tuple[str, Marker | None]:
@@ -98,7 +36,7 @@ def pair(fast: Path, slow: Place) -> tuple[str, Marker | None]:
     Raises FolderError where they cannot: nothing has been touched.
     """
     _require_apart(fast, slow)
-    markers = {"fast": read(fast), "slow": read(slow)}
+    markers = {"fast": marker_of(fast), "slow": marker_of(slow)}
     for folder, (role, marker) in zip((fast, slow), markers.items(), strict=True):
         _require_role(folder, marker, role)
     ours, theirs = markers["fast"], markers["slow"]
@@ -119,7 +57,7 @@ def _require_apart(fast: Path, slow: Place) -> None:
 
 def alone(folder: Path) -> Marker | None:
     """Return the marker of the only folder of a training, None for a new one; raises FolderError for another."""
-    marker = read(folder)
+    marker = marker_of(folder)
     _require_role(folder, marker, ALONE)
     return marker
 
@@ -141,7 +79,7 @@ def mark(folder: Place, role: str, buffer_id: str, **more: Any) -> None:
 
 def require(folder: Place, buffer_id: str, session: str | None = None) -> None:
     """Raise NotOursError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
-    marker = read(folder)
+    marker = marker_of(folder)
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(folder, Path) else "give each training its own prefix"
         raise NotOursError(f"{folder} is not the place of this burst buffer any more", cure)
@@ -206,7 +144,7 @@ def remove_ours(folder: Path) -> None:
     The marker first: without it nobody begins anything here. The lock that drainers wait for goes last.
     """
     last = _lock_file(folder, "drainer").name
-    ours = [name for name in files.names(folder) if name.startswith(_OURS)]
+    ours = [name for name in files.names(folder) if name.startswith(OURS)]
     for name in sorted(ours, key=lambda name: (name == last, name != MARKER_NAME)):
         files.remove(folder / name)
 
@@ -216,15 +154,23 @@ def held_by_drainer(folder: Place) -> Iterator[bool]:
     """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been removed.
 
     Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
-    the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
+    the folder was leased (`hold`), and it is the last to go (`remove_ours`).
 
     A bucket has none. Raises FolderError: the file is gone and the folder is not.
     """
-    with ExitStack() as held:
-        yield not isinstance(folder, Path) or _is_taken(folder, held)
+    if not isinstance(folder, Path):
+        yield True
+        return
+    descriptor = _wait_for_drainer_lock(folder)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _is_taken(folder: Path, held: ExitStack) -> bool:
+def _wait_for_drainer_lock(folder: Path) -> int | None:
+    """Take the lock of a folder's drainer and return its open file; None where the folder has been removed."""
     path = _lock_file(folder, "drainer")
     while True:
         try:
@@ -232,13 +178,13 @@ def _is_taken(folder: Path, held: ExitStack) -> bool:
         except FileNotFoundError:
             if (folder / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None
-            return False
-        with ExitStack() as one:
-            one.callback(os.close, descriptor)
+            return None
+        with ExitStack() as unless_taken:
+            unless_taken.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:  # else it went while we waited for it
-                held.enter_context(one.pop_all())
-                return True
+                unless_taken.pop_all()
+                return descriptor
 
 
 def release(locks: list[FileLock]) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.burst_buffer import slow, snapshots
+from jobs.burst_buffer import slow_storage, snapshots
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import durable
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.drain_journal import Committed
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
 
 
 class DrainWarning(UserWarning):
@@ -65,7 +65,7 @@ def _read(name: str, root: Place, first: Path) -> tuple[Path | None, list[str] |
     Raises OSError where there is no room to bring it from a bucket to the `first` storage.
     """
     try:
-        folder = slow.of(root).restored(name, first)
+        folder = slow_storage.of(root).restored(name, first)
     except (DamageError, FolderError, OSError) as error:
         if isinstance(error, OSError) and durable.is_full(error):
             raise

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import lease, slow, snapshots
+from jobs.burst_buffer import lease, slow_storage, snapshots
 from jobs.errors import FolderError, NotOursError
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.slow import Place, Slow
+    from jobs.burst_buffer.slow_storage import Place, Slow
 
 _ANSWER_S = 1.0  # how long a trainer stands still, at most, for a bucket that is slow to say whose it is
 
@@ -31,7 +31,7 @@ class Sides:
     @cached_property
     def store(self) -> Slow:
         """What does the work on the slow storage."""
-        return slow.of(self.slow)
+        return slow_storage.of(self.slow)
 
     def require_slow(self) -> None:
         """Raise NotOursError where the slow storage is not ours any more, OSError or FolderError where it is away."""

@@ -17,11 +17,13 @@ on the fast one, found wrong            damaged      ``damaged-<name>/``, kept u
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -172,6 +174,52 @@ def told(manifest: Manifest) -> dict[str, Any]:
     return {**asdict(manifest), "files": [list(file) for file in manifest.files]}
 
 
+def stage(
+    folder: Path, write: Callable[[Path], object], facts: Callable[[], Mapping[str, Any]], streams: int = 1
+) -> Manifest:
+    """Call `write` to fill a snapshot; when this returns it is in `folder`, complete and durable.
+
+    `facts` is asked when every file is durable, for the manifest. Where `write` raises, files could not be restored or
+    a storage fails, nothing is left. The folder above is not made anew.
+    """
+    staging = folder.with_name(f"staging-{folder.name}")
+    try:
+        files.make_folder(staging)
+        files.make_folder(staging / FILES)
+        edge("staging")
+        write(staging / FILES)
+        edge("written")
+        stored = _fingerprint(staging / FILES, streams)
+        edge("synced")
+        manifest = Manifest(folder.name, step(folder.name), stored, facts())
+        seal(staging, manifest)
+        edge("sealed")
+        publish(staging, folder.name)
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to tell; the next trainer tidies up
+            remove(staging)
+        raise
+    edge("staged")
+    return manifest
+
+
+def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
+    """Make all files below a folder durable and return them; DamageError without any, or where one is no file."""
+    kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+    odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
+    found = sorted(name for name, kind in kinds.items() if kind == stat.S_IFREG)
+    if odd or not found:
+        why = f"{folder / odd[0]} is no regular file" if odd else f"nothing was written to {folder}"
+        raise DamageError(why, "write files")
+    paths = [folder / name for name in found]
+    folders = [folder / name for name, kind in kinds.items() if kind == stat.S_IFDIR] + [folder, folder.parent]
+    with ThreadPoolExecutor(1) as pool:  # the storage writes while the processor hashes
+        synced = pool.submit(transfer.sync, paths, folders, streams)
+        hashes = transfer.hashes(paths, streams=streams)
+        synced.result()
+    return tuple(StoredFile(name, size, digest) for name, (size, digest) in zip(found, hashes, strict=True))
+
+
 def seal(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a folder whose files are durable and verified."""
     files.write_json(folder / MANIFEST_NAME, told(manifest))
@@ -202,6 +250,15 @@ def problems(folder: Path, expected: Sequence[StoredFile], *, direct: bool = Fal
         elif digest != file.sha256:
             wrong.append(f"{file.name} has other bytes: its SHA-256 differs")
     return wrong
+
+
+def blame(wrong: list[str], source: Path, manifest: Manifest, how: transfer.How, target: object) -> None:
+    """Raise OSError for a copy that is `wrong`, DamageError where its source is, too."""
+    if not wrong:
+        return
+    if damaged := problems(source, manifest.files, streams=how.streams):
+        raise DamageError(f"{source.parent}: {', '.join(damaged)}", "an older snapshot may be good")
+    raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(target))
 
 
 def verify(folder: Path) -> list[str] | None:

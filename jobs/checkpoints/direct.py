@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jobs.burst_buffer import lease, restart, snapshots, staging
+from jobs.burst_buffer import lease, restart, snapshots
+from jobs.burst_buffer.marker import ALONE
 from jobs.burst_buffer.restart import Snapshot
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import RoomError
@@ -32,7 +33,7 @@ class Direct:
             snapshots.refuse_newer(self.folder)
             snapshots.require_room(self.folder, snapshot_bytes or 0)
             if marker is None:
-                lease.mark(self.folder, lease.ALONE, secrets.token_hex(8))
+                lease.mark(self.folder, ALONE, secrets.token_hex(8))
             snapshots.recover(self.folder, ["staging"])
         except BaseException:
             lease.release(self._locks)
@@ -48,7 +49,7 @@ class Direct:
         self._sequence += 1
         folder = self.folder / snapshots.new_name(self._sequence, step)
         try:
-            manifest = staging.stage(folder, write, lambda: {"saved_at": saved_at})
+            manifest = snapshots.stage(folder, write, lambda: {"saved_at": saved_at})
         except Exception as error:
             if durable.is_full(error):
                 raise RoomError(f"{self.folder} is full: {error}", "free some room, or keep fewer snapshots") from error

@@ -9,10 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.burst_buffer import BurstBuffer, snapshots
-from jobs.burst_buffer.bucket import place_of
+from jobs.burst_buffer import BurstBuffer, reclaim, snapshots
 from jobs.burst_buffer.drain_loop import Options
-from jobs.checkpoints import reclaim
+from jobs.burst_buffer.slow_storage import Place, place_of
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
@@ -21,7 +20,6 @@ from jobs.system import files
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.slow import Place
     from jobs.model.request import SnapshotRequest
     from jobs.model.settings import Node
     from jobs.system.device import Device

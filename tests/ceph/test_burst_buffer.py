@@ -16,9 +16,10 @@ import obstore
 import psutil
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, snapshots
 from jobs.burst_buffer import bucket as objects
 from jobs.burst_buffer.bucket import Bucket
+from jobs.burst_buffer.marker import MARKER_NAME
 from jobs.objects import faults
 from jobs.objects.address import address_of, storage_of
 from jobs.system import durable
@@ -99,7 +100,7 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
     assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in report)
-    assert {key.partition("/")[0] for key in keys(ceph, places)} == {lease.MARKER_NAME, *Bucket(places[1]).sealed()}
+    assert {key.partition("/")[0] for key in keys(ceph, places)} == {MARKER_NAME, *Bucket(places[1]).sealed()}
     assert sorted({each.split()[-1] for each in by_hand("verify", *places).stdout.splitlines()}) == ["good"]
     assert by_hand("status", *places).stdout.count("committed") == 2
 

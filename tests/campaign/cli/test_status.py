@@ -10,7 +10,7 @@ from campaign.cells.cell import make_cell
 from campaign.cli import status, why
 from campaign.storage import checkpoint_targets
 from jobs.burst_buffer import __main__ as by_hand
-from jobs.burst_buffer import lease
+from jobs.burst_buffer.marker import MARKER_NAME
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import UTC, compose
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
@@ -63,7 +63,11 @@ def cut_in_bucket(folder, tmp_path, store):  # noqa: F811
     folder.marker.write_text(json.dumps({"schema": 1, "tool": "t", "requests": [asked]}))
     below = f"checkpoints/{checkpoint_targets.campaign_id(folder, 'first')}/{cell.id}"
     marker = json.dumps({"schema": 1, "id": "b", "role": "slow"}).encode()
-    names = {lease.MARKER_NAME: marker, "00000001-step2-0000abcd/000000": b"12", "00000001-step2-0000abcd/000001": b"3"}
+    names = {
+        MARKER_NAME: marker,
+        "00000001-step2-0000abcd/000000": b"12",
+        "00000001-step2-0000abcd/000001": b"3",
+    }
     store.objects = {f"p/{below}/{name}": data for name, data in names.items()}
     store.objects |= {"p/checkpoints/another/cell/000000": b"theirs"}
     return f"{root}/{below}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from jobs.burst_buffer import bucket, drain_loop, drain_process, slow, snapshots, staging
+from jobs.burst_buffer import bucket, drain_loop, drain_process, slow_storage, snapshots
 from jobs.burst_buffer import buffer as burst_buffer
 from jobs.system import durable
 
@@ -47,7 +47,7 @@ def kill_at(wanted, before=lambda: None):
             before()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (snapshots, staging, drain_loop, slow, bucket, burst_buffer):
+    for module in (snapshots, drain_loop, slow_storage, bucket, burst_buffer):
         module.edge = edge
 
 

@@ -12,16 +12,17 @@ import warnings
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, pieces, restart, sides, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, pieces, restart, sides, snapshots
 from jobs.burst_buffer import bucket as objects
 from jobs.burst_buffer.bucket import Bucket
-from jobs.checkpoints.reclaim import clear
+from jobs.burst_buffer.marker import MARKER_NAME
+from jobs.burst_buffer.reclaim import clear
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.shared import bytes_of, reasons, steps
 from tests.jobs.objects.fake_store import BUSY
 
-MARKER = f"p/{lease.MARKER_NAME}"
+MARKER = f"p/{MARKER_NAME}"
 FOREIGN = "00000009-step9-deadbeef"
 EMPTY = hashlib.sha256(b"").hexdigest()
 DATA = hashlib.sha256(b"other").hexdigest()

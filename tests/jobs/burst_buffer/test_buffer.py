@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
+from jobs.burst_buffer.marker import MARKER_NAME
 from jobs.burst_buffer.restart import latest
 from jobs.burst_buffer.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.errors import FolderError, RoomError
@@ -206,7 +207,7 @@ def test_direct_io_is_refused_before_the_training_where_there_is_none(folders, m
 def test_what_was_torn_when_a_marker_was_written_is_no_stranger_and_goes(folders, idle):
     for folder in folders:
         folder.mkdir()
-        (folder / f".{lease.MARKER_NAME}.123.tmp").write_text("{")
+        (folder / f".{MARKER_NAME}.123.tmp").write_text("{")
 
     BurstBuffer(*folders).close()
 
@@ -269,7 +270,7 @@ def test_folders_of_two_buffers_and_of_the_wrong_side_are_refused(folders, tmp_p
 def test_a_newer_version_is_refused(folders, idle, which, file):
     (name,) = saved(folders, 1)
     assert drain_loop.drain(*folders) == 0
-    path = folders[which] / (lease.MARKER_NAME if file == "marker" else f"{name}/{snapshots.MANIFEST_NAME}")
+    path = folders[which] / (MARKER_NAME if file == "marker" else f"{name}/{snapshots.MANIFEST_NAME}")
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
 
     with pytest.raises(FolderError, match="schema 2, newer than 1"):

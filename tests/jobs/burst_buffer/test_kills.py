@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
+from jobs.burst_buffer.marker import MARKER_NAME
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
 
@@ -84,7 +85,7 @@ def test_a_trainer_killed_at(edge, folders):
 def test_a_trainer_killed_between_the_two_markers_can_start_again(tmp_path):
     folders = tmp_path / "fast", tmp_path / "slow"
     child("save", "marked", "-", 1, *folders)
-    assert [(root / lease.MARKER_NAME).exists() for root in folders] == [False, True]
+    assert [(root / MARKER_NAME).exists() for root in folders] == [False, True]
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(2, writer(2))

@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
+from jobs.burst_buffer import BurstBuffer, drain_loop, snapshots
+from jobs.burst_buffer.marker import MARKER_NAME
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.errors import FolderError
 from jobs.system import transfer
@@ -34,7 +35,7 @@ def test_a_drainer_does_not_go_on_trying_when_nothing_is_staged_any_more(folders
 
 def test_a_drainer_leaves_a_folder_that_is_another_buffers_by_now(folders, idle, monkeypatch):
     saved(folders, 1, attempts=3, backoff_s=30)
-    marker = folders[0] / lease.MARKER_NAME
+    marker = folders[0] / MARKER_NAME
 
     def claimed_anew(*_):
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "id": "another"}))
@@ -82,15 +83,15 @@ ODD = ("[" * 100_000, "[]", "7", "null", '{"schema":[1]}', '{"schema":1e400}', '
 @pytest.mark.parametrize("marker", ODD)
 def test_an_odd_marker_is_said_to_be_none(folders, marker):
     folders[0].mkdir()
-    (folders[0] / lease.MARKER_NAME).write_text(marker)
+    (folders[0] / MARKER_NAME).write_text(marker)
 
-    with pytest.raises(FolderError, match=f"{lease.MARKER_NAME}.* is no marker of ours"):
+    with pytest.raises(FolderError, match=f"{MARKER_NAME}.* is no marker of ours"):
         BurstBuffer(*folders)
 
 
 def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
     BurstBuffer(*folders).close()
-    marker = folders[0] / lease.MARKER_NAME
+    marker = folders[0] / MARKER_NAME
     marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
 
     code, _, said = in_this_process(capsys, "status", *folders)

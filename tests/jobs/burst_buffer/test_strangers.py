@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
+from jobs.burst_buffer.marker import JOURNAL_NAME, LOG_NAME, MARKER_NAME
 from jobs.burst_buffer.restart import DrainWarning
 from jobs.errors import DamageError
 from jobs.system import transfer
@@ -38,11 +39,9 @@ def _prepare(fast, buffer_id, victim):
     """Make a fast folder of that buffer, with a link for a journal and a command in the name of a file."""
     fast.mkdir()
     options = {"keep": 2, "attempts": 1, "backoff_s": 0}
-    (fast / lease.MARKER_NAME).write_text(
-        json.dumps({"schema": 1, "id": buffer_id, "role": "fast", "options": options})
-    )
+    (fast / MARKER_NAME).write_text(json.dumps({"schema": 1, "id": buffer_id, "role": "fast", "options": options}))
     (fast / ".tfio-burst-buffer.drainer.lock").touch()
-    (fast / lease.JOURNAL_NAME).symlink_to(victim)
+    (fast / JOURNAL_NAME).symlink_to(victim)
     name = snapshots.new_name(9, 9)
     (fast / name / "files").mkdir(parents=True)
     manifest = {"name": name, "step": 9, "files": [["$(id > /tmp/ran)\n", 1, "0"]], "facts": {}, "schema": 1}
@@ -54,7 +53,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
 ):
     private = tmp_path / "bashrc"
     private.write_text("# ours\n")
-    buffer_id = lease.read(slow)["id"]
+    buffer_id = lease.marker_of(slow)["id"]
     stranger(_prepare, scratch / "fast", buffer_id, private)
 
     code, _, said = in_this_process(capsys, "drain", scratch / "fast", slow)
@@ -64,7 +63,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
     assert steps(slow) == [2, 3]
 
 
-@pytest.mark.parametrize("place", [lease.JOURNAL_NAME, lease.LOG_NAME, lease.MARKER_NAME])
+@pytest.mark.parametrize("place", [JOURNAL_NAME, LOG_NAME, MARKER_NAME])
 @pytest.mark.parametrize("trap", ["link", "pipe"])
 def test_a_link_or_a_pipe_in_a_folder_of_ours_is_neither_followed_nor_waited_for(slow, tmp_path, capsys, place, trap):
     private, trapped = tmp_path / "bashrc", slow.with_name("fast") / place
@@ -74,7 +73,7 @@ def test_a_link_or_a_pipe_in_a_folder_of_ours_is_neither_followed_nor_waited_for
 
     code, *_ = in_this_process(capsys, "drain", slow.with_name("fast"), slow)
 
-    assert code == (2 if place == lease.MARKER_NAME else 0)
+    assert code == (2 if place == MARKER_NAME else 0)
     assert private.read_text() == "# ours\n"
 
 
@@ -131,9 +130,9 @@ def test_a_drain_that_gives_up_says_why(folders, idle, capsys, monkeypatch):
 
 def test_thousands_of_folders_in_each_other_end_no_drain_with_a_traceback(slow, nested, capsys):
     fast = slow.with_name("fast")
-    marker = json.loads((fast / lease.MARKER_NAME).read_text())
+    marker = json.loads((fast / MARKER_NAME).read_text())
     marker["options"]["attempts"] = 1
-    (fast / lease.MARKER_NAME).write_text(json.dumps(marker))
+    (fast / MARKER_NAME).write_text(json.dumps(marker))
     nested(slow / "removing-00000001-step1-0000abcd")
 
     drained, verified = (in_this_process(capsys, verb, fast, slow) for verb in ("drain", "verify"))

@@ -10,8 +10,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from jobs import checks
-from jobs.burst_buffer import snapshots
-from jobs.checkpoints import reclaim
+from jobs.burst_buffer import reclaim, snapshots
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.run_snapshots import DEFAULTS, DEFAULTS_BUFFERED

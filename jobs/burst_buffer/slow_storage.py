@@ -1,43 +1,26 @@
-"""The slow storage of a burst buffer: a folder, or objects in a bucket (`jobs.burst_buffer.bucket`)."""
+"""The slow storage of a burst buffer: a folder, or objects in a bucket."""
 
 from __future__ import annotations
 
-import errno
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias
 
-from jobs.burst_buffer import snapshots
+from jobs.burst_buffer import drain_journal, snapshots
+from jobs.burst_buffer.bucket import RETRIES, Bucket
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import DamageError
-from jobs.model import reading
 from jobs.system import files, transfer
 
 if TYPE_CHECKING:
-    from jobs.burst_buffer.bucket import Bucket
     from jobs.burst_buffer.drain_journal import Committed
     from jobs.burst_buffer.snapshots import Manifest
     from jobs.system.transfer import How
 
-    Place: TypeAlias = Path | Bucket
-    Slow: TypeAlias = "Folder | Bucket"
-
-
-class _DrainFacts(TypedDict):
-    """What a manifest on the slow storage says of its drain."""
-
-    drain_started_at: float
-    drain_retries: int
-
-
-def event(manifest: Manifest, at: object) -> Committed | None:
-    """Return what the manifest of a snapshot that became visible `at` that time says of its drain."""
-    if not isinstance(at, float) or reading.fault(manifest.facts, _DrainFacts):
-        return None
-    began, retries = manifest.facts["drain_started_at"], manifest.facts["drain_retries"]
-    return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "retries": retries}
+Place: TypeAlias = Path | Bucket
+Slow: TypeAlias = "Folder | Bucket"
 
 
 @dataclass(frozen=True)
@@ -81,7 +64,7 @@ class Folder:
     def committed(self, name: str) -> Committed | None:
         """Return what its drainer could not record before it died, or None: its rename left the time."""
         try:
-            return event(snapshots.read(self.root / name), (self.root / name).stat().st_ctime)
+            return drain_journal.committed(snapshots.read(self.root / name), (self.root / name).stat().st_ctime)
         except (OSError, DamageError):
             return None
 
@@ -113,18 +96,14 @@ def _copy(source: Path, target: Path, manifest: Manifest, how: How) -> None:
     transfer.sync(copied.keys() - folders, [*folders, target, target.parent, target.parent.parent])
     edge("synced")
     wrong = snapshots.problems(target, manifest.files, direct=how.direct, streams=how.streams)
-    blame(wrong, source, manifest, how, target)
-
-
-def blame(wrong: list[str], source: Path, manifest: Manifest, how: How, target: object) -> None:
-    """Raise OSError for a copy that is `wrong`, DamageError where its source is, too."""
-    if not wrong:
-        return
-    if damaged := snapshots.problems(source, manifest.files, streams=how.streams):
-        raise DamageError(f"{source.parent}: {', '.join(damaged)}", "an older snapshot may be good")
-    raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(target))
+    snapshots.blame(wrong, source, manifest, how, target)
 
 
 def of(slow: Place) -> Slow:
     """Return what does the work there."""
     return Folder(slow) if isinstance(slow, Path) else slow
+
+
+def place_of(word: Place | str, retries: int = RETRIES) -> Place:
+    """Return what a slow storage is named by: a path, or the address of a bucket."""
+    return Bucket(str(word), retries) if "://" in str(word) else Path(str(word)).resolve()

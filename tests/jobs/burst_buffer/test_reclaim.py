@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, drain_loop, lease, snapshots
+from jobs.burst_buffer.marker import MARKER_NAME
+from jobs.burst_buffer.reclaim import clear
 from jobs.checkpoints.direct import Direct
-from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import bytes_of, drainer_ended, waits_for_drainer
@@ -92,7 +93,7 @@ def test_the_marker_goes_first_and_the_lock_of_drainers_last(folders, monkeypatc
 
     lease.remove_ours(folders[0])
 
-    assert (gone[0], gone[-1]) == (lease.MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
+    assert (gone[0], gone[-1]) == (MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
     assert len(gone) > 3
 
 
@@ -123,7 +124,7 @@ def test_where_one_folder_is_not_ours_or_in_use_none_is_touched(folders, whose, 
         manifest = folders[1] / name / snapshots.MANIFEST_NAME
         manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 2}))
     elif whose == "stranger's":
-        (folders[1] / lease.MARKER_NAME).unlink()
+        (folders[1] / MARKER_NAME).unlink()
     before = bytes_of(folders[0]), bytes_of(folders[1])
 
     held = lease.held_by_trainer(folders[1]) if whose == "in use" else nullcontext()

@@ -16,7 +16,7 @@ from jobs.system import files
 if TYPE_CHECKING:
     from filelock import FileLock
 
-    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.slow_storage import Place
 
 TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
 _STATES = (None, "staging", "copying", "removing", "damaged")
@@ -31,9 +31,9 @@ def clear(places: Sequence[Place], timeout_s: float = TIMEOUT_S) -> None:
     ours = [place for place in places if isinstance(place, Path) and place.exists()]
     buckets = [place for place in places if not isinstance(place, Path)]
     for bucket in buckets:
-        lease.read(bucket)
+        lease.marker_of(bucket)
     for folder in ours:
-        lease.read(folder)
+        lease.marker_of(folder)
         snapshots.refuse_newer(folder)
     with ExitStack() as held:
         for folder in ours:
