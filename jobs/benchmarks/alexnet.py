@@ -27,17 +27,20 @@ from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.settings import Settings, key
+from jobs.objects.source import Source
 
 Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 
 WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - what differs from run to run, and from benchmark to benchmark
     settings: Settings,
     paths: Sequence[Path],
     checkpoints: Checkpoints | None = None,
+    *,
     originals: Sequence[Path] | None = None,
+    source: Source | None = None,
     kind: type[Network] = Network,
 ) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
@@ -45,7 +48,7 @@ def prepare(
     With `checkpoints` the network is saved as it trains. Where nothing is trained (``accelerator=emulated``,
     ``control=no_compute``) it is built all the same, and saved as it was built: the same bytes. With ``control=no_io``
     the first batch is loaded here and served again at every step; else none of `paths` is read yet. Classes are the
-    folders of `originals`, where `paths` are copies. `kind` is the network.
+    folders of `originals`, where `paths` are copies; of a `source` they are objects. `kind` is the network.
 
     What is returned takes a context that is entered before the iterator is made and left after the last step, both
     outside the clock. Raises NoGpuError for ``accelerator.name=gpu`` where there is none.
@@ -56,18 +59,18 @@ def prepare(
     wanted = images_asked(settings, len(names))
     steps = wanted // settings["batch_size"]
     classified = [str(path) for path in originals or paths]
-    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen], classified)
+    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen], classified, source)
     classes = dataset.element_spec[-1].shape[-1]
     step, network, built = _build_step(chosen, settings, kind, classes, saved=checkpoints is not None)
     saver = checkpoints.saver(network.state) if checkpoints and network else None
-    with _bad_file_named(names, settings):
+    with _bad_file_named(names, settings, source):
         batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        with _bad_file_named(names, settings):
+        with _bad_file_named(names, settings, source):
             delivered, figures = _measure(batches, steps, step, watched, saver)
         exhausted = len(delivered) < wanted
-        errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted, whole_batches=True)
+        errors, unreadable = dropped(names, delivered, settings, source, exhausted=exhausted, whole_batches=True)
         asked = {"images_asked": wanted, "image_errors": errors, "unreadable": unreadable}
         saves = {"checkpoints_asked": steps // settings["checkpoint"]["every"]} if checkpoints else {}
         return {**figures, **asked, **saves, **built, "accelerator": accelerator.described(chosen)}
@@ -76,12 +79,12 @@ def prepare(
 
 
 @contextmanager
-def _bad_file_named(names: Sequence[str], settings: Settings) -> Iterator[None]:
+def _bad_file_named(names: Sequence[str], settings: Settings, source: Source | None) -> Iterator[None]:
     """Name the file that TensorFlow fails on where `ignore_errors` is off; its own error does not."""
     try:
         yield
     except tf.errors.OpError as error:
-        complaint = first_complaint(names, settings)
+        complaint = first_complaint(names, settings, source)
         if complaint is None:
             raise  # not the input's fault
         raise UnreadableImageError(complaint) from error

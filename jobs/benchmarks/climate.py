@@ -85,12 +85,12 @@ def _begun(request: Request) -> Iterator[Work]:
         staged = {path: listed[path] for path in may}
         copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, log))
         where = {path: copies.of(path) for path in paths}
-        held = load(where[mine[0]], parts)
+        held = load(where[mine[0]], parts, source=source)
         asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
         reader, reads = None, [where[path] for path in mine]
         if control is not Control.no_io:
-            reading = opened(settings["reader"], asked, reads, readers=own["readers"], driver=own["driver"], log=log)
-            reader = stack.enter_context(reading)
+            how = {"readers": own["readers"], "driver": own["driver"], "log": log, "source": source}
+            reader = stack.enter_context(opened(settings["reader"], asked, reads, **how))
         feed = Feed([*where.values()], reader, held, control in (Control.none, Control.no_compute), log)
         run = CdbRun(settings, rules, feed, Spent(log), copies)
         if reader is None:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jobs import objects, ranks
+from jobs import ranks
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control
 from jobs.benchmarks.alexnet_network import bytes_of
@@ -38,6 +38,7 @@ from jobs.errors import DatasetError
 from jobs.lazy_imports import np
 from jobs.model.request import Request
 from jobs.model.settings import EVERY, Settings, key
+from jobs.objects.source import Source
 from jobs.observe.spent import Spent, logged
 from jobs.observe.time_log import TimeLog
 from jobs.ranks.rank import Rank
@@ -56,7 +57,7 @@ def _begun(request: Request) -> Iterator[Work]:
         folder = Path() if source else folder
         sizes = {folder / entry.name: entry.size for entry in listed.files}
         files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
-        plan = _planned(settings, folder, files, here)
+        plan = _planned(settings, folder, files, here, source)
         copies = None
         if staged := request.get("staged"):
             found = staged_copies.load(Path(staged))
@@ -64,12 +65,12 @@ def _begun(request: Request) -> Iterator[Work]:
             files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
         log = stack.enter_context(logged(request, here))
         wanted = [path for phase in plan.phases for path in files[phase]]
-        reader = stack.enter_context(_reader(settings, wanted, log))
+        reader = stack.enter_context(_reader(settings, wanted, log, source))
         saved = partial(_to_save, settings, plan.rules)
         asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
         checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
         run = HepRun(settings, plan, Spent(log), checkpoints)
-        loader = Loader(files, plan.rules, reader, run.spent)
+        loader = Loader(files, plan.rules, reader, run.spent, source)
         proof = [*dict.fromkeys(files[phase][file] for phase, _, file in plan.cold)]
         measure = partial(run.measure, loader)
         if source:
@@ -80,14 +81,19 @@ def _begun(request: Request) -> Iterator[Work]:
             )
 
 
-def _reader(settings: Settings, paths: Sequence[Path], log: TimeLog | None) -> AbstractContextManager[Reader]:
+def _reader(
+    settings: Settings, paths: Sequence[Path], log: TimeLog | None, source: Source | None
+) -> AbstractContextManager[Reader]:
     name, own = str(settings.get("reader", "h5py_threads")), settings["benchmark"]
-    return opened(name, [Part(each) for each in _PARTS], paths, readers=own["readers"], log=log)
+    return opened(name, [Part(each) for each in _PARTS], paths, readers=own["readers"], log=log, source=source)
 
 
-def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank) -> Plan:
+def _planned(
+    settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank, source: Source | None
+) -> Plan:
     """Look into the first file of each kind, and plan the run. Raises DatasetError."""
-    own, shapes = settings["benchmark"], {phase: _shape(paths[0]) for phase, paths in files.items() if paths}
+    own = settings["benchmark"]
+    shapes = {phase: _shape(paths[0], source) for phase, paths in files.items() if paths}
     train, validation = (Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
     rules = Rules(train, validation, here.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"])
     if not rules.share(TRAIN) or not rules.steps:
@@ -98,9 +104,9 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
     return Plan(rules, here, shapes[TRAIN][1], phases)
 
 
-def _shape(path: Path) -> tuple[int, int]:
+def _shape(path: Path, source: Source | None) -> tuple[int, int]:
     """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
-    with h5py_parts.file_of(path) as file:
+    with h5py_parts.file_of(path, source=source) as file:
         shape = h5py_parts.found(file, Part(_PARTS[0])).shape
     if len(shape) != 4 or shape[1] != CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
         raise DatasetError(f"{path} has data of shape {shape}, and no square images of 3 channels", "dataset=hep")
@@ -136,17 +142,17 @@ class HepRun(Run):
         }
         training = HepTraining(self.step, self.spent, rules=self.rules, samples=samples, saver=self.saver)
         wall_s = self.timed(watched, training.run)
-        return self._figures(training, loader.rows, wall_s)
+        return self._figures(training, loader, wall_s)
 
     def _from_memory(self, phase: str, _load: Load) -> Arrays:
         """Return samples without reading any: ``control=no_io``."""
         number, side = self.rules.files(phase).samples, self.plan.image_size
         return [np.zeros((number, side, side, CHANNELS), np.float32), np.zeros(number, np.int32)]
 
-    def _figures(self, training: HepTraining, rows: Sequence[dict[str, Any]], wall_s: float) -> dict[str, Any]:
-        seconds, batch_size = self.spent.seconds, self.rules.batch_size
+    def _figures(self, training: HepTraining, loader: Loader, wall_s: float) -> dict[str, Any]:
+        seconds, batch_size, rows = self.spent.seconds, self.rules.batch_size, loader.rows
         images = training.steps_done * batch_size, self.rules.steps * batch_size
-        cache = self.settings["cache"] if self.plan.phases and not objects.here() else "as_is"
+        cache = self.settings["cache"] if self.plan.phases and not loader.source else "as_is"
         return {
             **self.figures(training, wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
             "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),

@@ -31,8 +31,9 @@ def begin_with(
     """Return what makes a run ready.
 
     `prepare` starts TensorFlow, builds the pipeline and returns what runs the clock; `images_asked` counts the images
-    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each. One that is
-    `labelled` is given ``originals``, too: where files are read from copies, their folders are the classes.
+    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each. It is given
+    the ``source`` of objects, or None; one that is `labelled` ``originals``, too: where files are read from
+    copies, their folders are the classes.
     """
     return partial(_begun, prepare, images_asked, to_save, labelled=labelled)
 
@@ -59,7 +60,7 @@ def _begun(
         planned = partial(to_save, settings, originals) if to_save else (lambda: (0, 0))
         with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
             more = {"originals": originals} if labelled else {}
-            measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), **more)
+            measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), source=source, **more)
 
             def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
                 with _in_order(source, paths, settings["seed"]):
@@ -73,7 +74,7 @@ def _begun(
 
 
 def objects_of(request: Request, listed: manifest.Manifest) -> AbstractContextManager[Source | None]:
-    """Let this process's run read the objects of its data set; None, and nothing happens, where it reads files."""
+    """Open the objects of a run's data set; None where it reads files."""
     settings = request["settings"]
     storage = settings.get("storage", {})
     if storage.get("kind") != "s3":

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.settings import Settings, key
+from jobs.objects.source import Source
 from jobs.ranks import here
 from jobs.ranks.rank import Rank
 
 
-def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
+def prepare(settings: Settings, paths: Sequence[Path], source: Source | None = None) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet.
 
     What is returned takes a context that is entered before the iterator is made and left after the last batch, both
@@ -36,14 +38,15 @@ def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str
     first_use.run_operations_directly()
     tf.random.set_seed(settings["seed"])
     names = [str(path) for path in paths]
-    dataset = pipeline.build(names, settings)
+    dataset = pipeline.build(names, settings, source)
     wanted = images_asked(settings, len(names))
+    count_dropped = partial(dropped, names, settings=settings, source=source)
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
         try:
-            return _measure(dataset, names, wanted, settings, watched)
+            return _measure(dataset, count_dropped, wanted, settings, watched)
         except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
-            raise UnreadableImageError(first_complaint(names, settings) or str(error)) from error
+            raise UnreadableImageError(first_complaint(names, settings, source) or str(error)) from error
 
     return measure
 
@@ -55,7 +58,11 @@ def images_asked(settings: Settings, files: int) -> int:
 
 
 def _measure(
-    dataset: Any, names: Sequence[str], wanted: int, settings: Settings, watched: AbstractContextManager[Any]
+    dataset: Any,
+    count_dropped: Callable[..., tuple[int, list[dict[str, str]]]],
+    wanted: int,
+    settings: Settings,
+    watched: AbstractContextManager[Any],
 ) -> dict[str, Any]:
     """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
     with watched:
@@ -65,7 +72,7 @@ def _measure(
         delivered, figures = _iterate(iterator, -(-wanted // settings["batch_size"]))
     # A run that came to the end of the list asked for every file, whatever `iterations` says.
     exhausted = settings["iterations"] is None or len(delivered) < wanted
-    errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted)
+    errors, unreadable = count_dropped(delivered, exhausted=exhausted)
     return {
         "startup_s": startup_s,
         **figures,

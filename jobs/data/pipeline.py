@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import objects
 from jobs.data.decoding import complaint_of, decoded
 from jobs.errors import JobError
 from jobs.model.settings import key
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from jobs.model.settings import Node, Settings
+    from jobs.objects.source import Source
 
 OPTIONS = {"threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold"}
 """Settings of a run by hand that reads images; a test holds that those in conf/ are the same."""
@@ -64,20 +64,24 @@ def labels(paths: Sequence[str]) -> tuple[list[int], int]:
     return [number[folder] for folder in folders], len(number)
 
 
-def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
+def build(paths: Sequence[str], settings: Settings, source: Source | None = None) -> tf.data.Dataset:
     """Make the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
     The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off; of
-    objects uint8 ``(n, 0)``: their contents were tensors, and arrays of several lengths make no batch.
+    objects of a `source` uint8 ``(n, 0)``: their contents were tensors, and arrays of several lengths make no batch.
     """
     benchmark = settings["benchmark"]
-    load = _loader(benchmark)
+    load = _loader(benchmark, source)
     dataset = _ahead(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
     return dataset.with_options(options(benchmark, settings["threads"]))
 
 
 def build_labelled(
-    paths: Sequence[str], settings: Settings, device: str, classified: Sequence[str] | None = None
+    paths: Sequence[str],
+    settings: Settings,
+    device: str,
+    classified: Sequence[str] | None = None,
+    source: Source | None = None,
 ) -> tf.data.Dataset:
     """Make the pipeline of a training: as `build` with one-hot labels, float32 ``(n, classes)``, in whole batches only.
 
@@ -88,7 +92,7 @@ def build_labelled(
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     benchmark = settings["benchmark"]
-    load = _labelled(_loader(benchmark), classified or paths)
+    load = _labelled(_loader(benchmark, source), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
     chosen = options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
@@ -142,13 +146,15 @@ def options(benchmark: Node, threads: int) -> tf.data.Options:
     return chosen
 
 
-def _loader(benchmark: Node) -> Any:
-    """Return what loads a file as this benchmark does; without a key ``preprocess`` it always makes an image of it."""
+def _loader(benchmark: Node, source: Source | None) -> Any:
+    """Return what loads a file, or an object of the `source`, as this benchmark does.
+
+    Without a key ``preprocess`` it always makes an image of it.
+    """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     size = (benchmark["image_size"],) * 2
     preprocess = benchmark.get("preprocess", True)
-    source = objects.here()
 
     def read(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         if source is None:
@@ -193,12 +199,12 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
     return tf.autograph.experimental.do_not_convert(load_labelled)
 
 
-def why_unreadable(path: str, benchmark: Node) -> str | None:
+def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> str | None:
     """Load one file alone, as this benchmark does, and return TensorFlow's complaint; None where it loads."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     try:
-        _loader(benchmark)(tf.constant(0), tf.constant(os.fsencode(path)))
+        _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return complaint_of(error)
     except JobError as error:  # of an object

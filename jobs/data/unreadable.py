@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 from jobs.data import pipeline
 from jobs.model.settings import Settings
+from jobs.objects.source import Source
 
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
 
-def dropped(
-    names: Sequence[str], delivered: Sequence[int], settings: Settings, *, exhausted: bool, whole_batches: bool = False
+def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run ended
+    names: Sequence[str],
+    delivered: Sequence[int],
+    settings: Settings,
+    source: Source | None = None,
+    *,
+    exhausted: bool,
+    whole_batches: bool = False,
 ) -> tuple[int, list[dict[str, str]]]:
     """Count and name the files that the pipeline dropped, after the clock has stopped.
 
@@ -28,15 +35,15 @@ def dropped(
     complaints = {}
     for index in order[:last]:
         if index not in seen:
-            complaint = pipeline.why_unreadable(names[index], settings["benchmark"])
+            complaint = pipeline.why_unreadable(names[index], settings["benchmark"], source)
             if complaint is not None or (exhausted and not whole_batches):
                 complaints[names[index]] = complaint or "dropped, though it loads now"
     named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
     return len(complaints), named
 
 
-def first_complaint(names: Sequence[str], settings: Settings) -> str | None:
+def first_complaint(names: Sequence[str], settings: Settings, source: Source | None = None) -> str | None:
     """Name the first file that does not load, in the order of the run; None where all load now."""
-    order = pipeline.order(names, settings["seed"])
-    complaints = ((names[index], pipeline.why_unreadable(names[index], settings["benchmark"])) for index in order)
+    ordered = [names[index] for index in pipeline.order(names, settings["seed"])]
+    complaints = ((name, pipeline.why_unreadable(name, settings["benchmark"], source)) for name in ordered)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)

@@ -10,7 +10,7 @@ import hashlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -19,8 +19,6 @@ from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 
 if TYPE_CHECKING:
     import obstore
-
-    from jobs.data.readers.offsets import Range
 
     Span = tuple[int, int]
 
@@ -42,14 +40,17 @@ class Ranges:
             with self._named(name):
                 self._taken(name, part, span, self._client.get(stored.key, stored, span))
 
-    def fill(self, name: str, ranges: Iterable[Range]) -> None:
-        """Have all ranges gotten at once, as far as the engine's ``concurrency`` lets them."""
+    def fill(self, name: str, ranges: Iterable[tuple[memoryview, int, Callable[[], object]]]) -> None:
+        """Have all ranges gotten at once, as far as the engine's ``concurrency`` lets them.
+
+        `ranges`: memory that is filled, where its bytes lie in the object, and what is called when all have come.
+        """
         wanted = list(ranges)
         cuts = [each for view, offset, _ in wanted for each in _cut(view, offset)]
         with self._named(name):
             asyncio.run_coroutine_threadsafe(self._all(name, cuts), self._loop).result()
-        for each in wanted:
-            each.done()
+        for _, _, done in wanted:
+            done()
 
     async def _all(self, name: str, cuts: list[tuple[memoryview, Span]]) -> None:
         tasks = [asyncio.ensure_future(self._one(name, view, span)) for view, span in cuts]

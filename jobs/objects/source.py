@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from jobs.objects import HERE, servers
+from jobs.objects import servers
 from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, Stored
 from jobs.objects.ranges import Ranges
@@ -20,8 +20,19 @@ if TYPE_CHECKING:
     import obstore
     import tensorflow as tf
 
-    from jobs.data.manifest import Manifest
     from jobs.model.settings import Node
+
+
+class Listed(Protocol):
+    """A list of files, as `jobs.data.manifest.Manifest` is one."""
+
+    @property
+    def files(self) -> Sequence[tuple[str, int, int]]:
+        """Name, bytes and class of each."""
+
+    @property
+    def objects(self) -> Sequence[tuple[str | None, str | None]] | None:
+        """ETag and SHA-256 of each, where they are known."""
 
 
 class Source:
@@ -100,19 +111,17 @@ def keep_thread_state() -> None:
 
 
 @contextmanager
-def of_dataset(storage: Node, url: str, listed: Manifest, disk: str | None, threads: int) -> Iterator[Source]:
-    """Let this process's run read the objects of a data set, which are below `url`; `storage` is of the settings."""
+def of_dataset(storage: Node, url: str, listed: Listed, disk: str | None, threads: int) -> Iterator[Source]:
+    """Open the objects of a data set, which are below `url`, for a run; `storage` is of the settings."""
     client = Client(storage)
     below = client.key_of(url)
     known = listed.objects or ((None, None),) * len(listed.files)
     stored = {
-        file.name: Stored(f"{below}/{file.name}" if below else file.name, file.size, *each)
-        for file, each in zip(listed.files, known, strict=True)
+        name: Stored(f"{below}/{name}" if below else name, size, *each)
+        for (name, size, _), each in zip(listed.files, known, strict=True)
     }
     source = Source(client, stored, disk, threads)
-    HERE.append(source)
     try:
         yield source
     finally:
-        HERE.clear()
         source.ranges.close()

@@ -136,7 +136,7 @@ def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
     with source.of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
         order = [names[index] for index in pipeline.order(names, settings["seed"])]
         with opened.in_order(order):
-            batches = pipeline.build(names, settings)
+            batches = pipeline.build(names, settings, opened)
             began = time.perf_counter()
             if sum(int(sizes.numpy().sum()) for _, sizes, _ in batches) != size * len(names):
                 raise RuntimeError("the pipeline left objects out")

@@ -395,7 +395,7 @@ def described(argument):
 
 def grey(argument):
     """Return the images that the benchmark malware takes files for."""
-    load = pipeline._loader(argument["benchmark"])  # noqa: SLF001
+    load = pipeline._loader(argument["benchmark"], None)  # noqa: SLF001
     return {"value": [load(0, name)[2].numpy().tolist() for name in argument["names"]]}
 
 

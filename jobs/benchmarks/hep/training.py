@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs import objects, steps
+from jobs import steps
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION, Load, Rules
 from jobs.benchmarks.hep.samples import Arrays, Samples
 from jobs.benchmarks.nersc.run import Training
@@ -16,6 +16,7 @@ from jobs.checkpoints.saver import Saver
 from jobs.data.readers import Reader
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import np
+from jobs.objects.source import Source
 from jobs.observe.counters import process_io
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import UNKNOWN
@@ -25,9 +26,16 @@ from jobs.system import page_cache
 class Loader:
     """Loads files whole, and keeps book of each load: ``rows`` as a record has them."""
 
-    def __init__(self, files: Mapping[str, Sequence[Path]], rules: Rules, reader: Reader, spent: Spent) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, Sequence[Path]],
+        rules: Rules,
+        reader: Reader,
+        spent: Spent,
+        source: Source | None = None,
+    ) -> None:
         self._files, self._rules, self._reader, self._spent = files, rules, reader, spent
-        self._source = objects.here()
+        self.source = source
         self.rows: list[dict[str, Any]] = []
 
     def load(self, phase: str, load: Load) -> Arrays:
@@ -58,11 +66,11 @@ class Loader:
         return arrays
 
     def _resident(self, path: Path) -> float | None:
-        return page_cache.residency([path]).fraction if self._source is None else None
+        return page_cache.residency([path]).fraction if self.source is None else None
 
     def _fetched(self) -> int | None:
         """Return the bytes that the kernel fetched so far for this process; None where others read, or it is silent."""
-        if self._source or self._reader.processes():
+        if self.source or self._reader.processes():
             return None
         found = process_io()
         return found["read_bytes"] if found else None

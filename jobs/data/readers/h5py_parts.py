@@ -7,15 +7,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jobs import objects
 from jobs.data.readers import within
 from jobs.data.readers.part import Driver, Part
 from jobs.data.readers.within import File
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py, np
 from jobs.system import files
+
+if TYPE_CHECKING:
+    from jobs.objects.source import Source
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _ALIGNED = 64  # bytes: TensorFlow takes such an array as it is and copies any other (EIGEN_MAX_ALIGN_BYTES)
@@ -37,13 +39,13 @@ def named(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[File]:
+def file_of(path: str | os.PathLike[str], driver: Driver = "sec2", source: Source | None = None) -> Iterator[File]:
     """Open an HDF5 file to read it; with ``core`` the whole file comes into memory at once.
 
-    Of a run on an object store it is an object, read by ranges whatever the driver. Raises DatasetError where it is no
-    HDF5 file, or cannot be read.
+    Of a `source` it is an object, read by ranges whatever the driver. Raises DatasetError where it is no HDF5 file, or
+    cannot be read.
     """
-    name, source = os.fspath(path), objects.here()
+    name = os.fspath(path)
     with named(name), ExitStack() as stack:
         if source:
             file = h5py.File(source.ranges.file(name), "r")
@@ -77,17 +79,19 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def load(
+def load(  # noqa: PLR0913 - what differs from reader to reader
     path: str | os.PathLike[str],
     parts: Sequence[Part],
     driver: Driver = "sec2",
     note: Callable[[str], AbstractContextManager[Any]] = lambda _: nullcontext(SimpleNamespace()),
     room: Callable[[tuple[int, ...], np.dtype[Any]], Array] = empty,
+    *,
+    source: Source | None = None,
 ) -> list[Array]:
     """Read parts of a file into arrays that `room` gives; `note` makes the event of an action, `open` or `read`."""
     with ExitStack() as stack:
         with note("open"):
-            file = stack.enter_context(file_of(path, driver))
+            file = stack.enter_context(file_of(path, driver, source))
         with note("read") as event:
             arrays = [filled(found(file, part), part, room) for part in parts]
             event.size_bytes = sum(array.nbytes for array in arrays)
@@ -105,8 +109,8 @@ def filled(data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], np.d
     return array
 
 
-def size(path: str | os.PathLike[str], parts: Sequence[Part]) -> int:
+def size(path: str | os.PathLike[str], parts: Sequence[Part], source: Source | None = None) -> int:
     """Return the bytes of the parts of a file, each at a boundary of 64."""
-    with file_of(path) as file:
+    with file_of(path, source=source) as file:
         shapes = [(part.shape(data.shape), data.dtype.itemsize) for part in parts if (data := found(file, part))]
         return sum(-(-int(np.prod(shape)) * width // _ALIGNED) * _ALIGNED for shape, width in shapes)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 from jobs.system import files
+
+if TYPE_CHECKING:
+    from jobs.objects.source import Source
 
 Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
 Fill = Callable[[Iterable["Range"]], None]
@@ -60,9 +63,9 @@ class Range(NamedTuple):
     done: Callable[[], object] = lambda: None
 
 
-def layouts(path: str, parts: Sequence[Part]) -> list[Layout]:
+def layouts(path: str, parts: Sequence[Part], source: Source | None = None) -> list[Layout]:
     """Ask where the parts of a file lie; DatasetError for what has to be read by the library."""
-    with file_of(path) as file:
+    with file_of(path, source=source) as file:
         return [_layout(file.name, found(file, part), part) for part in parts]
 
 
@@ -117,7 +120,7 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
 class Offsets(Reader):
     """Reads files by the offsets that it was given; thread safe."""
 
-    parts: Sequence[Part]
+    layouts: Callable[[str], list[Layout]]  # asks where the parts of a file lie
     known: dict[str, list[Layout]]
     opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and gives what reads ranges of it
     note: Note
@@ -125,7 +128,7 @@ class Offsets(Reader):
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
         """Read the parts of a file."""
         name = os.fspath(path)
-        wanted = self.known[name] if name in self.known else self.known.setdefault(name, layouts(name, self.parts))
+        wanted = self.known[name] if name in self.known else self.known.setdefault(name, self.layouts(name))
         arrays = [empty(layout.shape, layout.dtype) for layout in wanted]
         with ExitStack() as stack:
             with self.note(name, at, "open"):

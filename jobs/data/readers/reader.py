@@ -8,30 +8,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
-from jobs import objects
 from jobs.data.readers import h5py_parts, offsets, processes
 from jobs.data.readers.h5py_parts import Array
 from jobs.data.readers.notes import Note, notes
 from jobs.data.readers.offsets import Fill
 from jobs.data.readers.part import READERS, At, Driver, Part, Reader
 from jobs.errors import DatasetError
+from jobs.objects.source import Source
 from jobs.observe.time_log import TimeLog
 
 
 class _Threads(Reader):
     """Calls the library in the threads of the callers, which wait for each other in there."""
 
-    def __init__(self, parts: Sequence[Part], driver: Driver, note: Note) -> None:
-        self._parts, self._driver, self._note = parts, driver, note
+    def __init__(self, parts: Sequence[Part], driver: Driver, note: Note, source: Source | None) -> None:
+        self._parts, self._driver, self._note, self._source = parts, driver, note, source
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
         name = os.fspath(path)
-        return h5py_parts.load(name, self._parts, self._driver, partial(self._note, name, at))
+        note = partial(self._note, name, at)
+        return h5py_parts.load(name, self._parts, self._driver, note, source=self._source)
 
 
-def _ranges(helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
+def _ranges(source: Source | None, helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
     """Return what opens a file for ``offsets``; an object is not opened, and its engine gets the ranges."""
-    source = objects.here()
     if source is None:
         return partial(offsets.plainly, helpers)
     if source.engine["engine"] == "async":
@@ -48,12 +48,13 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
     readers: int = 4,
     driver: Driver = "sec2",
     log: TimeLog | None = None,
+    source: Source | None = None,
 ) -> Iterator[Reader]:
     """Make a reader ready: processes, memory and offsets are there before the first file is asked for.
 
     `readers`: processes of ``h5py_pool`` and ``h5py_shared``, or threads that ``offsets`` divides a large piece among.
     `driver`: of the library, ``core`` takes the whole file into memory; ``offsets`` has none. Files are opened and read
-    in the `log`, or by processes in logs beside it.
+    in the `log`, or by processes in logs beside it. Of a `source` they are objects; processes read files alone.
 
     Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes; or
     there is no reader of this name.
@@ -61,11 +62,13 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
     if name not in READERS:
         raise DatasetError(f"there is no reader {name!r}", f"take one of: {', '.join(READERS)}")
     if name == "h5py_threads":
-        yield _Threads(parts, driver, notes(log))
+        yield _Threads(parts, driver, notes(log), source)
     elif name == "offsets":
-        known = {os.fspath(path): offsets.layouts(os.fspath(path), parts) for path in paths}
+        layouts = partial(offsets.layouts, parts=parts, source=source)
+        known = {os.fspath(path): layouts(os.fspath(path)) for path in paths}
         with ThreadPoolExecutor(readers) as helpers:
-            yield offsets.Offsets(parts, known, _ranges(helpers if readers > 1 else None), notes(log))
+            ranges = _ranges(source, helpers if readers > 1 else None)
+            yield offsets.Offsets(layouts, known, ranges, notes(log))
     else:
         largest = max(map(partial(h5py_parts.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
         with processes.started(parts, readers, driver, log, largest) as pool:

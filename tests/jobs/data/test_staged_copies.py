@@ -74,15 +74,15 @@ def test_a_run_reads_the_copies_and_proves_what_it_read(disk, staged_map, paths,
 def test_a_training_is_told_the_originals_whose_folders_are_its_classes(staged_map, paths, tmp_path):
     told = []
 
-    def prepare(_, read, originals):
-        told.append((read, originals))
+    def prepare(_, read, originals, source):
+        told.append((read, originals, source))
 
     request = make_request(paths[0].parent, tmp_path / "held") | {"staged": str(staged_map)}
     begun = images.begin_with(prepare, lambda _, number: number, labelled=True)
     with begun(request) as work:
         assert work.folders == (paths[0].parent, tmp_path / "fast")
 
-    assert told == [([Path(path) for path in staged(paths, staged_map)], paths)]
+    assert told == [([Path(path) for path in staged(paths, staged_map)], paths, None)]
 
 
 def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):

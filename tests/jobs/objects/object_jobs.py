@@ -29,11 +29,11 @@ def pixels(argument):
         return {"value": _pixels([str(Path(request["dataset"], name)) for name in names], settings)}
     order = [names[index] for index in pipeline.order(names, settings["seed"])]
     with source.of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened, opened.in_order(order):
-        return {"value": _pixels(names, settings)}
+        return {"value": _pixels(names, settings, opened)}
 
 
-def _pixels(names, settings):
-    batches = pipeline.build(names, settings)
+def _pixels(names, settings, opened=None):
+    batches = pipeline.build(names, settings, opened)
     rows = (row for batch in batches for row in zip(*(part.numpy() for part in batch), strict=True))
     return sorted((int(index), int(size), hashlib.sha256(image.tobytes()).hexdigest()) for index, size, image in rows)
 

@@ -100,7 +100,7 @@ def test_a_key_that_the_client_cannot_read_is_named_at_once(store, client):
 
 def test_below_no_folder_an_object_of_a_run_has_no_slash_before_it(store):
     storage = {**store.storage, "prefix": "photos"}
-    listed = SimpleNamespace(files=[SimpleNamespace(name="07.jpg", size=1007)], objects=None)
+    listed = SimpleNamespace(files=[("07.jpg", 1007, 0)], objects=None)
 
     with source.of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
         assert bytes(opened.take("07.jpg")) == store.objects[KEY]

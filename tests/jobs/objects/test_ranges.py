@@ -119,7 +119,7 @@ def test_ranges_give_the_bytes_of_any_plain_layout(engine, chunks, reading, stor
 
     with reading(x=(values, {"chunks": chunks})) as objects:
         objects.engine["engine"] = engine
-        with opened("offsets", parts, ["a.h5"], readers=1) as reader:
+        with opened("offsets", parts, ["a.h5"], readers=1, source=objects) as reader:
             whole, some = reader.read("a.h5")
 
     np.testing.assert_array_equal(whole, values)
@@ -129,15 +129,15 @@ def test_ranges_give_the_bytes_of_any_plain_layout(engine, chunks, reading, stor
 def test_what_the_library_must_read_and_what_is_no_hdf5_is_said_with_the_address(reading, store):
     part, address = [Part("x")], "s3://bucket/below/it/a.h5"
 
-    with reading(x=(np.zeros((100, 100)), {"compression": "gzip"})):
+    with reading(x=(np.zeros((100, 100)), {"compression": "gzip"})) as objects:
         with pytest.raises(DatasetError, match=f"{address}: x has the filter"):
-            opened("offsets", part, ["a.h5"]).__enter__()
+            opened("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects["below/it/a.h5"] = bytes(len(store.objects["below/it/a.h5"]))
         with pytest.raises(DataError, match="it has changed"):
-            opened("offsets", part, ["a.h5"]).__enter__()
+            opened("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects.clear()
         with pytest.raises(DataError, match="is not there"):
-            opened("offsets", part, ["a.h5"]).__enter__()
+            opened("offsets", part, ["a.h5"], source=objects).__enter__()
 
 
 def test_an_object_that_is_no_hdf5_is_named(reading, store):
@@ -145,14 +145,14 @@ def test_an_object_that_is_no_hdf5_is_named(reading, store):
         store.objects["below/it/a.h5"] = b"junk" * 100
         objects.stored["a.h5"] = Stored("it/a.h5", 400, store.etag("below/it/a.h5"))
         with pytest.raises(DatasetError, match="cannot be read as HDF5"):
-            opened("offsets", [Part("x")], ["a.h5"]).__enter__()
+            opened("offsets", [Part("x")], ["a.h5"], source=objects).__enter__()
 
 
 @pytest.mark.parametrize("engine", ["threads", "async"])
 def test_a_wrong_byte_of_a_range_is_seen_by_its_checksum_after_the_clock_whichever_load_had_it(engine, reading, store):
     with reading(x=(np.random.default_rng(0).random(5000), {})) as objects:
         objects.engine["engine"] = engine
-        with opened("offsets", [Part("x")], ["a.h5"]) as reader:
+        with opened("offsets", [Part("x")], ["a.h5"], source=objects) as reader:
             objects.ranges.compare()
             assert objects.wrong == set()
             store.script = ["spoiled"]
