@@ -19,11 +19,6 @@ _SHOWN_NAMES = 3
 _ORDER = (False, None, True)  # of the ends of checks: the worst one first
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
 _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
-# Of the kernel for a loop device and what lies beneath it: at most 0.8 cores of reading 2 GB/s and of writing 0.3 GB/s.
-_SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
-# Of the kernel's threads where a model serves, for each request and each GB; the model's server says its own.
-_MODEL_CPU_S_PER_REQUEST, _MODEL_CPU_S_PER_GB = 15e-6, 0.045
-_SERVED = ("reads", "writes", "read_bytes", "written_bytes", "cpu_s")
 _NEGLIGIBLE_GAP_S = 0.005  # between two parts of a step the kernel may give one time slice to another thread
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
 # Of objects: what their servers fetched last is in caches that nobody here can empty.
@@ -388,16 +383,17 @@ def quiet(run: Run, limits: Limits) -> Check:
 
 
 def serving_s(run: Run) -> float:
-    """Return the CPU seconds that emulated storages took: by their models' own account, else by the bytes."""
-    if not run.get("emulated"):
-        return 0.0
-    if "served" in run:
-        did = {key: sum(each[key] for each in run["served"].values()) for key in _SERVED}
-        moved_gb = (did["read_bytes"] + did["written_bytes"]) / 1e9
-        requests = did["reads"] + did["writes"]
-        return did["cpu_s"] + requests * _MODEL_CPU_S_PER_REQUEST + moved_gb * _MODEL_CPU_S_PER_GB
-    figures: Mapping[str, Any] = run
-    return sum((figures[count] or 0) / 1e9 * per_gb for count, per_gb in _SERVING_CPU_S_PER_GB.items())
+    """Return the CPU seconds that emulated storages took: their models' servers by their own account, and the kernel.
+
+    What the kernel takes for a request and for a GB was measured where they are; a storage that says nothing took none.
+    """
+    return sum(did["cpu_s"] + _of_kernel_s(did) for did in run.get("served", {}).values())
+
+
+def _of_kernel_s(did: Mapping[str, float]) -> float:
+    requests = (did["reads"] + did["writes"]) * did.get("request_cpu_s", 0.0)
+    moved = sum(did[f"{what}_bytes"] / 1e9 * did.get(f"{what}_gb_cpu_s", 0.0) for what in ("read", "written"))
+    return requests + moved
 
 
 def finite_loss(run: Run, _limits: Limits) -> Check:

@@ -60,6 +60,7 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
     for name, wanted in asked.items():
         steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.limits())]
         steps += storage.mounted(name, loops[name], wanted, owner, seen)
+        steps += storage.measured(name, loops[name], wanted, seen)
     return steps
 
 
@@ -198,7 +199,7 @@ def _remove(seen: Seen) -> list[Group]:
     steps: list[Group] = []
     for each in seen.storages.values():
         if each.size_bytes is not None or each.unfinished:
-            steps.append([run("rm", "-f", each.image, unfinished(each.image))])
+            steps.append([run("rm", "-f", each.image, unfinished(each.image), each.serving)])
         if each.point_there and each not in stay and each.point.name not in seen.strangers:
             steps.append([run("rmdir", each.point)])
         steps += [[run("rmdir", each.model)]] if each.model_there else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaign.errors import EnvironmentFaultError
@@ -74,7 +74,7 @@ class Call:
     """What no program does alone; its line tells a reader what it is."""
 
     line: str
-    call: Callable[[], object]
+    call: Callable[[], object] = field(compare=False)
 
     def __str__(self) -> str:
         """Return the line."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from campaign.testbed import serving
 from campaign.testbed.spec import FIRST
 from campaign.testbed.state import unfinished
-from campaign.testbed.steps import Write, run
+from campaign.testbed.steps import Call, Write, run
 from jobs.system.emulated import DEVICE, FAULTS
 from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Loop, Seen, Storage
     from campaign.testbed.steps import Group, Step
+    from jobs.model.settings import Node
 
 _AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # else the kernel writes for minutes after the first mount
 
@@ -153,3 +156,13 @@ def mounted(name: str, loop: Loop, wanted: Wanted, owner: tuple[int, int], seen:
     if not known:
         steps.append([Write(each.point / EMULATED, json.dumps(wanted.facts(name)), ours=True)])
     return steps if owned else [*steps, [_owned(each, owner)]]
+
+
+def measured(name: str, loop: Loop, wanted: Wanted, seen: Seen) -> list[Group]:
+    """Return what measures the kernel's costs of a storage that is up, once in each boot."""
+    each = seen.storages[name]
+    of: Node = {"boot_id": seen.boot_id, "storage": wanted.facts(name)}
+    if each.costs and each.costs.items() >= of.items():
+        return []
+    line = f"# measure what it takes the kernel to serve {name}, and write {each.serving}"
+    return [[Call(line, partial(serving.measure, each.point, Path(loop.path), each.serving, of))]]

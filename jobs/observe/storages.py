@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from jobs.observe.observer import Observer
-from jobs.system.emulated import Served, emulated, model_behind, served
-
-_COUNTED = (
-    "reads", "writes", "flushes", "read_bytes", "written_bytes", "spoiled", "busy_s", "queue_s", "late_s", "cpu_s",
-)  # fmt: skip
+from jobs.system.emulated import Account, account, emulated
 
 
 class Storages(Observer):
@@ -22,37 +18,38 @@ class Storages(Observer):
     gives = ("emulated", "served", "checkpoints", "targets", "drain_wait_s", "checkpoint_troubles")
 
     def start(self) -> None:
-        """Ask the servers of models what they did so far."""
+        """Ask what emulated storages did so far."""
         saves = self.work.checkpoints.folders if self.work.checkpoints else ()
         self._emulated = self.work.below.emulated or any(map(emulated, saves))
-        models = {model_behind(folder) for folder in (*self.work.folders, *saves)} if self._emulated else set()
-        self._before = {model: said for model in models if model and (said := _said(model))}
+        folders = (*self.work.folders, *saves) if self._emulated else ()
+        self._before = {folder: said for folder in folders if (said := _account(folder))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Ask again; what a drain moves later is not the run's. One that was started anew has counted from 0."""
-        again = {model: said for model in self._before if (said := _said(model))}
-        self._after = {model: said for model, said in again.items() if said["pid"] == self._before[model]["pid"]}
+        again = {folder: said for folder in self._before if (said := _account(folder))}
+        self._after = {folder: said for folder, said in again.items() if said.pid == self._before[folder].pid}
 
     def metrics(self) -> Mapping[str, Any]:
         """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run_snapshots.Checkpoints.metrics` says.
 
-        And ``served``, where models serve storages: by their names, requests, bytes, and the seconds of `Served`.
+        And ``served``: by the names of emulated storages, what everybody asked of them (`Served`), and what it takes
+        the kernel to serve that (`Costs`), where they say it.
         """
         found: dict[str, Any] = {"emulated": self._emulated}
         if self._after:
-            found["served"] = {model.stem: _less(now, self._before[model]) for model, now in self._after.items()}
+            pairs = [(now, self._before[folder]) for folder, now in self._after.items()]
+            found["served"] = {now.name: {**_less(now, then), **now.costs} for now, then in pairs}
         return found | (self.work.checkpoints.metrics() if self.work.checkpoints else {})
 
 
-def _said(model: Path) -> Served | None:
+def _account(folder: Path) -> Account | None:
     with suppress(OSError, ValueError):
-        return served(model)
+        return account(folder)
     return None
 
 
-def _less(after: Served, before: Served) -> dict[str, float]:
-    late, early = cast("Mapping[str, float]", after), cast("Mapping[str, float]", before)
-    return {key: round(late[key] - early[key], 6) for key in _COUNTED}
+def _less(after: Account, before: Account) -> dict[str, float]:
+    return {key: round(count - before.counts[key], 6) for key, count in after.counts.items()}
 
 
 OBSERVER = Storages

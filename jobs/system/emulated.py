@@ -6,8 +6,11 @@ import errno
 import os
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from msgspec import Meta
 
 from jobs.model import reading
 from jobs.system import files, untrusted
@@ -16,6 +19,8 @@ from jobs.system.device import UNKNOWN, Device, backing_file, device_of, mount_o
 MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
 
+SERVING = ".serving"
+"""What the name of the file ends in that says, beside its image, what it takes the kernel to serve a storage."""
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
 _MOST_LINKS = 40  # path_resolution(7)
@@ -86,6 +91,66 @@ class Served(TypedDict):
     queue_s: float  # the sum over all requests
     late_s: float  # by which answers came later than the model says, summed
     cpu_s: float
+
+
+_Cost = Annotated[float, Meta(ge=0)]
+
+
+class Costs(TypedDict):
+    """CPU seconds that the kernel takes to serve a storage, as ``testbed up`` measured them on this machine."""
+
+    request_cpu_s: _Cost
+    read_gb_cpu_s: _Cost
+    written_gb_cpu_s: _Cost
+
+
+class Account(NamedTuple):
+    """What an emulated storage was asked for by everybody."""
+
+    name: str
+    counts: dict[str, float]  # so far, as in `Served`
+    pid: int  # of its model's server; 0 where the kernel alone serves it
+    costs: Mapping[str, float]  # `Costs`; empty where the storage does not say them
+
+
+_COUNTED = (
+    "reads",
+    "writes",
+    "flushes",
+    "read_bytes",
+    "written_bytes",
+    "spoiled",
+    "busy_s",
+    "queue_s",
+    "late_s",
+    "cpu_s",
+)
+
+
+def account(path: Path) -> Account | None:
+    """Return the account of the emulated storage that holds `path`; None where its device cannot be seen.
+
+    Raises as `served`.
+    """
+    device = device_of(path)
+    file = backing_file(device) if device else None
+    if device is None or file is None or emulated(path) is None:
+        return None
+    if model := _model_of(device):
+        said: dict[str, Any] = {**served(model)}
+        return Account(model.stem, {key: said[key] for key in _COUNTED}, said["pid"], _costs(model))
+    counts: dict[str, float] = {**device.use()._asdict(), "cpu_s": 0.0}
+    return Account(file.stem, {key: counts[key] for key in _COUNTED if key in counts}, 0, _costs(file))
+
+
+def _costs(file: Path) -> Mapping[str, float]:
+    """Return the costs that stand beside an image; none where root has not written them, whole."""
+    try:
+        text = files.read(file.with_suffix(SERVING), _LARGEST_BYTES, owner=ROOT)
+        said: Mapping[str, Any] = reading.checked(untrusted.json_value(text), Costs)
+    except (OSError, ValueError):
+        return {}
+    return {key: said[key] for key in Costs.__annotations__}
 
 
 def model_behind(path: Path) -> Path | None:

@@ -132,30 +132,27 @@ def test_a_time_slice_between_two_parts_is_no_missing_part_of_a_short_run(gap_s,
     assert verdicts(run)["time_adds_up"] is passed
 
 
+COSTS = {"request_cpu_s": 2e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 1.5}
+
+
 @pytest.mark.parametrize(
-    ("emulated", "read_gb", "written_gb", "most"),
-    [(True, 20, 0, 1.1), (True, 0, 5, 1.1), (True, 5, 5, 1.25), (True, 0, None, 0.5), (False, 20, 5, 0.5)],
+    ("costs", "most"),
+    [
+        ({}, LIMITS.other_cpu_max + 1.1 / 10),  # a storage that says nothing is allowed nothing of the kernel
+        *(({key: COSTS[key]}, more) for key, more in zip(COSTS, (0.62, 0.685, 0.91), strict=True)),
+        (COSTS, 0.995),
+    ],
 )
-def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulated, read_gb, written_gb, most):
-    counts = {"device_bytes": read_gb * 10**9, "written_bytes": written_gb and written_gb * 10**9}  # in 10 s
-    run = {**counts, "bytes_read": counts["device_bytes"], "emulated": emulated}
+def test_what_serves_emulated_storages_is_no_others_by_what_their_site_measured(costs, most):
+    hdd = {"reads": 3000, "writes": 2000, "read_bytes": 3 * 10**9, "written_bytes": 2 * 10**9, "cpu_s": 0.4}  # in 10 s
+    run = {"served": {"hdd": hdd | costs, "ssd": {**hdd, "cpu_s": 0.7}}}
 
-    assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
-
-
-def test_what_models_of_storages_took_by_their_own_account_is_no_others():
-    did = {"reads": 10_000, "writes": 0, "read_bytes": 10**9, "written_bytes": 0, "cpu_s": 0.6}  # in 10 s
-    other = {**did, "reads": 0, "writes": 5_000, "read_bytes": 0, "written_bytes": 10**9}
-    run = {"emulated": True, "served": {"hdd": did, "ssd": other}}
-
-    most = LIMITS.other_cpu_max + (1.2 + 15_000 * 15e-6 + 2 * 0.045) / 10  # and of the kernel, by request and GB
-
-    assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
+    assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.001, 0.001)] == [True, False]
 
 
 @pytest.mark.parametrize("spoiled", [0, 3])
 def test_a_run_whose_model_was_given_faults_for_a_request_does_not_count(spoiled):
-    did = {"reads": 10, "writes": 0, "cpu_s": 0.0}
+    did = {"reads": 10, "writes": 0, "read_bytes": 0, "written_bytes": 0, "cpu_s": 0.0}
     run = GOOD | {"served": {"ssd": did | {"spoiled": 0}, "hdd": did | {"spoiled": spoiled}}}
 
     found, why = checks.judge(run, "cold", LIMITS)

@@ -5,7 +5,6 @@ import csv
 import mmap
 import os
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +14,7 @@ from jobs import checks
 from jobs.benchmarks.benchmark import Work
 from jobs.observe import storages
 from jobs.system import layers, page_cache
+from jobs.system.emulated import Account
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
@@ -30,6 +30,7 @@ from tests.jobs.jobs_factory import (
 )
 
 DEFAULTS = asdict(checks.Limits())
+COSTS = {"request_cpu_s": 1e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 1.5}
 OTHER_READER = """
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
@@ -215,13 +216,9 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    did = dict.fromkeys(
-        ("reads", "writes", "flushes", "read_bytes", "written_bytes", "spoiled", "busy_s", "queue_s"), 5
-    )
-    before = {**did, "late_s": 0.1, "cpu_s": 1.0, "pid": 1}
-    said = iter((before, {**before, "reads": 7, "cpu_s": 1.5, "pid": pid}))
-    monkeypatch.setattr(storages, "model_behind", lambda path: Path("/bed/hdd.model") if path.name == "twin" else None)
-    monkeypatch.setattr(storages, "served", lambda model: next(said))
+    before = Account("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
+    said = iter((before, before._replace(counts={"reads": 7, "read_bytes": 90, "cpu_s": 1.5}, pid=pid, costs=COSTS)))
+    monkeypatch.setattr(storages, "account", lambda path: next(said) if path.name == "twin" else None)
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
     (tmp_path / folder).mkdir()
 
@@ -231,7 +228,7 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
 
     figures = observer.metrics()
     assert figures["emulated"] == emulated
-    twin = {"hdd": {**dict.fromkeys(did, 0), "reads": 2, "late_s": 0, "cpu_s": 0.5}}
+    twin = {"hdd": {"reads": 2, "read_bytes": 40, "cpu_s": 0.5, **COSTS}}
     assert figures.get("served") == (twin if emulated and pid == 1 else None)  # a server started anew counts from 0
 
 

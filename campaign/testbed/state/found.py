@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from campaign.testbed.spec import DATA, FIRST, is_link, version
 from jobs.model.settings import Node
-from jobs.system.emulated import HANGS
+from jobs.system.emulated import HANGS, SERVING
 
 if TYPE_CHECKING:
     from campaign.testbed import throttle
@@ -67,6 +67,7 @@ class Storage:
     mounted: str | None = None  # what is mounted at the point; None for nothing
     failed: bool = False  # its file system is read-only since it could not write its journal
     says: Node | None = None  # what the mounted file system says of itself
+    costs: Node | None = None  # what it takes the kernel to serve it, and of which storage and boot that was measured
     owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
     empty: bool = True  # nothing is in that folder
 
@@ -94,6 +95,11 @@ class Storage:
     def model(self) -> Path:
         """The folder whose one file is the device of a storage with a model."""
         return self.point.with_name(f"{self.point.name}.model")
+
+    @property
+    def serving(self) -> Path:
+        """The file that says what it takes the kernel to serve it."""
+        return self.image.with_suffix(SERVING)
 
     @property
     def silent(self) -> bool:

@@ -80,7 +80,13 @@ def _of_another(file: str, folder: Path) -> bool:
 def _files(storage: Storage) -> list[Path]:
     """Return what is ours of a storage that we wrote down before we made it; no folder in which somebody has files."""
     hides = storage.point_there and not storage.mounted and not _is_empty(storage.point)
-    return [storage.image, unfinished(storage.image), storage.model, *([] if hides else [storage.point])]
+    return [
+        storage.image,
+        unfinished(storage.image),
+        storage.serving,
+        storage.model,
+        *([] if hides else [storage.point]),
+    ]
 
 
 def _trusted(folder: Path) -> bool:
@@ -135,6 +141,7 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers:
         allocated_bytes=facts.st_blocks * _STAT_BLOCK if facts else 0,
         inode=facts.st_ino if facts else None,
         unfinished=unfinished(image).exists(),
+        costs=_node(bare.serving),
         loops=tuple(backed.get(file, []) + backed.get(file + _DELETED, [])),
         served=tuple(backed.get(f"{model}/{DEVICE}", [])),
         model_mounted=any(mount.point == model and mount.fstype == MODEL_TYPE for mount in over),
@@ -152,7 +159,7 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers:
         each,
         model_there=each.model.is_dir(),
         point_there=point.is_dir(),
-        says=_says(point) if mounted else None,
+        says=_node(point / EMULATED) if mounted else None,
         owner=(data.st_uid, data.st_gid) if data else None,
         empty=data is None or _is_empty(point / DATA),
     )
@@ -171,9 +178,9 @@ def _is_empty(folder: Path) -> bool:
         return False
 
 
-def _says(point: Path) -> Node | None:
+def _node(file: Path) -> Node | None:
     with suppress(OSError, ValueError):
-        return reading.read(point / EMULATED, Node)
+        return reading.read(file, Node)
     return None
 
 

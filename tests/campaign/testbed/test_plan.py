@@ -14,9 +14,20 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, steps
 from campaign.testbed.spec import GB, Model, Speed, Wanted
 from campaign.testbed.state import Loop, Server
-from campaign.testbed.steps import Write
+from campaign.testbed.steps import Call, Write
 from campaign.testbed.throttle import Io
-from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, storage, texts, up_and_running, wanted
+from tests.campaign.testbed.testbeds import (
+    BED,
+    HDD,
+    SSD,
+    costs_of,
+    limited,
+    seen,
+    storage,
+    texts,
+    up_and_running,
+    wanted,
+)
 
 OWNER = (1000, 1000)
 LOOP0, LOOP1 = Loop("/dev/loop0", "7:0"), Loop("/dev/loop1", "7:1")
@@ -63,6 +74,9 @@ def test_an_image_has_its_name_when_it_is_whole_and_a_device_is_usable_when_it_i
         ({"says": None, "owner": None}, "echo"),
         ({"mounted": None, "says": None, "owner": None}, "mount -t"),
         ({"loops": (), "mounted": None, "says": None, "owner": None}, "losetup --find"),
+        ({"costs": None}, "# measure what it takes the kernel to serve hdd, and write /bed/hdd.serving"),
+        ({"costs": costs_of(Wanted(HDD).facts("hdd")) | {"boot_id": "boot-0"}}, "# measure"),
+        ({"costs": costs_of(Wanted(SSD).facts("hdd"))}, "# measure"),
     ],
 )
 def test_what_a_kill_has_left_undone_is_gone_on_with(lacks, first):
@@ -108,7 +122,7 @@ def test_other_speeds_change_the_bounds_and_what_the_storage_says():
         "echo '7:0 80' > /blkio/blkio.throttle.read_iops_device",
     ]
     assert lines[3] == f"echo '{json.dumps(faster.facts('hdd'))}' > /bed/hdd/.tfio-emulated.json"
-    assert len(lines) == 4
+    assert [line.partition(",")[0] for line in lines[4:]] == ["# measure what it takes the kernel to serve hdd"]
 
 
 def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
@@ -142,9 +156,9 @@ def test_down_undoes_it_in_the_other_order_and_the_marker_goes_last():
         "umount /bed/hdd",
         "losetup --detach /dev/loop0",
         *(f"echo '7:{n} 0' > /blkio/blkio.throttle.{kind}_bps_device" for n in (0, 1) for kind in ("read", "write")),
-        "rm -f /bed/hdd.img /bed/hdd.img.new",
+        "rm -f /bed/hdd.img /bed/hdd.img.new /bed/hdd.serving",
         "rmdir /bed/hdd",
-        "rm -f /bed/ssd.img /bed/ssd.img.new",
+        "rm -f /bed/ssd.img /bed/ssd.img.new /bed/ssd.serving",
         "rmdir /bed/ssd",
         "rm -f /bed/.tfio-testbed.json",
         "rmdir /bed",
@@ -165,7 +179,7 @@ def test_what_was_half_made_is_removed_with_a_marker_that_was_being_written():
     half = {"hdd": storage("hdd", unfinished=True, model_there=True), "ssd": storage("ssd")}
 
     assert texts(plan.down(seen(half, leftovers=("..tfio-testbed.json.7.tmp",)), keep=False)) == [
-        "rm -f /bed/hdd.img /bed/hdd.img.new",
+        "rm -f /bed/hdd.img /bed/hdd.img.new /bed/hdd.serving",
         "rmdir /bed/hdd.model",
         "rm -f /bed/..tfio-testbed.json.7.tmp /bed/.tfio-testbed.json",
         "rmdir /bed",
@@ -252,7 +266,7 @@ ASKED = Server(7, PROGRAM, MODELLED.words())
 def modelled(**changes):
     """An hdd with a model that is up, but for the changes."""
     facts = {"loops": (), "served": (LOOP0,), "model_there": True, "model_mounted": True, "server": ASKED}
-    facts |= {"says": MODELLED.facts("hdd")} | changes
+    facts |= {"says": MODELLED.facts("hdd"), "costs": costs_of(MODELLED.facts("hdd"))} | changes
     found = seen({"hdd": up_and_running("hdd", LOOP0, HDD, **facts)}, numbers=["7:0"])
     return dataclasses.replace(found, programs=(found.program.name,))
 
@@ -351,12 +365,16 @@ def harmless(path):
 def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
     done = [step for group in groups for step in group]
 
-    paths = [[step.path] if isinstance(step, Write) else paths_of(step.words) for step in done]
+    paths = [paths_of(step) for step in done]
 
     assert all(paths)
     assert [each for found in paths for each in found if not harmless(each)] == []
 
 
-def paths_of(words):
+def paths_of(step):
     """What a program takes for paths: all but its name, its flags, and the figures and words that belong to them."""
-    return [Path(word) for word in words[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)]
+    if isinstance(step, Write):
+        return [step.path]
+    if isinstance(step, Call):
+        return [each for each in step.call.args if isinstance(each, Path)]
+    return [Path(word) for word in step.words[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)]

@@ -33,7 +33,13 @@ def storage(name, **changes):
 def up_and_running(name, loop, speed, owner=(1000, 1000), **changes):
     """A storage as `up` leaves it."""
     facts = {"size_bytes": 3 * GB, "allocated_bytes": 0, "point_there": True, "loops": (loop,), "mounted": loop.path}
-    return storage(name, **(facts | {"says": Wanted(speed).facts(name), "owner": owner} | changes))
+    says = Wanted(speed).facts(name)
+    return storage(name, **(facts | {"says": says, "owner": owner, "costs": costs_of(says)} | changes))
+
+
+def costs_of(says):
+    """What `up` measured, in this boot, of a storage that says so of itself."""
+    return {"boot_id": BOOT, "storage": says, "request_cpu_s": 1e-5}
 
 
 def seen(storages=None, *, numbers=None, bounds=None, there=True, **changes):

@@ -1,0 +1,41 @@
+"""What it takes the kernel to serve an emulated storage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from campaign.testbed import apply, serving
+from campaign.testbed.serving import Window
+from jobs.system.emulated import account
+from tests.campaign.testbed.testbeds import SMALL
+
+OWNER = (1234, 2345)
+
+
+def test_the_costs_are_those_of_the_middle_window_without_what_the_kernel_does_when_idle():
+    idle = [Window(0.5, cpu_s) for cpu_s in (0.05, 0.9, 0.04)]  # 0.1 of a processor, but for a burst
+    small = [Window(2.0, 0.2 + cost * 1000, 1000) for cost in (3e-5, 2e-5, 0.1)]
+    large = [Window(1.0, 0.1 + 200 * 3e-5 + cost * 2, 200, 2.0) for cost in (0.25, 0.01, 0.75)]
+    written = [Window(1.0, 0.05, 10, 1.0), Window(1.0, 0.0, 10, 1.0), Window(1.0, 0.0, 0, 0.0)]
+
+    found = serving.costs(idle, small, large, written)
+
+    assert found == pytest.approx({"request_cpu_s": 3e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 0.0})
+
+
+def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed):
+    each = apply.up(bed, SMALL, OWNER).storages["hdd"]
+
+    found = account(each.root)
+    again = apply.up(bed, SMALL, OWNER).storages["hdd"]
+
+    assert found.costs == {key: each.costs[key] for key in ("request_cpu_s", "read_gb_cpu_s", "written_gb_cpu_s")}
+    assert min(found.costs.values()) >= 0
+    assert max(found.costs.values()) > 0
+    assert found.counts["read_bytes"] > 5 * 4096
+    assert found.counts["written_bytes"] > 5 * (8 << 20)
+    assert sorted(path.name for path in each.point.iterdir()) == [".tfio-emulated.json", "data", "lost+found"]
+    assert again.costs == each.costs
+    assert json.loads(each.serving.read_text())["storage"] == each.says
