@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import itertools
 import subprocess
 import sys
 from functools import cache
@@ -14,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = {"analysis", "campaign", "conf", "jobs", "tests"}
 MAY_IMPORT_OF_OURS = {"analysis": {"jobs"}, "campaign": {"jobs"}, "jobs": set()}
+TABLE_OF_VERBS = "campaign.config.command_line"  # names those who read it: the one circle that is left
 NEVER = {
     "analysis": {"tensorflow", "hydra", "submitit", "omegaconf"},
     "campaign": {"tensorflow", "matplotlib", "pandas"},
@@ -21,20 +23,20 @@ NEVER = {
 }
 
 
-def _nodes(node, *, in_functions=True):
-    """Import statements below a node of the syntax tree; those of types alone do not count."""
+def _nodes(node, *, in_functions=True, types=False):
+    """Import statements below a node of the syntax tree; with `types` those of types alone, too."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+        if not types and isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             continue
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
         if in_functions or not isinstance(child, ast.FunctionDef):
-            yield from _nodes(child, in_functions=in_functions)
+            yield from _nodes(child, in_functions=in_functions, types=types)
 
 
-def _imports(node, *, in_functions=True):
-    """Top-level packages that are imported below a node."""
-    for child in _nodes(node, in_functions=in_functions):
+def _imports(node, *, in_functions=True, types=False):
+    """Top-level packages that are imported below a node; with `types` those of types alone, too."""
+    for child in _nodes(node, in_functions=in_functions, types=types):
         names = [name.name for name in child.names] if isinstance(child, ast.Import) else [child.module or ""]
         yield from (name.partition(".")[0] for name in names)
 
@@ -50,11 +52,11 @@ def _sources(room):
 
 @pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)
 def test_a_room_imports_only_what_it_may(room):
+    everything = {_name(source): source for room in MAY_IMPORT_OF_OURS for source in _sources(room)}
     for source in _sources(room):
-        imported = set(_imports(_tree(source)))
-
-        assert imported & ROOMS <= MAY_IMPORT_OF_OURS[room] | {room}, source
-        assert not imported & NEVER[room], source
+        ours = {name.partition(".")[0] for name in _needed(_tree(source), _name(source), everything)}
+        assert ours | set(_imports(_tree(source), types=True)) & ROOMS <= MAY_IMPORT_OF_OURS[room] | {room}, source
+        assert not set(_imports(_tree(source))) & NEVER[room], source
 
 
 def test_the_analysis_imports_of_the_jobs_only_how_to_read_what_others_may_have_made():
@@ -82,10 +84,10 @@ def test_submitit_is_known_to_one_module_alone():
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)
-def test_no_module_is_imported_by_what_it_imports(room):
-    """Types alone do not count; what a function imports does."""
+def test_no_module_needs_what_needs_it(room):
+    """Types count, too, and what a function imports, and modules that are named by a word."""
     modules = {_name(source): source for source in _sources(room)}
-    arrows = {name: set(_modules(_tree(source), modules)) - {name} for name, source in modules.items()}
+    arrows = {name: set(_needed(_tree(source), name, modules)) - {name} for name, source in modules.items()}
 
     assert _circle(arrows) == []
 
@@ -94,14 +96,47 @@ def _name(source):
     return ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _modules(node, known):
+def _modules(node, known, *, types=False):
     """Modules of ours that are imported below a node, of those that are `known`."""
-    for child in _nodes(node):
+    for child in _nodes(node, types=types):
         if isinstance(child, ast.Import):
             yield from (name.name for name in child.names if name.name in known)
         elif child.module:
             whole = {f"{child.module}.{name.name}" for name in child.names}
             yield from whole & known.keys() or {child.module} & known.keys()
+
+
+def _needed(tree, name, known):
+    """Yield what a module of this name needs of `known`: imported anywhere in it or named by a word, and packages."""
+    for module in {*_modules(tree, known, types=True), *(_named(tree, known) if name != TABLE_OF_VERBS else ())}:
+        parts = module.split(".")
+        packages = {".".join(parts[:length]) for length in range(1, len(parts))} & known.keys()
+        yield from {module, *(package for package in packages if not f"{name}.".startswith(f"{package}."))}
+
+
+def _named(tree, known):
+    """Modules that are named by ``module``, ``module:function``, ``f"package.{…}"`` or ``declared("package", …)``.
+
+    Behind ``-m`` a name is that of another process.
+    """
+    processes = set()
+    for node in ast.walk(tree):
+        words = getattr(node, "elts", None) or getattr(node, "args", None) or []
+        words = words if isinstance(words, list) else []
+        processes |= {word for flag, word in itertools.pairwise(words) if getattr(flag, "value", None) == "-m"}
+        is_word = isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in processes
+        if is_word and "." in node.value:
+            yield from {node.value.partition(":")[0]} & known.keys()
+        elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            yield from _below(node.values[0].value, known)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "declared" and isinstance(words[0], ast.Constant):
+            yield from _below(f"{words[0].value}.", known)
+
+
+def _below(package, known):
+    """Return the modules of a package, which is named with the dot behind it; none where it is none."""
+    is_package = package.endswith(".") and package[:-1] in known
+    return {name for name in known if is_package and name.rpartition(".")[0] == package[:-1]}
 
 
 def _circle(arrows):
@@ -124,10 +159,31 @@ def test_a_forbidden_arrow_would_be_found():
 def test_a_circle_would_be_found():
     trees = {"a.x": "from a import y", "a.y": "def f():\n    import a.z", "a.z": "from a.x import name"}
 
-    found = {name: set(_modules(ast.parse(text), trees)) for name, text in trees.items()}
+    found = {name: set(_needed(ast.parse(text), name, trees)) for name, text in trees.items()}
 
     assert set(_circle(found)) == {"a.x", "a.y", "a.z"}
     assert _circle(found | {"a.z": set()}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("if TYPE_CHECKING:\n    from b.y import Type", {"b", "b.y"}),
+        ("class C:\n    def f(self):\n        from b import y", {"b", "b.y"}),
+        ("VERBS = {'do': 'b.y:main'}", {"b", "b.y"}),
+        ("importlib.import_module('b.y')", {"b", "b.y"}),
+        ("importlib.import_module(f'b.{name}')", {"b", "b.y", "b.z"}),
+        ("declared('b', 'OBSERVER')", {"b", "b.y", "b.z"}),
+        ("subprocess.Popen([sys.executable, '-m', 'b.y'])", set()),
+        ("python('-m', 'b.y', *words)", set()),
+        ("import a.w", {"a.w"}),  # and not the package that both are in
+        ("'b.y is a module'", set()),
+    ],
+)
+def test_a_module_is_found_however_it_is_named(text, needs):
+    known = dict.fromkeys(("a", "a.x", "a.w", "b", "b.y", "b.z"))
+
+    assert set(_needed(ast.parse(text), "a.x", known)) == needs
 
 
 @pytest.mark.parametrize(
