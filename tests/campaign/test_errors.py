@@ -51,7 +51,7 @@ def test_a_word_that_is_none_is_met_with_the_nearest_or_with_all_in_their_order(
 
 
 def test_a_reader_that_has_ended_is_no_error():
-    command = f"{sys.executable} -m campaign --help | :; echo ${{PIPESTATUS[0]}}"
+    command = f"PYTHONUNBUFFERED= {sys.executable} -m campaign --version | :; echo ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 

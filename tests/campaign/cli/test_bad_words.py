@@ -42,7 +42,7 @@ _WRONG = {
     "cluster={a:1}": ("unknown key 'cluster.a'", "legal here: cluster.account"),
     "checks={}": ("checks={} changes nothing", "checks.…=…"),
     "redo=2": ("redo=2 is neither true nor false", "redo=true"),
-    "storage=local +storage=local": ("storage is given twice", "storage=one,other"),
+    "storage=local +storage='a=b'": ("storage is given twice", "storage=one,other"),
     "--package=foo": ("--package has no effect here", "--cfg job"),
     "hydra.run.dir=/x": ("'hydra.run.dir=/x' is for Hydra itself", "campaign_dir=…"),
     "hydra.foo=1": ("is for Hydra itself", "campaign_dir=…"),

@@ -63,6 +63,9 @@ def test_the_room_of_a_store_that_is_there_stays_promised(tmp_path):
     assert s3.promised_beneath(tmp_path, None) == 50_000_000 - (tmp_path / "ceph.img").stat().st_blocks * 512
     (tmp_path / "s3/gateway.json").write_text(json.dumps({**facts, "loop": False}))
     assert s3.promised_beneath(tmp_path, None) == 0
+    (tmp_path / "s3/gateway.json").write_text("{")
+    with pytest.raises(EnvironmentFaultError, match=r"gateway\.json cannot be read"):
+        s3.promised_beneath(tmp_path, None)
 
 
 def test_a_gateway_that_another_process_is_connected_to_is_not_ended(tmp_path, monkeypatch):

@@ -55,6 +55,7 @@ def test_devices_are_given_in_their_order_and_a_server_is_known_by_the_folder_th
 
     numbers = [int(loop.path.removeprefix("/dev/loop")) for loop in found.idle]
     assert numbers == sorted(numbers)
+    assert found.strangers == ("hdd.model", "storage_model-0")
     assert found.storages["ssd"].server is None
     assert found.storages["hdd"].server == Server(server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None)
 

@@ -9,6 +9,8 @@ import os
 import threading
 import time
 import warnings
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,11 +42,18 @@ class Lying(dict):
         super().__setitem__(key, self.changed(data) if key.endswith(self.ending) else data)
 
 
+PUT_S = datetime(2026, 11, 22, 10, tzinfo=UTC).timestamp()  # by the store's clock
+
+
+def it_is(at_s, monkeypatch):
+    monkeypatch.setattr(objects, "time", SimpleNamespace(time=lambda: at_s))
+
+
 @pytest.fixture
 def places(store, tmp_path, monkeypatch):
     """A fast folder and an address; drainers run by hand alone, and files of more than 100 kB have several objects."""
     monkeypatch.setattr(objects, "PART_BYTES", 100_000)
-    monkeypatch.setattr(objects, "_STALE_S", float("inf"))  # the store says the same time of all
+    it_is(PUT_S + 86_400, monkeypatch)  # the store says the same time of all
     monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
     store.objects.clear()
     return tmp_path / "fast", f"{store.storage['endpoint']}/bucket/p"
@@ -365,14 +374,13 @@ def test_what_is_incomplete_for_a_day_goes_and_what_is_whole_stays(store, places
     assert drained(places) == 0
     assert (FOREIGN, "copying") in Bucket(places[1]).states()
 
-    monkeypatch.setattr(objects, "_STALE_S", -1e12)
+    it_is(PUT_S + 86_401, monkeypatch)
     assert drained(places) == 0
     assert not [key for key in store.objects if FOREIGN in key]
     assert sealed(places) == [1]
 
 
-def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(store, places, opened, monkeypatch):
-    monkeypatch.setattr(objects, "_STALE_S", 86_400.0)
+def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(store, places, opened):
     store.put_in = {f"p/{FOREIGN}/000000": 2000, f"p/{FOREIGN}/000001": 2100}
     store.objects |= dict.fromkeys(store.put_in, b"other")
     opened()
@@ -383,6 +391,7 @@ def test_what_has_been_put_in_part_today_is_somebody_elses_who_goes_on(store, pl
 
 def test_when_a_drain_ended_is_the_drainers_time_and_not_the_servers(places, opened, monkeypatch):
     buffer = opened()
+    monkeypatch.setattr(objects, "time", time)
     monkeypatch.setattr(drain_loop.Journal, "tell", lambda *_, **__: None)  # it is killed before it says so
     buffer.save(1, writer(1))
     assert drained(places) == 0

@@ -161,8 +161,11 @@ def gateway(tmp_path):
         process.kill()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "192.0.2.1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "two.example", "192.0.2.1"])
 def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(host, gateway, monkeypatch, tmp_path):
+    two, resolve = [(0, 0, 0, "", (each, 0)) for each in ("192.0.2.1", "127.0.0.1")], servers.socket.getaddrinfo
+    found = lambda name, *more: two if name == "two.example" else resolve(name, *more)  # noqa: E731
+    monkeypatch.setattr(servers.socket, "getaddrinfo", found)
     monkeypatch.setattr(checkpoints, "_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
     made = checkpoints.Checkpoints(settings, [tmp_path, Bucket(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0)
