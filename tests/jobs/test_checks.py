@@ -286,26 +286,26 @@ def test_a_cold_run_fails_above_what_an_honest_one_can_reach_and_above_the_peak_
 
 
 @pytest.mark.parametrize(
-    ("rate", "passed"),
+    ("rate", "images", "passed"),
     [
-        (21.0, True),
-        (23.2, None),  # as 10 of 10 honest runs on the testbed's hdd: half a turn of 140 reads is 4.2 ms, give or take
-        (3 * 21.3, False),  # from memory
+        (21.0, 320, True),
+        (3 * 21.3, 30, None),  # the fewer reads a run has, the less is certain
+        (
+            23.2,
+            320,
+            None,
+        ),  # as 10 of 10 honest runs on the testbed's hdd: half a turn of 140 reads is 4.2 ms, give or take
+        (3 * 21.3, 320, False),  # from memory
     ],
 )
-def test_a_peak_of_few_random_reads_is_as_uncertain_as_they_are_and_bytes_from_memory_are_not_excused(rate, passed):
+def test_a_peak_of_few_random_reads_is_as_uncertain_as_they_are_and_bytes_from_memory_are_not_excused(
+    rate, images, passed
+):
     peak = {"by": "baseline-random_read", "mb_per_s": 21.3, "ceiling_mb_per_s": 2 * 21.3, "reads": 140}
 
-    run = {**GOOD, "images": 320, "images_asked": 320, "read_mb_per_s": rate}
+    run = {**GOOD, "images": images, "images_asked": images, "read_mb_per_s": rate}
 
     assert checks.below_peak(run, peak, LIMITS)["passed"] is passed
-
-
-def test_the_fewer_reads_a_run_has_the_less_is_certain():
-    peak = {"by": "b", "mb_per_s": 21.3, "ceiling_mb_per_s": 2 * 21.3, "reads": 140}
-    runs = [{**GOOD, "images": images, "read_mb_per_s": 3 * 21.3} for images in (320, 30)]
-
-    assert [checks.below_peak(run, peak, LIMITS)["passed"] for run in runs] == [False, None]
 
 
 @pytest.mark.parametrize(("cache", "peak"), [("warm", PEAK), ("as_is", PEAK), ("cold", None)])
@@ -364,7 +364,7 @@ def test_a_run_that_is_to_read_nothing_has_no_data_to_compare():
     assert verdicts(run, "cold")["same_data"] is False
 
 
-@pytest.mark.parametrize(("seconds", "limit", "passed"), [(0.0, 0.01, True), (0.2, 0.01, False), (0.2, 0.02, True)])
+@pytest.mark.parametrize(("seconds", "limit", "passed"), [(0.1, 0.01, True), (0.101, 0.01, False), (0.101, 0.02, True)])
 @pytest.mark.shows("checks.throttled_max")
 def test_a_run_that_a_quota_held_back_does_not_count_unless_that_is_allowed(seconds, limit, passed):
     run = {"quota_cores": 0.2, "throttled_periods": 7, "throttled_s": seconds}

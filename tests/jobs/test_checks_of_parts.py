@@ -153,18 +153,3 @@ def test_snapshots_are_durable_where_the_least_of_their_targets_has_all_their_by
 )
 def test_amounts_are_told_in_megabytes(rule, run, message):
     assert getattr(checks, rule)(run, checks.Limits())["message"] == message
-
-
-@pytest.mark.parametrize(("throttled_s", "passed"), [(0.1, True), (0.101, False)])
-def test_a_quota_may_hold_a_run_back_for_a_hundredth_of_its_time(throttled_s, passed):
-    run = {"elapsed_s": 10.0, "quota_cores": 0.2, "throttled_periods": 7, "throttled_s": throttled_s}
-
-    assert checks.unthrottled(run, checks.Limits())["passed"] is passed
-
-
-def test_one_model_of_several_that_was_given_faults_spoils_a_run():
-    run = rank_run(served={"hdd": {"cpu_s": 0.0}, "ssd": {"cpu_s": 0.0, "spoiled": 3}})
-    found, reason = checks.judge(run, "cold", checks.Limits())
-
-    assert reason == "unspoiled: the model of ssd was given faults for 3 requests"
-    assert passed({"checks": found})["unspoiled"] is False
