@@ -92,6 +92,22 @@ def test_no_module_needs_what_needs_it(room):
     assert _circle(arrows) == []
 
 
+def test_no_folder_of_the_jobs_needs_one_that_needs_it():
+    """The model and the system below it are one leaf."""
+    modules = {_name(source): source for source in _sources("jobs")}
+    folders = {name: _folder(name, source) for name, source in modules.items()}
+    arrows = {folder: set() for folder in folders.values()}
+    for name, source in modules.items():
+        arrows[folders[name]] |= {folders[each] for each in _needed(_tree(source), name, modules)} - {folders[name]}
+
+    assert _circle(arrows) == []
+
+
+def _folder(name, source):
+    folder = name if source.name != "__init__.py" and name.count(".") == 1 else ".".join(name.split(".")[:2])
+    return "jobs.system" if folder == "jobs.model" else folder
+
+
 def _name(source):
     return ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 

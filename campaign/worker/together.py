@@ -10,12 +10,12 @@ from campaign.storage.roots import seen_by
 from campaign.worker.runner import Outcome, Template
 from jobs import checks
 from jobs.benchmarks import registry
+from jobs.benchmarks.whole_run import whole
 from jobs.model.conduct import Conduct
 from jobs.model.request import RankRequest, Request
 from jobs.model.results import Run
 from jobs.ranks.channel import new_secret
 from jobs.ranks.hub import Hub
-from jobs.ranks.whole import whole
 
 
 class Places(Protocol):

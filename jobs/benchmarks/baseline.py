@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order, Outcome
@@ -26,6 +26,7 @@ from jobs.model.request import FileRequest, Request
 from jobs.model.settings import Node, Settings, key
 from jobs.objects.client import Client
 from jobs.objects.source import Source
+from jobs.ready_run import Work
 from jobs.system import files
 
 _WRITTEN, _RANDOM = "write", "random_read"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import ranks
-from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.cdb import expected
 from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
 from jobs.benchmarks.cdb.network import CdbNetwork, kernel_shapes
@@ -28,9 +28,10 @@ from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.data.readers.h5py_parts import load
 from jobs.errors import DatasetError
+from jobs.events.spent import Spent, logged
 from jobs.model.request import Request
 from jobs.model.settings import EVERY, Settings, key
-from jobs.observe.spent import Spent, logged
+from jobs.ready_run import Work
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"
@@ -80,7 +81,7 @@ def _begun(request: Request) -> Iterator[Work]:
         _possible(rules, folder)
         mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
         parts = parts_of(settings.get("dataset", {}), own["channels"])
-        log = stack.enter_context(logged(request, here))
+        log = stack.enter_context(logged(request, here.rank, here.size))
         may = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
         staged = {path: listed[path] for path in may}
         copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, log))

@@ -22,7 +22,7 @@ from jobs import ranks
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control
 from jobs.benchmarks.alexnet_network import bytes_of
-from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, together
 from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
 from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules
@@ -35,13 +35,14 @@ from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.data import manifest, staged_copies
 from jobs.data.readers import Part, Reader, h5py_parts, opened
 from jobs.errors import DatasetError
+from jobs.events.spent import Spent, logged
+from jobs.events.time_log import TimeLog
 from jobs.lazy_imports import np
 from jobs.model.request import Request
 from jobs.model.settings import EVERY, Settings, key
 from jobs.objects.source import Source
-from jobs.observe.spent import Spent, logged
-from jobs.observe.time_log import TimeLog
 from jobs.ranks.rank import Rank
+from jobs.ready_run import Work
 
 _PARTS = ("data", "label", "psr", "normweight", "weight")
 _COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record
@@ -63,7 +64,7 @@ def _begun(request: Request) -> Iterator[Work]:
             found = staged_copies.load(Path(staged))
             copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
             files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
-        log = stack.enter_context(logged(request, here))
+        log = stack.enter_context(logged(request, here.rank, here.size))
         wanted = [path for phase in plan.phases for path in files[phase]]
         reader = stack.enter_context(_reader(settings, wanted, log, source))
         saved = partial(_to_save, settings, plan.rules)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jobs.benchmarks.benchmark import Figure, Work
+from jobs.benchmarks.benchmark import Figure
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.data import manifest, pipeline, staged_copies
 from jobs.errors import DatasetError
@@ -17,6 +17,7 @@ from jobs.model.request import Request
 from jobs.model.settings import Settings
 from jobs.objects.source import Source, of_dataset
 from jobs.ranks import here
+from jobs.ready_run import Work
 
 Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
 ImagesAsked = Callable[[Settings, int], int]

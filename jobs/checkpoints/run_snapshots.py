@@ -15,9 +15,9 @@ from jobs.burst_buffer.slow_storage import Place, place_of
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
-from jobs.observe.trace_sources import Written
 from jobs.system import files
 from jobs.system.device import device_of
+from jobs.system.traffic import Written
 
 if TYPE_CHECKING:
     from jobs.model.request import SnapshotRequest

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.benchmarks.benchmark import Work
 from jobs.model.request import Request
 from jobs.model.results import DeviceUse
 from jobs.observe.cache import Cache
 from jobs.observe.observer import Observer
-from jobs.observe.trace_sources import Written
+from jobs.ready_run import Work
 from jobs.system import cgroup
 from jobs.system.clock import moment
 from jobs.system.device import Device, Use, device_of, together
 from jobs.system.extents import Fetch
+from jobs.system.traffic import Written
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from jobs.benchmarks.benchmark import Work
 from jobs.model.request import Request
+from jobs.ready_run import Work
 
 
 class Observer:

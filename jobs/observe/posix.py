@@ -10,9 +10,9 @@ from jobs import steps
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Work
     from jobs.model.request import Request
     from jobs.profiler import Profile
+    from jobs.ready_run import Work
 
 
 class Profiled(Observer, steps.Watcher):

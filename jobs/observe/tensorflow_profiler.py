@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jobs import steps
-from jobs.benchmarks.benchmark import Work
 from jobs.lazy_imports import tf
 from jobs.model.request import Request
 from jobs.observe.observer import Observer
+from jobs.ready_run import Work
 
 
 class Runtime(Observer, steps.Watcher):

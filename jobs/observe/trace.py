@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.benchmarks.benchmark import Work
 from jobs.model.request import Request
 from jobs.observe.counters import Counters, Edge
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import OK, Source, reason, sources_of
+from jobs.ready_run import Work
 from jobs.system import files
 
 

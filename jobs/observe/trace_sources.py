@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from jobs.observe.network_clients import client_of
-from jobs.system.device import carriers, devices_behind, mount_of, read_kernel
+from jobs.system.device import mount_of, read_kernel
 from jobs.system.emulated import model_behind, served
-
-Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
+from jobs.system.traffic import Traffic, traffic_behind
 
 OK = "ok"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -64,46 +61,6 @@ def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
         Source("memory usage", ("rss", "cach", "dirty", "wback"), _memory, None),
     ]
     return sources, {source.name: OK for source in sources} | states
-
-
-def traffic_behind(path: Path) -> dict[str, Traffic]:
-    """Return what counts the bytes read from and written to what holds a path, by name; the nearest to it first.
-
-    Empty where nothing does: a file system in memory, say.
-    """
-    client = client_of(mount_of(path))
-    counters: dict[str, Traffic] = {f"dsk/{device.name}": device.traffic for device in devices_behind(path)}
-    return counters | ({client.name: client.traffic} if client else {})
-
-
-class Written:
-    """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
-
-    `source`: name of the counter; None where there is none, or nothing is seen from here (`folder` is None). `below`:
-    the names of counters in which the same bytes are once more, as that of the disk with a loop device's file.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        behind = traffic_behind(folder) if folder else {}
-        counters: list[tuple[str | None, Traffic | None]] = [*behind.items(), (None, None)]
-        self.source, self._read = counters[0]
-        self.below = [f"dsk/{each.name}" for each in carriers(folder)[1:]] if folder and behind else []
-        self._before = self._count()
-        self._after: int | None = None
-
-    def settle(self) -> None:
-        """Count no further."""
-        self._after = self._count()
-
-    @property
-    def bytes(self) -> int | None:
-        """What was counted; None where it cannot be read."""
-        return None if self._before is None or self._after is None else self._after - self._before
-
-    def _count(self) -> int | None:
-        with suppress(OSError, ValueError, LookupError):
-            return self._read()[1] if self._read else None
-        return None
 
 
 def _model(model: Path) -> tuple[int, ...]:

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.benchmarks.benchmark import Work
 from jobs.model.request import Request
 from jobs.observe.observer import Observer
+from jobs.ready_run import Work
 from jobs.system.alarm import Alarm
 from jobs.system.device import devices_behind
 from jobs.system.io_limits import limits

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.events.spent import Spent
 from jobs.model.results import Expectation
-from jobs.observe.spent import Spent
 from jobs.ranks.rank import Rank
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.observe import TimeLog
+from jobs.events import TimeLog
 from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"steps": 20, "turns": 1}, "full": {"steps": 500, "turns": 200}}

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.benchmarks.benchmark import Work
 from jobs.observe.waits import Waits
+from jobs.ready_run import Work
 from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"seconds": 0.5, "threads": 4}, "full": {"seconds": 20.0, "threads": 40}}

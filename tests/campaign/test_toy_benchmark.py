@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.benchmarks.benchmark import Benchmark, Figure
+from jobs.ready_run import Work
 from jobs.model.settings import key
 
 

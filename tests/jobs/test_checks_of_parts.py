@@ -4,9 +4,9 @@ import pytest
 
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
-from jobs.ranks.whole import whole
+from jobs.benchmarks.whole_run import whole
+from tests.jobs.benchmarks.test_whole_run import rank_run, seen
 from tests.jobs.jobs_factory import passed
-from tests.jobs.ranks.test_whole import rank_run, seen
 
 
 def judged(runs, peak=None, skew=0.001, **changed):

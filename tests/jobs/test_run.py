@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import asdict
 
 from jobs import checks
-from jobs.benchmarks.benchmark import Work
 from jobs.observe import storages
+from jobs.ready_run import Work
 from jobs.system import layers, page_cache
 from jobs.system.emulated import Account
 from tests.jobs.jobs_factory import (

@@ -20,9 +20,9 @@ from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Phase, Rules
 from jobs.data import pipeline
 from jobs.data.readers import Part, Reader
 from jobs.errors import DatasetError
+from jobs.events.time_log import TimeLog
 from jobs.lazy_imports import np, tf
 from jobs.model.settings import Node, Settings
-from jobs.observe.time_log import TimeLog
 
 WEIGHTS = (1.009, 7.67, 31.6)  # of the classes, 1 / sqrt of their shares in our files (jobs/data/synthetic_hdf5.py)
 _MOST, _LEAST = 1, 2  # columns of ``stats``

@@ -16,9 +16,9 @@ from typing import Any
 
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
+from jobs.events.time_log import TimeLog
 from jobs.model.request import Request
 from jobs.model.results import Expectation
-from jobs.observe.time_log import TimeLog
 from jobs.system import files, page_cache
 
 _COLD = 0.01  # of the pages of the originals at most are in memory, as of any cold run's files

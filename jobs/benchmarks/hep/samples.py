@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs.benchmarks.hep.rules import Load, Rules
+from jobs.events.spent import Spent
 from jobs.lazy_imports import np
-from jobs.observe.spent import Spent
 
 Arrays = Sequence[Any]  # images (n, side, side, 3), labels (n,), and whatever else is read, of n samples
 

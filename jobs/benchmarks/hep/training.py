@@ -15,11 +15,11 @@ from jobs.benchmarks.nersc.run import Training
 from jobs.checkpoints.saver import Saver
 from jobs.data.readers import Reader
 from jobs.errors import UnreadableImageError
+from jobs.events.spent import Spent
+from jobs.events.time_log import UNKNOWN
 from jobs.lazy_imports import np
 from jobs.objects.source import Source
 from jobs.observe.counters import process_io
-from jobs.observe.spent import Spent
-from jobs.observe.time_log import UNKNOWN
 from jobs.system import page_cache
 
 

@@ -14,11 +14,11 @@ from jobs.benchmarks import accelerator, first_use
 from jobs.benchmarks.cdb.network import CdbNetwork
 from jobs.benchmarks.hep.network import HepNetwork
 from jobs.benchmarks.nersc.steps import Step
+from jobs.events.spent import Spent
+from jobs.events.time_log import UNKNOWN
 from jobs.lazy_imports import np, tf
 from jobs.model.results import Expectation
 from jobs.model.settings import Settings
-from jobs.observe.spent import Spent
-from jobs.observe.time_log import UNKNOWN
 from jobs.ranks.rank import Rank
 from jobs.ranks.training_meetings import Meetings
 

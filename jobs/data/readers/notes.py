@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobs.data.readers.part import At
-from jobs.observe.time_log import TimeLog
+from jobs.events.time_log import TimeLog
 
 Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
 """Gives the event of a file, a place and an action; its ``size_bytes`` may be set."""

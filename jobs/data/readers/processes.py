@@ -27,7 +27,7 @@ from jobs.data.readers.h5py_parts import Array
 from jobs.data.readers.notes import notes
 from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
-from jobs.observe.time_log import TimeLog
+from jobs.events.time_log import TimeLog
 
 Place = tuple[int, tuple[int, ...], str]  # of an array in a slot: where it begins, its shape and its dtype
 

@@ -14,8 +14,8 @@ from jobs.data.readers.notes import Note, notes
 from jobs.data.readers.offsets import Fill
 from jobs.data.readers.part import READERS, At, Driver, Part, Reader
 from jobs.errors import DatasetError
+from jobs.events.time_log import TimeLog
 from jobs.objects.source import Source
-from jobs.observe.time_log import TimeLog
 
 
 class _Threads(Reader):

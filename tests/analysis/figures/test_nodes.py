@@ -6,7 +6,7 @@ import pytest
 from analysis.figures import nodes
 from analysis.nersc import READ_S, TRAINING_BYTES, TRAINING_READS, VALIDATION_BYTES, published_rate
 from analysis.records.frame import rows_of
-from jobs.observe import TimeLog
+from jobs.events import TimeLog
 from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of
 from tests.analysis.training_factory import figures_of

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.benchmarks.benchmark import Work
 from jobs.errors import DatasetError
 from jobs.observe.listed_files import Files
+from jobs.ready_run import Work
 
 NAMES = [f"{number}.jpg" for number in range(5)]
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.benchmarks.benchmark import Work
 from jobs.objects.client import Counts, Stored
 from jobs.observe.listed_files import Files
 from jobs.observe.object_store import Objects
+from jobs.ready_run import Work
 
 
 @pytest.mark.parametrize("number", [1, 7, 10, 101])

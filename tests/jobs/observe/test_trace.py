@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.observe import trace, trace_sources
 from jobs.observe.trace import Trace
-from jobs.system import page_cache
+from jobs.system import page_cache, traffic
 from jobs.system.device import Device, Mount, device_of
 from tests.jobs.jobs_factory import fetched
 from tests.lies import setup
@@ -317,9 +317,9 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
 def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_of_its_file_too(disk, staged):
     _, point = staged(setup.disk, disk / "image", disk / "point")
 
-    assert trace_sources.Written(point).below[0] == trace_sources.Written(disk).source
-    assert trace_sources.Written(None).below == []
-    written = trace_sources.Written(point)
+    assert traffic.Written(point).below[0] == traffic.Written(disk).source
+    assert traffic.Written(None).below == []
+    written = traffic.Written(point)
     assert written.bytes is None
     (point / "file").write_bytes(bytes(8 * MIB))
     page_cache.sync(point)
@@ -387,8 +387,8 @@ def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error)
     ids=["Lustre", "NFS, of a name that is no UTF-8"],
 )
 def test_a_client_without_statistics_is_not_readable_and_no_failure(run, tmp_path, monkeypatch, mount, name):
-    monkeypatch.setattr(trace_sources, "mount_of", lambda path: mount)
-    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [])
+    monkeypatch.setattr(traffic, "mount_of", lambda path: mount)
+    monkeypatch.setattr(traffic, "devices_behind", lambda path: [])
 
     found, rows = run(paths=[tmp_path])
 
@@ -403,10 +403,10 @@ def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypa
         tmp_path / "b": Mount("/home", "server:/export/home", "nfs4", "rw"),
     }
     counts = iter(range(0, 10**9, MIB))
-    monkeypatch.setattr(trace_sources, "mount_of", mounts.get)
-    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [])
+    monkeypatch.setattr(traffic, "mount_of", mounts.get)
+    monkeypatch.setattr(traffic, "devices_behind", lambda path: [])
     for client in ("Lustre", "Nfs"):
-        monkeypatch.setattr(f"jobs.observe.network_clients.{client}.traffic", lambda self: (next(counts), 0))
+        monkeypatch.setattr(f"jobs.system.traffic.{client}.traffic", lambda self: (next(counts), 0))
 
     found, rows = run(paths=mounts)
 
@@ -417,7 +417,7 @@ def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypa
 
 def test_the_model_of_an_emulated_storage_is_traced_with_its_queue(run, tmp_path, monkeypatch):
     said = iter({"reads": 10 * n, "writes": 5 * n, "queue_s": 0.4 * n, "busy_s": 0.1 * n} for n in range(99))
-    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [Device("loop7")])
+    monkeypatch.setattr(traffic, "devices_behind", lambda path: [Device("loop7")])
     monkeypatch.setattr(trace_sources, "model_behind", lambda path: Path("/bed/hdd.model"))
     monkeypatch.setattr(trace_sources, "served", lambda model: next(said))
     monkeypatch.setattr(Device, "traffic", lambda self: (0, 0))

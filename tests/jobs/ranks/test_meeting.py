@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jobs.benchmarks.nersc.steps import Step
-from jobs.observe.spent import Spent
+from jobs.events.spent import Spent
 from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jobs.observe import TimeLog
-from jobs.observe.spent import Spent
+from jobs.events import TimeLog
+from jobs.events.spent import Spent
 from jobs.ranks.rank import Rank
 from jobs.ranks.training_meetings import Meetings, alike
 

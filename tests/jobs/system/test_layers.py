@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.benchmarks.benchmark import Work
 from jobs.observe.cache import Cache
+from jobs.ready_run import Work
 from jobs.system import layers as module
 from jobs.system import page_cache
 from jobs.system.device import Device

@@ -19,7 +19,7 @@ from analysis.timelog.read import read as read_logs
 from jobs.data.readers import READERS, Part, h5py_parts, offsets, opened
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError, EngineError
-from jobs.observe import TimeLog
+from jobs.events import TimeLog
 
 CLIMATE = [Part("climate/data", (0, 1, 2, 10)), Part("climate/labels"), Part("climate/stats", (10, 0))]
 HEP = [Part(name) for name in ("data", "label", "psr", "normweight", "weight")]

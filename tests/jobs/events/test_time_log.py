@@ -17,7 +17,7 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.timelog import log as known
 from analysis.timelog.read import read
-from jobs.observe import TimeLog, TimeLogError, time_log
+from jobs.events import TimeLog, TimeLogError, time_log
 
 
 def table(path, **asked):
@@ -275,7 +275,7 @@ def test_what_was_flushed_is_there_when_the_process_is_killed(tmp_path, monkeypa
 def test_a_log_that_is_forgotten_ends_with_the_process_and_one_that_fails_keeps_no_other_one_open(tmp_path):
     script = """if True:
         import os
-        from jobs.observe import TimeLog
+        from jobs.events import TimeLog
         logs = [TimeLog(f"{number}") for number in range(10)]
         for log in logs[:5]:
             os.dup2(os.open("/dev/full", os.O_WRONLY), log._descriptor)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
+from jobs.benchmarks.whole_run import whole
 from jobs.ranks.hub import Seen
 from jobs.ranks.one_machine import left_out
-from jobs.ranks.whole import whole
 from tests.campaign.fake_template import figures
 from tests.jobs.jobs_factory import device_use
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.observe import network_clients
-from jobs.observe.network_clients import Lustre, Nfs, client_of
+from jobs.system import traffic
 from jobs.system.device import Mount
+from jobs.system.traffic import Lustre, Nfs, client_of
 
 RECORDED = Path(__file__).parent / "recorded"
 READ, WRITTEN = 1_283_457_024, 268_435_912  # of scratch, in the old text and the new
@@ -19,7 +19,7 @@ def llite(tmp_path, monkeypatch):
     """Let a folder be that of the statistics; the older place is missing."""
     folder = tmp_path / "debug/llite"
     shutil.copytree(RECORDED / "llite_new", folder)
-    monkeypatch.setattr(network_clients, "_LLITE", (tmp_path / "proc/llite", folder))
+    monkeypatch.setattr(traffic, "_LLITE", (tmp_path / "proc/llite", folder))
     return folder
 
 
@@ -27,7 +27,7 @@ def llite(tmp_path, monkeypatch):
 def mountstats(tmp_path, monkeypatch):
     file = tmp_path / "mountstats"
     shutil.copy(RECORDED / "mountstats", file)
-    monkeypatch.setattr(network_clients, "_MOUNTSTATS", file)
+    monkeypatch.setattr(traffic, "_MOUNTSTATS", file)
     return file
 
 
@@ -48,17 +48,17 @@ def test_the_type_of_a_mount_decides_whose_statistics_tell_of_it(source, fstype,
 
 
 @pytest.mark.parametrize(
-    ("version", "name", "traffic"),
+    ("version", "name", "counts"),
     [
         ("llite", "scratch", (READ, WRITTEN)),
         ("llite_new", "scratch", (READ, WRITTEN)),
         ("llite", "scratch2", (8192, 0)),  # what it never did has no line
     ],
 )
-def test_lustre_counts_bytes_in_the_old_form_and_in_the_new(monkeypatch, version, name, traffic):
-    monkeypatch.setattr(network_clients, "_LLITE", (RECORDED / version,))
+def test_lustre_counts_bytes_in_the_old_form_and_in_the_new(monkeypatch, version, name, counts):
+    monkeypatch.setattr(traffic, "_LLITE", (RECORDED / version,))
 
-    assert Lustre(name).traffic() == traffic
+    assert Lustre(name).traffic() == counts
 
 
 def test_lustre_mounted_twice_is_counted_in_both_places(llite):

@@ -3,8 +3,7 @@
 from contextlib import contextmanager
 
 from jobs import steps
-from jobs.observe.spent import Spent, logged
-from jobs.ranks.rank import Rank
+from jobs.events.spent import Spent, logged
 
 
 def test_logs_that_a_killed_run_left_are_removed_and_those_of_others_stay(tmp_path):
@@ -12,7 +11,7 @@ def test_logs_that_a_killed_run_left_are_removed_and_those_of_others_stay(tmp_pa
     for name in (*gone, *kept):
         (tmp_path / name).write_text("of before")
 
-    with logged({"timelog": str(tmp_path / "a.timelog")}, Rank()) as log:
+    with logged({"timelog": str(tmp_path / "a.timelog")}) as log:
         assert log
 
     assert {path.name for path in tmp_path.iterdir()} == {"a.timelog", *kept}

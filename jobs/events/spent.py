@@ -11,25 +11,24 @@ from glob import escape
 from pathlib import Path
 
 from jobs import steps
+from jobs.events.time_log import ACTIONS, Event, File, TimeLog
 from jobs.model.request import Request
-from jobs.observe.time_log import ACTIONS, Event, File, TimeLog
-from jobs.ranks.rank import Rank
 from jobs.system import files
 
 
 @contextmanager
-def logged(request: Request, here: Rank) -> Iterator[TimeLog | None]:
+def logged(request: Request, rank: int = 0, ranks: int = 1) -> Iterator[TimeLog | None]:
     """Open the time log of a rank where one is asked for; those that a killed run left there are in nobody's record."""
     asked = request.get("timelog")
     if not asked:
         yield None
         return
     first = Path(asked)
-    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
+    path = first.with_name(f"{first.stem}-rank{rank}{first.suffix}") if rank else first
     beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
     for name in (path.name, *beside):
         files.remove(path.parent / name, missing_ok=True)
-    with TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem) as log:
+    with TimeLog(path, rank=rank, ranks=ranks, run=first.stem) as log:
         yield log
 
 
