@@ -66,7 +66,7 @@ def snapshot_of(path):
     def read(_):
         assert buffer.report()
         restart.latest(buffer.slow)
-        snapshots.read(buffer.slow / name)
+        snapshots.read_manifest(buffer.slow / name)
 
     return buffer.slow / name / snapshots.MANIFEST_NAME, read
 
@@ -76,7 +76,7 @@ def marker_of(path):
 
     def read(_):
         drain_loop.options_of(lease.marker_of(buffer.fast))
-        lease.pair(buffer.fast, buffer.slow)
+        lease.pair_of(buffer.fast, buffer.slow)
 
     return buffer.fast / MARKER_NAME, read
 
@@ -190,7 +190,7 @@ def tried(name, folder, number):
 @pytest.fixture(autouse=True)
 def _idle(monkeypatch):
     """No drainer is started."""
-    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
 
 
 @pytest.mark.parametrize("name", FORMATS)
