@@ -96,9 +96,8 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
         )
     for name in asked:
         each = seen.storages[name]
-        theirs = {each.image.name, unfinished(each.image).name, each.point.name, each.model.name}.intersection(
-            seen.strangers
-        )
+        ours = (each.image, unfinished(each.image), each.serving, each.point, each.model)
+        theirs = {path.name for path in ours}.intersection(seen.strangers)
         if theirs and not each.mounted:
             raise UsageError(
                 f"{seen.folder / min(theirs)} is there already, and not ours", "move it away, or name another --folder"
