@@ -14,9 +14,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,10 @@ from jobs import checks, run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.burst_buffer.slow_storage import place_of
-from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.data import manifest
-from jobs.data.readers import READERS
 from jobs.errors import DatasetError, JobError
-from jobs.model.settings import choices
+from jobs.model.declared import Declared, declared, defaults
+from jobs.model.settings import Buffered, Common, Direct, Saved
 from jobs.profiler.window import MODES
 from jobs.system import files
 from jobs.terminal import complain, open_streams
@@ -60,17 +59,6 @@ def count(text: str) -> int:
 def _steps(text: str) -> str:
     steps.window(text)
     return text
-
-
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "threads": {"type": count, "help": "parallel calls of the map, or readers at once"},
-    "batch_size": {"type": count, "help": "images a batch"},
-    "prefetch": {"type": int, "help": "batches kept ready"},
-    "iterations": {"type": int, "help": "batches; without it each file once"},
-    "seed": {"type": int, "help": "of the order of what is read"},
-    "reader": {"choices": READERS, "help": "how HDF5 is read"},
-    "cache": {"choices": ("cold", "warm", "as_is"), "help": "state before the run"},
-}
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -127,12 +115,12 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     parser.add_argument("folder", type=Path, help=_FOLDER[benchmark.data])
-    for name in [name for name in _OPTIONS if name in benchmark.options]:
+    for name in benchmark.options:
         if not (name == "cache" and benchmark.data == "file"):
-            parser.add_argument(f"--{name.replace('_', '-')}", **_OPTIONS[name])
-    for each in fields(benchmark.keys):
-        if each.metadata.get("by_hand"):
-            _add_key(parser, each)
+            _add_setting(parser, declared(Common)[name])
+    for name, each in declared(benchmark.keys).items():
+        if name != "name":
+            _add_setting(parser, each)
     if benchmark.data == "file":
         parser.add_argument("--block-bytes", type=count, default=114_688, help="one request of random_read, rounded up")
     if benchmark.computes:
@@ -146,40 +134,39 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
         parser.add_argument("--profile-mode", choices=MODES, default=MODES[0], help="every call, or sums for each file")
         parser.add_argument("--tensorflow", type=Path, help="file for what TensorFlow's profiler sees (analysis trace)")
         parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
-    parser.set_defaults(**benchmark.options)
+    parser.set_defaults(**{name: benchmark.defaults[name] for name in benchmark.options})
 
 
-def _add_key(parser: argparse.ArgumentParser, each: Field[Any]) -> None:
-    flag, text = each.metadata["flag"] or f"--{each.name.replace('_', '-')}", each.metadata["by_hand"]
-    if isinstance(each.default, bool):
-        action = "store_false" if each.default else "store_true"
-        parser.add_argument(flag, dest=each.name, action=action, help=text, default=each.default)
-        return
-    words = choices(each)
-    kind: dict[str, Any] = {"choices": words} if words else {"type": _type(each)}
-    parser.add_argument(flag, dest=each.name, help=text, default=getattr(each.default, "value", each.default), **kind)
+def _add_setting(parser: argparse.ArgumentParser, each: Declared) -> None:
+    """Add the option of a setting; its values are those that a campaign takes."""
+    flag, text = f"--{each.name.replace('_', '-')}", each.setting.help.replace("%", "%%")
+    if each.scalar is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=each.default, help=text)
+    elif each.words:
+        parser.add_argument(flag, choices=each.words, default=each.default, help=text)
+    else:
+        parser.add_argument(flag, type=partial(_read, each), default=each.default, help=text)
 
 
-def _type(each: Field[Any]) -> Callable[[str], Any]:
-    if "str" in str(each.type):
-        return str
-    least, _ = each.metadata["range"]
-    return float if isinstance(each.default, float) else count if least and least >= 1 else int
+def _read(each: Declared, text: str) -> Any:
+    try:
+        return each.read(json.loads(text) if each.scalar is list or text == "null" else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} {'; '.join(map(str, error.args))}") from error
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     names, default = ("auto", *accelerator.DEVICES), "emulated" if benchmark.emulates else "auto"
     parser.add_argument("--accelerator", dest="compute_on", choices=names, default=default, help="what computes")
-    step_s = benchmark.options["accelerator"]["step_s"] or 1.0
+    step_s = benchmark.defaults["accelerator"]["step_s"] or 1.0
     parser.add_argument("--step-s", type=float, default=step_s, help="seconds that an emulated step takes")
 
 
 def _add_snapshots(parser: argparse.ArgumentParser) -> None:
-    every = checkpoint.DEFAULTS["every"]
     parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
     about = "folder on a slow storage, or a bucket's address, https://HOST/BUCKET/PREFIX: the other is its burst buffer"
     parser.add_argument("--drain-to", help=about)
-    parser.add_argument("--every", type=count, default=every, help="iterations between snapshots")
+    _add_setting(parser, declared(Saved)["every"])
     parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
 
 
@@ -232,7 +219,7 @@ def _places(options: argparse.Namespace) -> list[Place]:
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
     """Return the settings of the run: those of the command line, else the defaults."""
-    chosen: Any = {name: getattr(options, name, default) for name, default in benchmark.options.items()}
+    chosen: Any = {name: getattr(options, name, default) for name, default in benchmark.defaults.items()}
     own = {name: getattr(options, name, default) for name, default in benchmark.defaults["benchmark"].items()}
     chosen["benchmark"] = own | {"name": benchmark.name}
     if benchmark.computes:
@@ -252,9 +239,9 @@ def _checkpoint(places: Sequence[Place], options: argparse.Namespace) -> Node:
     sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in places]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
     if len(sides) == 1:
-        return {**checkpoint.DEFAULTS, **sides[0], **words}
+        return {**defaults(Direct), **sides[0], **words}
     fast, slow = sides
-    return {"name": "burst_buffer", "fast": fast, "slow": slow, **checkpoint.DEFAULTS_BUFFERED, **words}
+    return {**defaults(Buffered), "name": "burst_buffer", "fast": fast, "slow": slow, **words}
 
 
 if __name__ == "__main__":

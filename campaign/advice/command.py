@@ -17,7 +17,7 @@ from campaign.cells.cell import flat, make_cell
 from campaign.config import command_line
 from campaign.config.collect import choices, collect
 from campaign.errors import UsageError
-from jobs.model.conduct import Conduct, Flat
+from jobs.model.conduct import Flat, Running
 from jobs.model.record import Asked, Record
 from jobs.model.settings import EVERY
 
@@ -32,7 +32,7 @@ _ALIKE = {
 USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoint": "none"}
 """The choices of conf/config.yaml, which no word names."""
 _NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # of conduct: said otherwise, or no part of it
-_OF_CONDUCT = set(Conduct.__annotations__) - _NOT_AGAIN
+_OF_CONDUCT = {"site", "cluster", "trace", "checks", *Running.__struct_fields__} - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
 _BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 

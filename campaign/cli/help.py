@@ -13,8 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
-from jobs.model.limits import Limits, Tolerances
-from jobs.model.settings import declared
+from campaign.config.reference import as_text, yaml_files
 
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
@@ -49,18 +48,7 @@ def _text() -> Iterator[str]:
     yield "\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):"
     for group, choices in sorted(_groups(conf).items()):
         yield f"  {group:11} {', '.join(sorted(choices))}"
-    yield "\nKeys:"
-    yield body_of(conf / "config.yaml").partition("\n  # Limits of the checks")[0]
-    yield "\n  # Limits of the checks (jobs/checks.py gives each rule)\n  checks:"
-    for name, each in declared(Limits).items():
-        value = f"${{site.{name}}}" if name in Tolerances.__struct_fields__ else each.default
-        unit = f"{each.setting.unit} " if each.setting.unit else ""
-        yield f"    {name}: {value}  # {unit}{each.setting.help}"
-    for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
-        for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
-            body = body_of(file)
-            if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
-                yield f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}"
+    yield from as_text()
     yield f"\n{_TAIL}"
 
 
@@ -82,19 +70,10 @@ def _groups(conf: Traversable) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
     for root in (conf, *([Path(own)] if own and Path(own).is_dir() else [])):
         for entry in root.iterdir():
-            choices = {file.name.removesuffix(".yaml") for file in _yaml_files(entry)}
+            choices = {file.name.removesuffix(".yaml") for file in yaml_files(entry)}
             if choices:
                 groups.setdefault(entry.name, set()).update(choices)
     return groups
-
-
-def _yaml_files(entry: Traversable) -> Iterator[Traversable]:
-    if entry.is_dir():
-        yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
-
-
-def _keys(body: str) -> int:
-    return sum(1 for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#"))
 
 
 def body_of(file: Traversable) -> str:

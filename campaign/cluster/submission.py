@@ -106,13 +106,14 @@ class Array:
 
     @property
     def _cluster(self) -> Cluster:
-        return self.request.conduct["cluster"]
+        cluster: Cluster = self.request.conduct["cluster"]
+        return cluster
 
     @property
     def timeout_min(self) -> int:
         """The time limit of each task: data are made in the longest job that the site allows."""
         longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
-        return max(longest or 0, self._cluster["timeout_min"])
+        return int(max(longest or 0, self._cluster["timeout_min"]))
 
     @property
     def node_hours(self) -> float:

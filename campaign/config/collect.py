@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
@@ -27,16 +27,18 @@ from hydra.main import main as hydra_main
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from campaign.config import schema
-from campaign.config.closed import check_words
-from campaign.config.command_line import config_folders
+from campaign.config import rules, schema
+from campaign.config.command_line import check_words, config_folders
 from campaign.config.explain import FULL_ERROR, explained
-from campaign.config.schema import Size
-from campaign.errors import UsageError
-from jobs.model.conduct import Point
+from campaign.config.tree import CHOICES
+from campaign.errors import RefusalsError, UsageError
+from jobs.model.conduct import Point, SiteStorage
+from jobs.model.declared import declared
+from jobs.model.settings import Node
 
 _RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.")
+_STORAGE = "site.storages."
 _STORAGE_GROUPS = ("storage", "checkpoint")
 _SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
@@ -70,23 +72,37 @@ def collect(words: Sequence[str]) -> list[Point] | None:
     """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
     check_words(words)
     register()
-    with _site_choices(words):
+    storages = _storages_of_site(words)
+    words = [_said_of(storages, word) for word in words]
+    with _site_choices(storages):
         points = _composed(words)
         if points:
             _require_effect_of_size(words, points)
     return points
 
 
+def _storages_of_site(words: Sequence[str]) -> dict[str, Node]:
+    """Return the storages that the site describes, where a word asks for them; else none."""
+    unknown = any(name not in choices(group) for word in words for group, name in _named_storages(word))
+    asked = unknown or any(word.startswith(_STORAGE) for word in words)
+    site_words = [word for word in words if word.startswith(_SITE) and not word.startswith(_STORAGE)]
+    points = _composed(["-m", *config_folders(words), *site_words]) if asked and site_words else None
+    return {name: node for point in points or () for name, node in point["site"]["storages"].items()}
+
+
+def _said_of(storages: Container[str], word: str) -> str:
+    """Let a word set each key of a storage that the site describes, be it one of which its file says nothing."""
+    name, _, key = word.removeprefix(_STORAGE).partition("=")[0].partition(".")
+    is_key = word.startswith(_STORAGE) and name in storages and key in declared(SiteStorage)
+    return f"++{word}" if is_key else word
+
+
 @contextmanager
-def _site_choices(words: Sequence[str]) -> Iterator[None]:
+def _site_choices(storages: Mapping[str, Node]) -> Iterator[None]:
     """Let ``storage=NAME`` and ``checkpoint=NAME`` take every storage that the site describes, whatever its name.
 
     A name that has a file in ``conf/``, or in a folder of the user's own, means that file.
     """
-    unknown = any(name not in choices(group) for word in words for group, name in _named_storages(word))
-    site_words = [word for word in words if word.startswith(_SITE)]
-    points = _composed(["-m", *config_folders(words), *site_words]) if unknown and site_words else None
-    storages = points[0]["site"]["storages"] if points else {}
     added = [(group, name) for group in _STORAGE_GROUPS for name in storages if name not in choices(group)]
     store = ConfigStore.instance()
     for group, name in added:
@@ -121,8 +137,8 @@ def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> No
     recipes = {name for word in words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")}
     if not sizes or recipes & choices("paper"):
         return
-    other = Size.smoke if points[0]["size"] == Size.paper.value else Size.paper
-    resized = _composed([*(word for word in words if word not in sizes), f"+size={other.value}"])
+    other = "smoke" if points[0]["size"] == "paper" else "paper"
+    resized = _composed([*(word for word in words if word not in sizes), f"+size={other}"])
     numbers, others = (
         [{key: part for key, part in point.items() if key not in _SET_BY_SIZE} for point in each]
         for each in (points, resized or [])
@@ -140,8 +156,14 @@ def _composed(words: Sequence[str]) -> list[Point] | None:
     COLLECTED.clear()
     for one_recipe in _recipe_by_recipe(words):
         for_hydra, OF_EACH_POINT[:] = _divided(one_recipe)
-        with explained(), _as_called(for_hydra):
-            hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda _: None)()
+        try:
+            with explained(), _as_called(for_hydra):
+                hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda _: None)()
+        except UsageError as error:  # of the points before, what is refused is said, too
+            before = [each for batch in COLLECTED for point in batch for each in rules.refusals(point)]
+            if before:
+                raise RefusalsError([*before, (error.message, error.hint)]) from error
+            raise
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
 
 
@@ -156,7 +178,7 @@ def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
     parser = OverridesParser.create()
 
     def is_fixed(key: str, word: str) -> bool:
-        if "." not in key or key.partition(".")[0] not in schema.CHOICES:
+        if "." not in key or key.partition(".")[0] not in CHOICES:
             return False
         with suppress(HydraException):  # Hydra reports it
             return not parser.parse_override(word).is_sweep_override()

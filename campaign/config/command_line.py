@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from campaign.errors import UsageError, nearest
 
+GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = {
     "advise": "campaign.cli.advise:main",
@@ -37,6 +38,8 @@ _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 # Words for Hydra itself, whatever package they name (`x@hydra.y=…`): it would instantiate classes and read other files.
 _FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
 _HARMLESS = re.compile(r"hydra/sweeper=\w+")
+_WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
+_NO_CHOICE = re.compile(r"\s*\[|.*\$\{", re.DOTALL)  # a list or an interpolation
 _MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
@@ -156,6 +159,20 @@ def refuse_for_hydra(words: Iterable[str]) -> None:
         if _FOR_HYDRA.search(word.partition("=")[0]) and not _HARMLESS.fullmatch(word):
             hint = "campaign_dir=… is where results go, --config-dir where your own configuration is"
             raise UsageError(f"'{word}' is for Hydra itself, which runs nothing here", hint)
+
+
+def check_words(overrides: Iterable[str]) -> None:
+    """Refuse what is for Hydra, a group that is no word, and an empty mapping."""
+    overrides = list(overrides)
+    refuse_for_hydra(overrides)
+    for word in overrides:
+        if not (parts := _WORD.fullmatch(word)):
+            continue
+        key, value = parts.groups()
+        if key in GROUPS and _NO_CHOICE.match(value):
+            raise UsageError(f"{key}={value} is no choice of a group", f"one word, or several: {key}=one,other")
+        if re.fullmatch(r"\s*\{\s*\}\s*", value):
+            raise UsageError(f"{word} changes nothing", f"name a key of it: {key}.…=…")
 
 
 def _require_effect(overrides: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from campaign.cells.cell import flat
-from campaign.config.schema import CHOICES
+from campaign.config.tree import CHOICES, known_of, typed, typed_value
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
 from jobs.model.conduct import Point
@@ -56,7 +55,7 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
             composed = _with(master, plain) if fixed.issuperset(others) else None
             composed = composed or loader.load_sweep_config(master, list(texts))
             bases[key] = _Base(composed, {word.key for word in plain})
-        yield cast("Point", bases[key].point(plain))
+        yield bases[key].point(plain)
 
 
 def _with(master: DictConfig, words: Iterable[_Word]) -> DictConfig | None:
@@ -78,27 +77,26 @@ class _Base:
         with open_dict(config):
             config.pop("hydra", None)
         # Interpolations are resolved once for all points, unless one of them may depend on one of the keys.
-        self._resolved = None if _may_depend(config, keys) else _container(config)
-        self._converted = lru_cache(maxsize=None, typed=True)(self._as_typed)  # 1, 1.0 and True are three values
+        self._resolved = None if _may_depend(config, keys) else typed(_container(config))
+        self._typed = lru_cache(maxsize=None, typed=True)(self._typed_value)  # 1, 1.0 and True are three values
 
     def point(self, words: Sequence[_Word]) -> dict[str, Any]:
         """Return the configuration with these values."""
         if self._resolved is None:
             for word in words:
                 OmegaConf.update(self._config, word.key, word.value, merge=True)
-            return _container(self._config)
+            return typed(_container(self._config))
         point = dict(self._resolved)
         for word in words:
             node, (*path, last) = point, word.key.split(".")
             for part in path:
                 node[part] = node = dict(node[part])
-            node[last] = self._converted(word.key, word.value)
+            node[last] = self._typed(word.key, word.value)
         return point
 
-    def _as_typed(self, key: str, value: Any) -> Any:
-        OmegaConf.update(self._config, key, value, merge=True)
-        found = OmegaConf.select(self._config, key)
-        return found.name if isinstance(found, Enum) else found
+    def _typed_value(self, key: str, value: Any) -> Any:
+        known = known_of(cast("dict[str, Any]", self._resolved), key)
+        return typed_value(value, known, key) if known else value
 
 
 def _may_depend(config: DictConfig, keys: Iterable[str]) -> bool:
@@ -171,5 +169,5 @@ def _is_plain(override: Override) -> bool:
 
 
 def _container(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
-    found = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve, enum_to_str=True)
+    found = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
     return cast("dict[str, Any]", found)

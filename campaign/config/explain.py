@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from campaign.config.command_line import VERBS
-from campaign.config.keys.slurm import Slurm
-from campaign.config.keys.storage import SiteStorage
-from campaign.config.schema import Campaign
+from campaign.config.tree import ROOT, unknown_key
 from campaign.errors import CampaignError, UsageError, nearest
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 # Hydra says `benchmark=1` with a bare ValueError.
 _LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 _LIBRARIES = ("hydra", "omegaconf", "antlr4")
-_OF_A_SITE = "describe it in your site's file, or set it for the storage itself: storage.root=…"
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
 
@@ -62,27 +58,11 @@ def _refused_value(cause: OmegaConfBaseException) -> UsageError:
     if isinstance(cause, MissingMandatoryValue):
         return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
     if isinstance(cause, ConfigKeyError | AttributeError):
-        return unknown_key(str(cause.full_key), cause.object_type)
-    if SiteStorage.__name__ in str(cause):  # +site.storages.scratch.root=…: OmegaConf makes no dataclass of it
-        return UsageError("site.storages takes no new storage from the command line", _OF_A_SITE)
+        siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
+        return unknown_key(str(cause.full_key), [key for key in siblings if key != "hydra"])
     if cause.full_key:
         return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign --help` for the keys")
     return _other(cause)
-
-
-def unknown_key(full_key: str, node: Any) -> UsageError:
-    """Name the nearest key of the same node (a dataclass type, or None where it is not known)."""
-    path, dot, word = full_key.rpartition(".")
-    siblings = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
-    if full_key in GROUPS_TO_ADD or path == "cluster.extra":
-        hint = f"write +{full_key}=…"
-    elif path == "site.storages":
-        hint = _OF_A_SITE
-    elif path == "cluster" and word in {field.name for field in dataclasses.fields(Slurm)}:
-        hint = f"it is a key of cluster=slurm: cluster=slurm {full_key}=…"
-    else:
-        hint = nearest(word, siblings, prefix=path + dot)
-    return UsageError(f"unknown key '{full_key}'", hint)
 
 
 def _unknown_choice(error: MissingConfigException) -> UsageError:
@@ -103,8 +83,7 @@ def _unreadable_word(error: OverrideParseException) -> UsageError:
 def _other(error: Exception) -> UsageError:
     if "No match in the defaults list" in str(error):
         word = str(error).partition("'")[2].partition("'")[0]
-        groups = [field.name for field in dataclasses.fields(Campaign)]
-        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, groups)
+        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, ROOT)
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
     if "Ambiguous value" in str(error):
         return UsageError(_first_line(error), "--cfg and its like show one cell: give each key one value")

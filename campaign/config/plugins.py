@@ -41,7 +41,9 @@ class CollectLauncher(Launcher):
         """Compose the points; answer each with the completed nothing that any sweeper accepts."""
         del initial_job_idx
         points = [[*words, *OF_EACH_POINT] for words in job_overrides]
-        COLLECTED.append(list(compose_all(self.loader, self.config, points)))
+        COLLECTED.append(composed := [])
+        for point in compose_all(self.loader, self.config, points):
+            composed.append(point)  # noqa: PERF402 - those before one that is refused are kept
         return [JobReturn(_return_value=None, status=JobStatus.COMPLETED) for _ in job_overrides]
 
 

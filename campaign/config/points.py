@@ -7,7 +7,7 @@ from typing import cast
 
 from campaign import console
 from campaign.cells.cell import Cell, flat, make_cell
-from campaign.config import limits
+from campaign.config import rules
 from campaign.errors import RefusalsError, UsageError, refuse
 from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import EVERY
@@ -18,11 +18,11 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     if not points:
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}
-    refusals = _refusals(points[0])
+    refusals = rules.refusals(points[0])
     conduct = _conduct(points[0])
     for point in console.counting(points, "checking cells"):
         try:
-            refusals += (refused := _refusals(point))
+            refusals += (refused := rules.refusals(point))
             if refused:
                 continue
             if _conduct(point) != conduct:
@@ -42,15 +42,6 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
             "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
         )
     return list(cells.values()), conduct
-
-
-def _refusals(point: Point) -> list[tuple[str, str]]:
-    """Check a point; return what it is refused for where other points may be refused for more."""
-    try:
-        limits.check(point)
-    except RefusalsError as error:
-        return [*error.refusals]
-    return []
 
 
 def _conduct(point: Point) -> Conduct:

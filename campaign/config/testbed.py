@@ -5,114 +5,98 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_module
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from msgspec import Meta
+from omegaconf import OmegaConf
 
-from campaign.cells.cell import flat
-from campaign.config.closed import check_node, keys_with
 from campaign.config.command_line import refuse_for_hydra
 from campaign.config.explain import explained
-from campaign.config.limits import check_numbers, ranges_of
+from campaign.config.tree import typed_node
 from campaign.errors import UsageError, nearest
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Model, Speed, Wanted
-from jobs.model.settings import key
+from jobs.model.declared import Keys, declared
+
+Size = Annotated[float, Meta(ge=0.06, le=1e6)]  # below, ext4 has no room for its journal and for files
+Rate = Annotated[float, Meta(ge=0.1, le=1e6)]
+Iops = Annotated[int, Meta(ge=1, le=10**8)]
+Micros = Annotated[float, Meta(ge=0, le=1e6)]
+Millis = Annotated[float, Meta(ge=0, le=1e4)]
+Turns = Annotated[float, Meta(ge=1, le=1e6)]
 
 
-class Behaviour(Enum):
-    """What a storage is like beyond its size."""
+class Device(Keys):
+    """One emulated storage; what each key means and is stands in conf/testbed.yaml."""
 
-    auto = "auto"
-    physical = "physical"
-    rates = "rates"
-
-
-_SIZE = (0.06, 1e6)  # below, ext4 has no room for its journal and for files
-_RATE = (0.1, 1e6)
-
-
-@dataclass
-class Device:
-    """One emulated storage."""
-
-    size_gb: float | None = key(MISSING, *_SIZE)
-    read_mb_per_s: float | None = key(MISSING, *_RATE)
-    write_mb_per_s: float | None = key(MISSING, *_RATE)
-    read_iops: int | None = key(MISSING, 1, 1e8)
-    write_iops: int | None = key(MISSING, 1, 1e8)
-    path_us: float = key(MISSING, 0, 1e6)
+    size_gb: Size | None
+    read_mb_per_s: Rate | None
+    write_mb_per_s: Rate | None
+    read_iops: Iops | None
+    write_iops: Iops | None
+    path_us: Micros
 
 
-@dataclass
 class Disk(Device):
     """A hard disk: one arm over turning platters."""
 
-    seek_track_ms: float = key(MISSING, 0, 1e4)
-    seek_average_ms: float = key(MISSING, 0, 1e4)
-    rpm: float = key(MISSING, 1, 1e6)
-    capacity_gb: float = key(MISSING, 0.1, 1e6)
-    queue: int = key(MISSING, 1, 1024)
-    cache_mb: float = key(MISSING, 1, 1e4)
-    interface_mb_per_s: float = key(MISSING, 1, 1e6)
+    seek_track_ms: Millis
+    seek_average_ms: Millis
+    rpm: Turns
+    capacity_gb: Rate
+    queue: Annotated[int, Meta(ge=1, le=1024)]
+    cache_mb: Annotated[float, Meta(ge=1, le=1e4)]
+    interface_mb_per_s: Turns
 
 
-@dataclass
 class Flash(Device):
     """A solid-state drive: channels that work at once, one bus."""
 
-    read_us: float = key(MISSING, 0, 1e6)
-    write_us: float = key(MISSING, 0, 1e6)
-    channels: int = key(MISSING, 1, 256)
+    read_us: Micros
+    write_us: Micros
+    channels: Annotated[int, Meta(ge=1, le=256)]
 
 
-@dataclass
 class Server(Device):
     """A parallel file system: a metadata server, and storage targets that have disks."""
 
-    round_trip_us: float = key(MISSING, 0, 1e6)
-    metadata_us: float = key(MISSING, 0, 1e6)
-    seek_average_ms: float = key(MISSING, 0, 1e4)
-    rpm: float = key(MISSING, 1, 1e6)
-    disk_mb_per_s: float = key(MISSING, 0.1, 1e6)
-    disks: int = key(MISSING, 1, 64)
-    osts: int = key(MISSING, 1, 64)
-    stripe_mib: float = key(MISSING, 0.0625, 1024)
-    read_ahead_mb: float = key(MISSING, 0, 1e4)
+    round_trip_us: Micros
+    metadata_us: Micros
+    seek_average_ms: Millis
+    rpm: Turns
+    disk_mb_per_s: Rate
+    disks: Annotated[int, Meta(ge=1, le=64)]
+    osts: Annotated[int, Meta(ge=1, le=64)]
+    stripe_mib: Annotated[float, Meta(ge=0.0625, le=1024)]
+    read_ahead_mb: Millis
 
 
-@dataclass
-class Node:
+class Node(Keys):
     """What all emulated nodes read, and what bounds each of them."""
 
-    size_gb: float | None = key(MISSING, *_SIZE)
-    read_mb_per_s: float | None = key(MISSING, *_RATE)
+    size_gb: Size | None
+    read_mb_per_s: Rate | None
 
 
-@dataclass
-class Testbed:
+class Testbed(Keys):
     """The whole of ``conf/testbed.yaml``."""
 
     __test__ = False  # no class of tests, whatever pytest makes of its name
 
-    storages: list[str] | None = MISSING
-    model: Behaviour = MISSING
-    nodes: int = key(MISSING, 0, 64)
-    node: Node = field(default_factory=Node)
-    s3: bool = MISSING
-    s3_on: str | None = MISSING
-    s3_size_gb: float = key(MISSING, 1, 1e6)
-    s3_cached: bool = MISSING
-    hdd: Disk = field(default_factory=Disk)
-    ssd: Flash = field(default_factory=Flash)
-    optane: Flash = field(default_factory=Flash)
-    lustre: Server = field(default_factory=Server)
+    storages: list[str] | None
+    model: Literal["auto", "physical", "rates"]  # what a storage is like beyond its size
+    nodes: Annotated[int, Meta(ge=0, le=64)]
+    node: Node
+    s3: bool
+    s3_on: str | None
+    s3_size_gb: Annotated[float, Meta(ge=1, le=1e6)]
+    s3_cached: bool
+    hdd: Disk
+    ssd: Flash
+    optane: Flash
+    lustre: Server
 
 
 KINDS: dict[str, type[Device]] = {"hdd": Disk, "ssd": Flash, "optane": Flash, "lustre": Server}
@@ -122,8 +106,8 @@ _FUSE = Path("/dev/fuse")
 def requested(words: Sequence[str]) -> dict[str, Wanted]:
     """Return the storages that the words ask for, by name."""
     values = _composed(words)
-    behaves = values["model"] is Behaviour.physical or (values["model"] is Behaviour.auto and lacking() is None)
-    if values["model"] is Behaviour.physical and (what := lacking()):
+    behaves = values["model"] == "physical" or (values["model"] == "auto" and lacking() is None)
+    if values["model"] == "physical" and (what := lacking()):
         raise UsageError(f"model=physical needs {what}", "install it, or take model=rates")
     others = values["nodes"] or values["s3"]
     names = list(KINDS) * (not others) if values["storages"] is None else _chosen(values["storages"])
@@ -141,14 +125,11 @@ def requested_store(words: Sequence[str]) -> Store | None:
 
 
 def _composed(words: Sequence[str]) -> dict[str, Any]:
-    ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
     refuse_for_hydra(words)
     with explained(), initialize_config_module("conf", version_base="1.3"):
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
-    check_node("", values, Testbed)
-    check_numbers(dict(flat(values)), ranges_of(Testbed, values), {*keys_with(NoneType, Testbed)})
-    return values
+    return typed_node(values, declared(Testbed))
 
 
 def lacking() -> str | None:

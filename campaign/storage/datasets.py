@@ -13,7 +13,7 @@ from campaign.cells import record
 from campaign.cells.cell import flat
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
-from campaign.config.keys.dataset import enough_data
+from campaign.config.rules_of_data import enough_data
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance

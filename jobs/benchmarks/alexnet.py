@@ -11,10 +11,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from jobs import steps as step_marks
 from jobs.benchmarks import accelerator, images
@@ -26,7 +26,8 @@ from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
-from jobs.model.settings import Settings, key
+from jobs.model.declared import Setting
+from jobs.model.settings import Settings
 from jobs.objects.source import Source
 
 Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
@@ -212,41 +213,36 @@ def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None)
     return delivered, {**times, "step_loss": losses, "bytes_read": bytes_read}
 
 
-class Control(Enum):
-    """What of a training run is left out, to know its bounds."""
-
-    none = "none"
-    no_io = "no_io"
-    no_compute = "no_compute"
+Control = Literal["none", "no_io", "no_compute"]
+LearningRate = Annotated[float, Meta(ge=0, le=10)]
+Width = Annotated[float, Meta(ge=0.01, le=4)]
+Dropout = Annotated[float, Meta(ge=0, le=0.99)]
 
 
-class Optimizer(Enum):
-    """What changes the weights."""
-
-    adam = "adam"
-    sgd = "sgd"
-
-
-@dataclass
-class TrainingKeys(pipeline.Keys):
+class TrainingKeys(pipeline.PipelineKeys):
     """What a training on files says beside its input."""
 
-    prefetch_to_device: bool = key(default=False, by_hand="batches wait on the device")
-    control: Control = key(Control.none, by_hand="what is left out")
-    optimizer: Optimizer = key(Optimizer.adam, by_hand="what changes the weights")
-    learning_rate: float = key(1e-4, 0, 10)
+    prefetch_to_device: Annotated[
+        bool, Setting("do the batches that prefetch keeps ready stand on the device that computes")
+    ] = False
+    control: Annotated[
+        Control,
+        Setting("no_io: one batch in memory, again and again, nothing is read | no_compute: no training step"),
+    ] = "none"
+    optimizer: Annotated[
+        Literal["adam", "sgd"], Setting("adam | sgd, which keeps no moments: its snapshots have a third of the bytes")
+    ] = "adam"
+    learning_rate: Annotated[LearningRate, Setting("of the optimizer")] = 1e-4
 
 
-@dataclass
 class Keys(TrainingKeys):
-    """Its keys."""
+    """What a training of AlexNet says."""
 
-    name: str = "alexnet"
-    width: float = key(1.0, 0.01, 4, by_hand="of the network, 1 as published")
-    dropout: float = key(0.5, 0, 0.99)
+    width: Annotated[Width, Setting("of the network: channels and units relative to AlexNet's")] = 1.0
+    dropout: Annotated[Dropout, Setting("share of the units of the first two dense layers that a step leaves out")] = (
+        0.5
+    )
 
-
-UNNAMED = {"optimizer": Optimizer.adam.value}
 
 BENCHMARK = Benchmark(
     name="alexnet",
@@ -257,10 +253,8 @@ BENCHMARK = Benchmark(
     figure=Figure("wall_s", "s", "lower"),
     about="train AlexNet from a folder of images, as the paper's mini-application does, and save snapshots if asked",
     rate=images.RATE,
-    options={"accelerator": {"name": "auto", "step_s": None}, "checkpoint": {"name": "none"}, **pipeline.OPTIONS},
     computes=True,
     saves=True,
     whole_batches=True,
-    unnamed=UNNAMED,
     wall_parts=WALL_PARTS,
 )

@@ -11,19 +11,21 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
+from jobs.model.declared import Setting
 from jobs.model.request import FileRequest, Request
-from jobs.model.settings import Node, Settings, key
+from jobs.model.settings import Named, Node, Settings
 from jobs.objects.client import Client
 from jobs.objects.source import Source
 from jobs.ready_run import Work
@@ -33,33 +35,28 @@ _WRITTEN, _RANDOM = "write", "random_read"
 _MIB = 1 << 20
 
 
-class Access(Enum):
-    """What a baseline does to its file."""
+class Keys(Named):
+    """What is done to the one file of a baseline."""
 
-    write = "write"
-    read = "read"
-    random_read = "random_read"
-
-
-class Engine(Enum):
-    """What does it."""
-
-    auto = "auto"
-    ior = "ior"
-    fio = "fio"
-    builtin = "builtin"
-
-
-@dataclass
-class Keys:
-    """Its keys."""
-
-    name: str = "baseline"
-    access: Access = key(Access.read, by_hand="what is done to the file")
-    engine: Engine = key(Engine.auto, by_hand="auto: IOR, else fio, else the built-in one")
-    file_mb: int = key(5000, 1, 10**7, by_hand="size of the file, rounded up to whole transfers")
-    transfer_mib: int = key(datafile.TRANSFER_MIB, 1, 1024, by_hand="one request of read and write")
-    seconds_max: float = key(10.0, 0.1, 3600, by_hand="how long random_read reads at most")
+    access: Annotated[
+        Literal["write", "read", "random_read"],
+        Setting("write: a new file, flushed | read: the whole file | random_read: blocks of the dataset's mean size"),
+    ] = "read"
+    engine: Annotated[
+        Literal["auto", "ior", "fio", "builtin"],
+        Setting("ior | fio | builtin (O_DIRECT); auto: the first of them that is there; random_read: not ior"),
+    ] = "auto"
+    file_mb: Annotated[
+        int, Meta(ge=1, le=10**7), Setting("size of the file, rounded up to whole transfers", smoke=400)
+    ] = 5000
+    transfer_mib: Annotated[
+        int, Meta(ge=1, le=1024), Setting("MiB of one request of read and write; no part of random_read")
+    ] = datafile.TRANSFER_MIB
+    seconds_max: Annotated[
+        float,
+        Meta(ge=0.1, le=3600),
+        Setting("of random_read alone: how long `threads` readers read at most, no block twice", smoke=0.75),
+    ] = 10.0
 
 
 @contextmanager
@@ -231,7 +228,7 @@ class _Baseline(Benchmark):
         access = point["benchmark"]["access"]
         puts = access == _WRITTEN and point["storage"].get("kind") == "s3"
         more = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts else ()
-        return (*self.settings, *more)
+        return ("benchmark", "storage", "cache", *more)
 
     def acting_keys(self, node: Node) -> Node:
         idle = "transfer_mib" if node["access"] == _RANDOM else "seconds_max"
@@ -270,6 +267,5 @@ BENCHMARK = _Baseline(
     figure=Figure("read_mb_per_s", "MB/s"),
     about="write or read one file: what the storage gives by itself, without TensorFlow",
     data="file",
-    settings=("benchmark", "storage", "cache"),
-    options={"threads": 4, "seed": 0, "cache": "cold"},
+    settings=("benchmark", "storage", "cache", "dataset", "threads", "seed"),
 )

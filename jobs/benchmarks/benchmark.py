@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jobs.model.declared import defaults
 from jobs.model.request import Request
 from jobs.model.results import Run
-from jobs.model.settings import EVERY, Node, Settings, defaults
+from jobs.model.settings import EVERY, Common, Named, Node, Settings
 from jobs.ready_run import Work
 
+BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
+_ANY_ACCELERATOR = {"name": "auto", "step_s": None}
 Kind = Literal["storage", "pipeline", "training"]
 
 
@@ -32,7 +35,7 @@ class Benchmark:
     version: int  # raised when the meaning of a figure changes: figures never mix versions
     # ``pipeline``, ``training`` or ``storage``: measured first, for the others are judged by what a storage gives.
     kind: Kind
-    keys: type  # its own keys, a dataclass of `jobs.model.settings.key`; the first is ``name``
+    keys: type[Named]  # its own keys
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
     about: str = ""  # what it does, in the help of runs by hand
@@ -40,26 +43,30 @@ class Benchmark:
     # What is prepared for it on the storage: ``images``, files in ``hdf5``, a ``file``, or ``nothing``.
     data: Literal["images", "hdf5", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
-    options: Mapping[str, Any] = field(default_factory=dict)  # defaults of its other settings, in a run by hand
+    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # of its other settings, by dotted key
     computes: bool = False  # whether the accelerator acts on it
     emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
     saves: bool = False  # whether it saves snapshots
     several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
-    # Keys of its own that came later: with these values a cell's settings do not have them, as before they were there.
-    unnamed: Mapping[str, Any] = field(default_factory=dict)
     # The parts of its wall time, where a run does not name them itself.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
     @property
     def defaults(self) -> dict[str, Any]:
         """Settings of a run by hand."""
-        return {"benchmark": defaults(self.keys), **self.options}
+        found = {"benchmark": {"name": self.name, **defaults(self.keys)}}
+        common = {**defaults(Common), **self.own_defaults}
+        found |= {name: common[name] for name in self.options}
+        if self.computes:
+            step_s = self.own_defaults.get("accelerator.step_s")
+            found["accelerator"] = {"name": "emulated", "step_s": step_s} if self.emulates else _ANY_ACCELERATOR
+        return found | ({"checkpoint": {"name": "none"}} if self.saves else {})
 
     @property
-    def key_names(self) -> set[str]:
-        """Names of its own keys."""
-        return {each.name for each in fields(self.keys)}
+    def options(self) -> list[str]:
+        """Name those settings beside its own keys that a run by hand has options for."""
+        return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
     def figure_of(self, _node: Node) -> Figure:
         """Return the figure of merit of a cell; `node` is the node ``benchmark`` of its settings."""
@@ -75,7 +82,7 @@ class Benchmark:
 
     def acting_keys(self, node: Node) -> Node:
         """Return those of its own keys that act."""
-        return {name: value for name, value in node.items() if name not in self.unnamed or value != self.unnamed[name]}
+        return node
 
     def words(self, _node: Node) -> list[str]:
         """Return the words that a cell's id begins with."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
 
 from jobs import ranks
+from jobs.benchmarks.alexnet import LearningRate
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.cdb import expected
 from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
@@ -29,47 +30,52 @@ from jobs.data.readers import Part, opened
 from jobs.data.readers.h5py_parts import load
 from jobs.errors import DatasetError
 from jobs.events.spent import Spent, logged
+from jobs.model.declared import Setting
 from jobs.model.request import Request
-from jobs.model.settings import EVERY, Settings, key
+from jobs.model.settings import EVERY, Named, Settings
 from jobs.ready_run import Work
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"
 
 
-class Control(Enum):
-    """What of a run is left out, to know its bounds."""
+class Keys(Named):
+    """What a training as CDB's says."""
 
-    none = "none"
-    no_io = "no_io"
-    no_compute = "no_compute"
-    metadata = "metadata"
-
-
-Driver = Enum("Driver", {"core": "core", "sec2": "sec2"})
-"""How the library reads a file: whole into memory when it is opened, or what is asked for."""
-
-
-@dataclass
-class Keys:
-    """Its keys."""
-
-    name: str = "climate"
-    epochs: int = key(1, 1, 1000, by_hand="a validation pass follows each")
-    control: Control = key(Control.none, by_hand="what is left out")
-    driver: Driver = key(Driver.sec2, by_hand="of HDF5: core reads each file whole")
-    channels: list[int] | None = field(default_factory=lambda: [0, 1, 2, 10])
-    readers: int = key(4, 1, 256, by_hand="processes that read, where the reader has any")
-    preprocess: bool = key(default=True, by_hand="no scaling and no weights of classes", flag="--read-only")
-    image_size: int = key(64, 8, 4096, by_hand="pixels of what the network is trained on")
-    learning_rate: float = key(1e-4, 0, 10)
-    stage: str | None = key(None, by_hand="folder on a fast storage: files are copied there before the epochs")
+    epochs: Annotated[int, Meta(ge=1, le=1000), Setting("a validation pass follows each")] = 1
+    control: Annotated[
+        Literal["none", "no_io", "no_compute", "metadata"],
+        Setting(
+            "no_io: an image in memory, nothing is read | no_compute: no step | metadata: files are opened, not read"
+        ),
+    ] = "none"
+    driver: Annotated[
+        Literal["core", "sec2"],
+        Setting("of HDF5: sec2 | core: each file is read whole into memory, as CDB did. reader=offsets has none"),
+    ] = "sec2"
+    channels: Annotated[list[int] | None, Setting("of the 16 of a file; null: all")] = field(
+        default_factory=lambda: [0, 1, 2, 10]
+    )
+    readers: Annotated[
+        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, threads of offsets")
+    ] = 4
+    preprocess: Annotated[bool, Setting("false: no scaling and no weights of classes")] = True
+    image_size: Annotated[
+        int,
+        Meta(ge=8, le=4096),
+        Setting("pixels, both sides, of what a network is trained on, where accelerator is cpu or gpu"),
+    ] = 64
+    learning_rate: Annotated[LearningRate, Setting("of Adam")] = 1e-4
+    stage: Annotated[
+        str | None,
+        Setting("a folder on a fast storage of each node, /mnt/fast say: files are copied there before the epochs"),
+    ] = None
 
 
 @contextmanager
 def _begun(request: Request) -> Iterator[Work]:
     settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
-    own, control = settings["benchmark"], Control(settings["benchmark"]["control"])
+    own, control = settings["benchmark"], settings["benchmark"]["control"]
     found = manifest.load(Path(request["manifest"] or folder))
     with ExitStack() as stack:
         source = stack.enter_context(objects_of(request, found))
@@ -87,12 +93,12 @@ def _begun(request: Request) -> Iterator[Work]:
         copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, log))
         where = {path: copies.of(path) for path in paths}
         held = load(where[mine[0]], parts, source=source)
-        asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
+        asked = [Part(part.name, ()) for part in parts] if control == "metadata" else parts
         reader, reads = None, [where[path] for path in mine]
-        if control is not Control.no_io:
+        if control != "no_io":
             how = {"readers": own["readers"], "driver": own["driver"], "log": log, "source": source}
             reader = stack.enter_context(opened(settings["reader"], asked, reads, **how))
-        feed = Feed([*where.values()], reader, held, control in (Control.none, Control.no_compute), log)
+        feed = Feed([*where.values()], reader, held, control in ("none", "no_compute"), log)
         run = CdbRun(settings, rules, feed, Spent(log), copies)
         if reader is None:
             yield Work(run.measure, folder)
@@ -209,14 +215,14 @@ def _no_stage(values: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if not (Path(stage).is_absolute() and stage.isprintable()):
         return f"benchmark.stage={stage!r} is no absolute path", "benchmark.stage=/mnt/fast"
-    if values["benchmark.control"] == Control.no_io.value:
+    if values["benchmark.control"] == "no_io":
         return "benchmark.control=no_io reads nothing that could be staged", "leave benchmark.stage away"
     return None
 
 
 def _unlabelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
     computes = values["accelerator.name"]
-    if computes != "emulated" and values["benchmark.control"] != Control.no_compute.value:
+    if computes != "emulated" and values["benchmark.control"] != "no_compute":
         return f"accelerator={computes}: your own files have no labels to train on", "accelerator=emulated"
     return None
 
@@ -241,13 +247,9 @@ BENCHMARK = _Climate(
     rate=RATE,
     data="hdf5",
     settings=tuple(name for name in EVERY if name not in {"staging", "checkpoint"}),
-    options={
-        "threads": 4, "batch_size": 1, "prefetch": 16, "iterations": None, "seed": 0, "cache": "cold",
-        "reader": "h5py_threads", "accelerator": {"name": "emulated", "step_s": 0.015},
-    },
+    own_defaults={"batch_size": 1, "prefetch": 16, "accelerator.step_s": 0.015},
     computes=True,
     emulates=True,
     several_nodes=True,
-    unnamed={"stage": None},
     wall_parts=_WALL_PARTS,
-)  # fmt: skip
+)

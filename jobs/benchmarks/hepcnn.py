@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from jobs import ranks
 from jobs.benchmarks import accelerator
-from jobs.benchmarks.alexnet import Control
+from jobs.benchmarks.alexnet import Control, Dropout, LearningRate, Width
 from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, together
 from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
-from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules
+from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules, Shuffle
 from jobs.benchmarks.hep.samples import Arrays, Samples
 from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE, objects_of
@@ -38,8 +38,9 @@ from jobs.errors import DatasetError
 from jobs.events.spent import Spent, logged
 from jobs.events.time_log import TimeLog
 from jobs.lazy_imports import np
+from jobs.model.declared import Setting
 from jobs.model.request import Request
-from jobs.model.settings import EVERY, Settings, key
+from jobs.model.settings import EVERY, Named, Settings
 from jobs.objects.source import Source
 from jobs.ranks.rank import Rank
 from jobs.ready_run import Work
@@ -101,7 +102,7 @@ def _planned(
         what = f"{train.number} files of {train.samples} samples below {folder / TRAIN}"
         needs = f"{here.size} ranks with batches of {rules.batch_size}"
         raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
-    phases = PHASES if own["control"] != Control.no_io.value else ()
+    phases = PHASES if own["control"] != "no_io" else ()
     return Plan(rules, here, shapes[TRAIN][1], phases)
 
 
@@ -174,22 +175,27 @@ class HepRun(Run):
         return over_ranks(self.rules, self.told(training, training.steps_done, by_epoch))
 
 
-Shuffle = Enum("Shuffle", {"none": "none", "local": "local", "global": "global"})
-"""What is shuffled between two epochs: nothing, the files of each rank, or those of all."""
+class Keys(Named):
+    """What a training as HEPCNNB's says."""
 
-
-@dataclass
-class Keys:
-    """Its keys."""
-
-    name: str = "hepcnn"
-    shuffle: Shuffle = key(Shuffle.local, by_hand="files in their order, within a rank's own, or over all ranks")
-    epochs: int = key(5, 1, 1000, by_hand="as often as each file is loaded, about")
-    control: Control = key(Control.none, by_hand="what is left out")
-    readers: int = key(1, 1, 256, by_hand="processes that read, where the reader has any")
-    width: float = key(1.0, 0.01, 4, by_hand="of the network, 1 as published")
-    learning_rate: float = key(1e-3, 0, 10)
-    dropout: float = key(0.5, 0, 0.99)
+    shuffle: Annotated[
+        Shuffle,
+        Setting("none: files and samples in their order | local: within a rank's own files | global: over all ranks"),
+    ] = "local"
+    epochs: Annotated[
+        int, Meta(ge=1, le=1000), Setting("a validation pass follows each one that ends before the run does")
+    ] = 5
+    control: Annotated[Control, Setting("no_io: samples in memory, nothing is read | no_compute: no training step")] = (
+        "none"
+    )
+    readers: Annotated[
+        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, threads of offsets")
+    ] = 1
+    width: Annotated[Width, Setting("of the network: filters relative to HEPCNNB's 128")] = 1.0
+    learning_rate: Annotated[LearningRate, Setting("of Adam")] = 1e-3
+    dropout: Annotated[
+        Dropout, Setting("share of the values that a step leaves out behind each of the first four convolutions")
+    ] = 0.5
 
 
 class _Hepcnn(Benchmark):
@@ -221,13 +227,10 @@ BENCHMARK = _Hepcnn(
     rate=RATE,
     data="hdf5",
     settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations"}),
-    options={
-        "batch_size": 64, "seed": 0, "cache": "cold", "reader": "h5py_threads",
-        "accelerator": {"name": "emulated", "step_s": 1.0}, "checkpoint": {"name": "none"},
-    },
+    own_defaults={"accelerator.step_s": 1.0},
     computes=True,
     emulates=True,
     saves=True,
     several_nodes=True,
     wall_parts=_WALL_PARTS,
-)  # fmt: skip
+)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from jobs import steps as step_marks
 from jobs.benchmarks import first_use, images
@@ -22,7 +21,8 @@ from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
-from jobs.model.settings import Settings, key
+from jobs.model.declared import Setting
+from jobs.model.settings import Settings
 from jobs.objects.source import Source
 from jobs.ranks import here
 from jobs.ranks.rank import Rank
@@ -147,12 +147,10 @@ class _Meetings:
         return {"sync_s": self._taken_s, "wall_parts": [*BENCHMARK.wall_parts, "sync_s"]} if self._asked else {}
 
 
-@dataclass
-class Keys(pipeline.Keys):
-    """Its keys."""
+class Keys(pipeline.PipelineKeys):
+    """How a folder of images is read."""
 
-    name: str = "micro"
-    preprocess: bool = key(default=True, by_hand="no decode and resize (Fig 5)", flag="--read-only")
+    preprocess: Annotated[bool, Setting("false: the map only reads the file (Fig 5)")] = True
 
 
 BENCHMARK = Benchmark(
@@ -164,5 +162,4 @@ BENCHMARK = Benchmark(
     figure=images.RATE,
     several_nodes=True,
     about="read a folder of images through tf.data, as the paper's micro-benchmark does",
-    options=pipeline.OPTIONS,
 )

@@ -28,9 +28,6 @@ FOLDER = "checkpoints"
 """Where, below a storage's root, each cell has its folder."""
 ONLY = "only"
 """Role of the storage of a target that has but one."""
-DEFAULTS = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
-"""Of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same."""
-DEFAULTS_BUFFERED = {**DEFAULTS, "when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}
 _OPTIONS = {option.name for option in fields(Options)}
 
 

@@ -9,13 +9,15 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from jobs.data.decoding import complaint_of, decoded
 from jobs.errors import JobError
-from jobs.model.settings import key
+from jobs.model.declared import Setting
+from jobs.model.settings import Named
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,21 +25,23 @@ if TYPE_CHECKING:
     from jobs.model.settings import Node, Settings
     from jobs.objects.source import Source
 
-OPTIONS = {"threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold"}
-"""Settings of a run by hand that reads images; a test holds that those in conf/ are the same."""
 
-
-@dataclass
-class Keys:
+class PipelineKeys(Named):
     """What every benchmark that reads images says of its input pipeline."""
 
-    name: str = key("")
-    image_size: int = key(224, 8, 4096, by_hand="pixels after the resize")
-    ignore_errors: bool = key(default=True)
-    autotune: bool = key(default=False)
-    map_and_batch_fusion: bool = key(default=False)
-    deterministic: bool = key(default=True)
-    private_threads: int | None = key(None, 0, 1024)
+    image_size: Annotated[int, Meta(ge=8, le=4096), Setting("pixels, both sides, after the resize")] = 224
+    ignore_errors: Annotated[
+        bool, Setting("unreadable files are passed over, counted and named; false: the first ends the run")
+    ] = True
+    autotune: Annotated[bool, Setting("may tf.data choose buffer sizes and parallelism by itself")] = False
+    map_and_batch_fusion: Annotated[
+        bool, Setting("may tf.data fuse map and batch (it can only where ignore_errors is off)")
+    ] = False
+    deterministic: Annotated[bool, Setting("batches in the shuffled order, whichever file arrives first")] = True
+    private_threads: Annotated[
+        Annotated[int, Meta(ge=0, le=1024)] | None,
+        Setting("threads of the pipeline's own pool; null: as many as `threads`; 0: TensorFlow's shared pool"),
+    ] = None
 
 
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:

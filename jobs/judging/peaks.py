@@ -129,7 +129,7 @@ def reads_same(baseline: Record, record: Record) -> bool:
     settings, of_baseline = record["cell"]["settings"], baseline["cell"]["settings"]
     same = settings["dataset"] == of_baseline.get("dataset")
     same &= record["dataset"].get("checksum") == baseline["dataset"].get("checksum")
-    return same and of_baseline["benchmark"]["access"] == RANDOM
+    return bool(same and of_baseline["benchmark"]["access"] == RANDOM)
 
 
 def _place(record: Record) -> tuple[object, ...]:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from jobs.model.settings import Setting
+from jobs.model.declared import Keys, Setting
 
 
-class Tolerances(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Tolerances(Keys):
     """The limits of which a site has its own."""
 
     spread_max: Annotated[
         float, Meta(ge=0, le=100), Setting("(max - min) / median of a cell's measured runs that is called stable")
     ] = 0.04  # the paper's cluster stayed below 4 % (IV.A)
     other_cpu_max: Annotated[
-        float, Meta(ge=0, le=1e4), Setting("that other processes keep busy during a run", unit="cores")
+        float, Meta(ge=0, le=1e4), Setting("kept busy by other processes during a run", unit="cores")
     ] = 0.5
     throttled_max: Annotated[
         float, Meta(ge=0, le=1e4), Setting("share of a run for which a CPU quota (cgroup) holds its threads back")
     ] = 0.01
 
 
-class Limits(Tolerances, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All limits."""
+class Limits(Tolerances):
+    """Limits of the checks (jobs/checks.py gives each rule); of the first three the site has its own."""
 
     resident_max: Annotated[
         float, Meta(ge=0, le=1), Setting("share of the files' pages in memory before a cold run")
@@ -43,7 +43,7 @@ class Limits(Tolerances, frozen=True, forbid_unknown_fields=True, kw_only=True):
     stolen_max: Annotated[
         float,
         Meta(ge=0, le=1e4),
-        Setting("that the hypervisor of a virtual machine took, on average", unit="processors"),
+        Setting("taken by the hypervisor of a virtual machine, on average", unit="processors"),
     ] = 0.5
     delayed_max: Annotated[
         float,

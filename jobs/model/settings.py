@@ -1,104 +1,269 @@
-"""The settings of a run: their types, and how a benchmark declares those of its own."""
+"""The settings of a cell, each declared once: type, range, unit, meaning and default.
+
+The configuration, its help and its errors, the options of a run by hand and the shape of what is stored are made from
+these declarations; those of a benchmark's own keys stand in its module. What they hold is a plain mapping everywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
-from enum import Enum
-from functools import cache
-from typing import Any, NamedTuple, TypedDict, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
-import msgspec
+from msgspec import Meta, field
+
+from jobs.model.declared import MISSING, Keys, Setting
 
 Node = dict[str, Any]
 """One node of the configuration as plain values; its keys differ by choice."""
 
-
-class Settings(TypedDict, total=False):
-    """The settings of a cell; a benchmark has those that act on it (`jobs.benchmarks.benchmark.Benchmark.acting`)."""
-
-    benchmark: Node
-    dataset: Node
-    storage: Node
-    threads: int
-    batch_size: int
-    prefetch: int
-    iterations: int | None
-    seed: int
-    cache: str
-    accelerator: Node
-    checkpoint: Node
-    profile: Node
-    staging: str
-    nodes: int
-    sync: str
-    reader: str
+Count = Annotated[int, Meta(ge=1, le=1024)]
+Steps = Annotated[int, Meta(ge=1, le=10**9)]
+Files = Annotated[int, Meta(ge=1, le=10_000_000)]
+Pixels = Annotated[int, Meta(ge=16, le=16_384)]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+StripeCount = Annotated[int, Meta(ge=-1, le=2000)]  # lfs-setstripe(1): at most 2000 OSTs, -1 for all
+StripeMib = Annotated[int, Meta(ge=1, le=4095)]  # a stripe of less than 4 GiB
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a declared setting says of itself beside its type, range (``msgspec.Meta``) and default."""
+class Named(Keys):
+    """A choice of a group."""
 
-    help: str
-    unit: str = ""
+    name: Annotated[str, Setting("the choice; stands in ids of cells and in messages")] = MISSING
 
 
-class Declared(NamedTuple):
-    """A setting as its Struct declares it."""
+class Common(Keys):
+    """What can change a result; together with the groups, these make a cell."""
 
-    setting: Setting
-    bounds: tuple[float, float] | None  # the least and the greatest legal number
-    default: Any
-
-
-@cache
-def declared(kind: type[msgspec.Struct]) -> dict[str, Declared]:
-    """Return the settings of a Struct by name, in its order."""
-    hints = get_type_hints(kind, include_extras=True)
-    found = {}
-    for each in msgspec.structs.fields(kind):
-        extras = [*_extras(hints[each.name])]
-        setting = next((extra for extra in extras if isinstance(extra, Setting)), Setting(""))
-        meta = next((extra for extra in extras if isinstance(extra, msgspec.Meta)), None)
-        bounds = (meta.ge, meta.le) if meta and meta.ge is not None and meta.le is not None else None
-        found[each.name] = Declared(setting, bounds, each.default)
-    return found
-
-
-def _extras(hint: Any) -> Iterator[Any]:
-    """Yield what stands beside the types of a hint, those of its parts included."""
-    yield from getattr(hint, "__metadata__", ())
-    for part in (hint.__origin__,) if hasattr(hint, "__metadata__") else get_args(hint):
-        yield from _extras(part)
-
-
-EVERY: tuple[str, ...] = tuple(Settings.__annotations__)
-"""The settings that can change the result of a benchmark that reads images."""
+    threads: Annotated[Count, Setting("parallel calls of the map: files read and decoded at once")] = 4
+    batch_size: Annotated[int, Meta(ge=1, le=65_536), Setting("images a batch; climate: 1")] = 64
+    prefetch: Annotated[
+        int, Meta(ge=0, le=1024), Setting("batches kept ready ahead of the consumer; 0: none; climate: 16, of images")
+    ] = 0
+    iterations: Annotated[Steps | None, Setting("batches a run; null: each file once")] = None
+    seed: Annotated[Seed, Setting("of the shuffled order of the files")] = 0
+    cache: Annotated[
+        Literal["cold", "warm", "as_is"],
+        Setting("cold: evicted and proved | warm: read once before, and proved | as_is: left alone"),
+    ] = "cold"
+    reader: Annotated[
+        Literal["h5py_threads", "h5py_pool", "h5py_shared", "offsets"],
+        Setting("of HDF5: h5py_threads | h5py_pool | h5py_shared (processes) | offsets (without the library)"),
+    ] = "h5py_threads"
+    staging: Annotated[
+        Literal["none", "smallest", "largest", "advised", "all"],
+        Setting("files read from copies of `stage apply`: none | smallest | largest | advised | all (docs/staging.md)"),
+    ] = "none"
+    nodes: Annotated[
+        Count, Setting("ranks of a run, one a node; on this machine so many processes (docs/cluster.md)")
+    ] = 1
+    sync: Annotated[
+        Literal["none", "barrier", "allreduce", "ring"],
+        Setting("what ranks do after each step: none | barrier | allreduce | ring (needs site.trusted_network)"),
+    ] = "none"
 
 
-def key(
-    default: Any, least: float | None = None, most: float | None = None, *, by_hand: str = "", flag: str = ""
-) -> Any:
-    """Declare a key of a benchmark as a field of a dataclass, with the range of its values.
+class Profile(Keys):
+    """POSIX calls of each run, seen from inside: profile-<n>.npz beside its record (docs/profiler.md).
 
-    The default is of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same.
-    `by_hand` says what it does, in the help of a run by hand, which has no such option without it; `flag` names the
-    option otherwise than the key.
+    It costs a little, so a cell that is profiled is another cell; baselines, whose engines are other programs, are not
+    profiled.
     """
-    return field(default=default, metadata={"range": (least, most), "by_hand": by_hand, "flag": flag})
+
+    posix: Annotated[
+        Literal["none", "counters", "trace"],
+        Setting("none | counters: Darshan's, for each file | trace: every call"),
+    ] = "none"
+    tensorflow: Annotated[
+        str, Setting("none | 5-15: TensorFlow's own profiler from step 5 to step 15 | all of them (docs/traces.md)")
+    ] = "none"
+    every: Annotated[
+        Steps | None,
+        Setting("batches after which another part of the window begins (trace); null: it is not divided"),
+    ] = None
+    compare: Annotated[
+        bool,
+        Setting("each measured run beside one without the profile, so that the record says what it costs", cell=False),
+    ] = False
 
 
-def defaults(keys: type) -> Node:
-    """Return the defaults of a benchmark's keys as plain values."""
-    return {name: value.value if isinstance(value, Enum) else value for name, value in vars(keys()).items()}
+class Accelerator(Named):
+    """What a training computes with."""
+
+    step_s: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)] | None, Setting("seconds of an emulated step; null for others")
+    ] = None
 
 
-def ranges(keys: type) -> dict[str, tuple[float, float]]:
-    """Return the ranges of those keys that have one."""
-    found = {each.name: each.metadata.get("range", (None, None)) for each in fields(keys)}
-    return {name: bounds for name, bounds in found.items() if None not in bounds}
+class Synthetic(Named):
+    """Images that are made from a seed."""
+
+    files: Annotated[Files, Setting("number of images")] = MISSING
+    median_bytes: Annotated[int, Meta(ge=1_000, le=100_000_000), Setting("of a file")] = MISSING
+    sigma: Annotated[float, Meta(ge=0, le=2), Setting("of ln(bytes): sqrt(2 ln(mean / median)) of a log-normal")] = (
+        MISSING
+    )
+    width: Annotated[Pixels, Setting("median", unit="pixels")] = MISSING
+    height: Annotated[Pixels, Setting("median", unit="pixels")] = MISSING
+    classes: Annotated[int, Meta(ge=1, le=100_000), Setting("sub-folders")] = MISSING
+    seed: Annotated[Seed, Setting("of the data")] = 0
 
 
-def choices(each: Field[Any]) -> list[str] | None:
-    """Return the words that a key may have; None where it is not one of a few."""
-    return [word.value for word in type(each.default)] if isinstance(each.default, Enum) else None
+class Executables(Named):
+    """Files that are no images, made from a seed."""
+
+    files: Annotated[Files, Setting("number of files")] = MISSING
+    median_bytes: Annotated[int, Meta(ge=1_000, le=100_000_000), Setting("scales all sizes alike")] = MISSING
+    classes: Annotated[int, Meta(ge=1, le=1_000), Setting("sub-folders")] = MISSING
+    seed: Annotated[Seed, Setting("of the data")] = 0
+
+
+class Hep(Named):
+    """Jet images in HDF5, as HEPCNNB's."""
+
+    train_files: Annotated[Files, Setting("files for training")] = MISSING
+    validation_files: Annotated[int, Meta(ge=0, le=10_000_000), Setting("files for validation")] = MISSING
+    samples: Annotated[
+        int, Meta(ge=1, le=100_000), Setting("in a file for training; one for validation has 94 for each 709 of them")
+    ] = MISSING
+    image_size: Annotated[int, Meta(ge=1, le=16_384), Setting("both sides", unit="pixels")] = 224
+    seed: Annotated[Seed, Setting("of the data")] = 0
+
+
+class Climate(Named):
+    """Fields of a climate model in HDF5, as CDB's."""
+
+    files: Annotated[Files, Setting("number of files; the last one is stats.h5")] = MISSING
+    height: Annotated[Pixels, Setting("of a field", unit="pixels")] = MISSING
+    width: Annotated[Pixels, Setting("of a field", unit="pixels")] = MISSING
+    seed: Annotated[Seed, Setting("of the data")] = 0
+
+
+class Folder(Named):
+    """The user's own images, or HDF5 files of which a data set is named."""
+
+    path: Annotated[str, Setting("dataset.path=/where/the/images/are")] = MISSING
+    hdf5: Annotated[
+        str | None,
+        Setting("of HDF5 files (.h5, .hdf5, .nc) the data set that is read of each, as in climate/data; null: images"),
+    ] = None
+
+
+class Access(Named):
+    """How jobs are kept apart on a storage: no part of what a cell is."""
+
+    shared: Annotated[
+        bool, Setting("is it one file system (or store) on every node, so that jobs share its speed", cell=False)
+    ] = True
+    exclusive: Annotated[
+        Literal["license", "singleton", "lock", "none"],
+        Setting("what keeps jobs apart on it: license | singleton | lock | none", cell=False),
+    ] = "lock"
+    license: Annotated[str | None, Setting("Slurm licence of one user of it, for exclusive=license", cell=False)] = None
+
+
+class Storage(Access):
+    """Files below a folder."""
+
+    root: Annotated[str | None, Setting("its folder; made datasets lie in <root>/datasets")] = None
+    stripe_count: Annotated[
+        StripeCount | None, Setting("Lustre: OSTs a made file is spread over, -1: all; null: left alone")
+    ] = None
+    stripe_size_mib: Annotated[
+        StripeMib | None, Setting("Lustre: MiB on one OST before the next; null: left alone")
+    ] = None
+    node_root: Annotated[
+        str | None, Setting("where rank {rank} of a run sees it, on emulated nodes; null: as all others")
+    ] = None
+
+
+class ObjectStorage(Access):
+    """Objects in a bucket that speaks S3 (docs/s3.md)."""
+
+    kind: Annotated[Literal["posix", "s3"], Setting("s3: objects in a bucket")] = "s3"
+    endpoint: Annotated[str | None, Setting("http://HOST:PORT, or https://…, whose certificate is verified")] = None
+    bucket: Annotated[str | None, Setting("there already")] = None
+    prefix: Annotated[str, Setting("of all keys; made datasets lie in <prefix>/datasets")] = ""
+    region: Annotated[str, Setting("of the bucket")] = "us-east-1"
+    engine: Annotated[
+        Literal["threads", "async"],
+        Setting("threads: a get in each call of the map | async: one event loop gets objects ahead of them"),
+    ] = "threads"
+    concurrency: Annotated[Count | None, Setting("requests in flight of async; null: threads")] = None
+    timeout_s: Annotated[
+        float,
+        Meta(ge=0.1, le=3600),
+        Setting("seconds until a request whose last byte has not come is sent again"),
+    ] = 30.0
+    retries: Annotated[
+        int, Meta(ge=0, le=10_000), Setting("times that a request is sent again before the run fails; each is counted")
+    ] = 60
+    backoff_s: Annotated[float, Meta(ge=0.05, le=600), Setting("seconds between two of them at most")] = 1.0
+    checksum: Annotated[
+        bool, Setting("SHA-256 of each object that a manifest of ours has one of; it costs processor time")
+    ] = False
+    device: Annotated[
+        str | None,
+        Setting("the servers' disk (or a folder on it) on this machine: proves a cold run", cell=False),
+    ] = None
+
+
+class Saved(Named):
+    """What every target says of its snapshots."""
+
+    every: Annotated[
+        Steps,
+        Setting("iterations from one snapshot to the next; all variables are saved, the optimiser's too", smoke=2),
+    ] = 20
+    keep: Annotated[int, Meta(ge=1, le=1000), Setting("newest snapshots that are kept, on each storage")] = 5
+    mode: Annotated[
+        Literal["sync", "async"],
+        Setting("sync: training waits until the snapshot is durable (fast storage) | async: for a copy in memory"),
+    ] = "sync"
+    in_flight: Annotated[
+        int,
+        Meta(ge=1, le=64),
+        Setting("async: copies in memory at most; where all are being written, training waits for one"),
+    ] = 1
+
+
+class Direct(Saved):
+    """Snapshots go straight to a storage."""
+
+    root: Annotated[str | None, Setting("its folder; snapshots lie in <root>/checkpoints while a run lasts")] = None
+
+
+class Side(Named):
+    """One of the two storages of a burst buffer."""
+
+    root: Annotated[
+        str | None, Setting("a folder; of the slow one also a bucket: https://HOST/BUCKET/PREFIX (docs/s3.md)")
+    ] = None
+
+
+class Buffered(Saved):
+    """Snapshots go to a fast storage and are copied to a slow one by a separate process (paper III.C)."""
+
+    fast: Side = field(default_factory=Side)
+    slow: Side = field(default_factory=Side)
+    when_full: Annotated[
+        Literal["block", "fall_through"],
+        Setting(
+            "fast storage full of what is not drained yet: block: training waits | fall_through: write to the slow one"
+        ),
+    ] = "block"
+    bandwidth_mb_per_s: Annotated[
+        Annotated[float, Meta(ge=0.001, le=1e6)] | None,
+        Setting("bound on the drain, in 10^6 bytes a second; null: none"),
+    ] = None
+    direct: Annotated[bool, Setting("does the drain write past the page cache (O_DIRECT)")] = False
+    streams: Annotated[int, Meta(ge=1, le=256), Setting("threads of the drain")] = 1
+
+
+EVERY = ("benchmark", "dataset", "storage", *Common.__struct_fields__, "accelerator", "checkpoint", "profile")
+"""The settings that can change the result of a benchmark."""
+
+if TYPE_CHECKING:
+    Settings = Node
+else:  # what is stored has the declared types
+    _TYPES = dict.fromkeys(EVERY, Node) | get_type_hints(Common, include_extras=True)
+    Settings = TypedDict("Settings", _TYPES, total=False)
+Settings.__doc__ = "The settings of a cell: those of `EVERY` that act on it."

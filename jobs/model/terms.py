@@ -26,7 +26,7 @@ class Terms(TypedDict):
 
 def terms_of(conduct: Conduct) -> Terms:
     """Return the terms that a configuration asks for."""
-    site: dict[str, float] = {**conduct["site"]}  # type: ignore[dict-item]
+    site: dict[str, float] = {**conduct["site"]}
     return {
         "checks": conduct["checks"],
         "of_site": {name: site[name] for name in OF_SITE if name in site},

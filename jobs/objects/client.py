@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
+from jobs.model.declared import defaults
+from jobs.model.settings import ObjectStorage
 from jobs.objects import credentials, faults, room
 from jobs.system import clock, untrusted
 
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from jobs.objects.room import Room
 
 _T = TypeVar("_T")
-DEFAULTS: Node = {"timeout_s": 30.0, "retries": 60, "backoff_s": 1.0, "checksum": False}
-"""Of the keys of ``storage`` that say how a client waits; a test holds that those in conf/ are the same."""
 PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so
 _FIRST_PAUSE_S = 0.05
 _LATE_WRITES = 3  # writes in a row that time out, after which a store is asked whether it answers reads
@@ -83,7 +83,7 @@ class Client:
             raise ObjectStoreError("storage.kind=s3 needs obstore", "pip install 'tfio-campaign[s3]'") from error
         from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
 
-        self.storage = {**DEFAULTS, **storage}
+        self.storage = {**defaults(ObjectStorage), **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = Counts(), threading.Lock()
         self.fault: ObjectStoreError | None = None  # of a request that failed for good

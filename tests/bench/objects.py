@@ -24,8 +24,10 @@ import psutil
 
 from jobs.data import pipeline
 from jobs.data.manifest import ImageFile, Manifest
+from jobs.model.declared import defaults
+from jobs.model.settings import ObjectStorage
 from jobs.objects import source
-from jobs.objects.client import DEFAULTS, Client
+from jobs.objects.client import Client
 from tests.bench.bench import Figure, said
 
 NEEDS = "ceph"
@@ -45,9 +47,11 @@ def measure(small: int, large: int, turns: int) -> Iterator[Figure]:
 
     with lab() as gateway:
         storage = {
-            **DEFAULTS, "endpoint": gateway.endpoint, "bucket": gateway.bucket, "prefix": "", "region": gateway.region,
-            "concurrency": None,
-        }  # fmt: skip
+            **defaults(ObjectStorage),
+            "endpoint": gateway.endpoint,
+            "bucket": gateway.bucket,
+            "region": gateway.region,
+        }
         asked = {"storage": storage, "counts": dict(zip(_BYTES, (small, large), strict=True)), "turns": turns}
         asked["credentials"] = gateway.credentials
         script = "from tests.bench import objects; objects.compare()"

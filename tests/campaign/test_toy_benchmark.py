@@ -17,18 +17,19 @@ ROOT = Path(__file__).parents[2]
 BENCHMARK = """
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from jobs.benchmarks.benchmark import Benchmark, Figure
+from jobs.model.declared import Setting
+from jobs.model.settings import Named
 from jobs.ready_run import Work
-from jobs.model.settings import key
 
 
-@dataclass
-class Keys:
-    name: str = "toy"
-    size: int = key(1, 1, 10, by_hand="how much there is to do")
+class Keys(Named):
+    size: Annotated[int, Meta(ge=1, le=10), Setting("how much there is to do")] = 1
 
 
 @contextmanager
@@ -57,7 +58,7 @@ BENCHMARK = Benchmark(
     wall_parts=("work_s",),
 )
 """
-VALUES = "defaults:\n  - /schema/benchmark/toy@_here_\n  - _self_\n\nname: toy\nsize: 1  # how much there is to do\n"
+VALUES = "defaults:\n  - /schema/benchmark/toy@_here_\n  - _self_\n\nname: toy\n"
 OBSERVER = """
 from jobs.observe.observer import Observer
 

@@ -13,8 +13,9 @@ from omegaconf import OmegaConf
 
 from campaign.cells import record
 from campaign.cells.plan import Entry
-from campaign.config.closed import GROUPS
 from campaign.config.collect import register
+from campaign.config.command_line import GROUPS
+from campaign.config.tree import typed
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
@@ -59,7 +60,7 @@ def _composed(*words):
         config = copy.deepcopy(_chosen(*choices))
         values = parser.parse_overrides([text for text in texts if text not in choices])
         ConfigLoaderImpl._apply_overrides_to_config(values, config)  # noqa: SLF001
-        points.append(OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True))
+        points.append(typed(OmegaConf.to_container(config, resolve=True, throw_on_missing=True)))
     return points
 
 

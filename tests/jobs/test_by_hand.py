@@ -148,7 +148,7 @@ def data(disk):
     return disk / "data"
 
 
-@pytest.mark.parametrize(("more", "code", "status"), [([], 1, "invalid"), (["--read-only"], 0, "valid")])
+@pytest.mark.parametrize(("more", "code", "status"), [([], 1, "invalid"), (["--no-preprocess"], 0, "valid")])
 def test_an_invalid_run_ends_with_one_and_says_why_and_without_decoding_it_is_valid(job, data, more, code, status):
     truncate(data / "005.jpg")
 
@@ -159,7 +159,7 @@ def test_an_invalid_run_ends_with_one_and_says_why_and_without_decoding_it_is_va
 
 
 def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path):
-    words = ["--read-only", "--profile", str(tmp_path / "calls.npz"), "--profile-mode", "counters"]
+    words = ["--no-preprocess", "--profile", str(tmp_path / "calls.npz"), "--profile-mode", "counters"]
 
     figures, ended = job("by_hand", words=[str(data), *words])
 
@@ -203,14 +203,20 @@ def test_a_missing_engine_ends_in_three_and_a_folder_that_is_not_there_or_somebo
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--file-mb", "0"), ("--transfer-mib", "-1"), ("--block-bytes", "x"), ("--threads", "0")]
+    ("flag", "value", "wrong"),
+    [
+        ("--file-mb", "0", "is out of range; legal: 1 to 1e+07"),
+        ("--transfer-mib", "-1", "is out of range"),
+        ("--block-bytes", "x", "is not 1 or more"),
+        ("--threads", "many", "is no whole number; legal: 1 to 1024"),
+    ],
 )
-def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value):
+def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value, wrong):
     with pytest.raises(SystemExit) as ended:
         main(["baseline", str(tmp_path), flag, value])
 
     assert ended.value.code == 2
-    assert f"argument {flag}: {value} is not 1 or more" in capsys.readouterr().err
+    assert f"argument {flag}: {value} {wrong}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

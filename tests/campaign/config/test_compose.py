@@ -18,6 +18,7 @@ from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
 from campaign.config.explain import explained
 from campaign.config.points import cells_of
+from campaign.config.tree import typed
 from campaign.errors import EnvironmentFaultError, UsageError
 from tests.campaign.work_lists import compose as composed
 
@@ -55,7 +56,7 @@ def _hydras_own(words):
     register()
     with hydra.initialize_config_module("conf", version_base="1.3"):
         config = hydra.compose("config", overrides=list(words))
-    return OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    return typed(OmegaConf.to_container(config, resolve=True))
 
 
 def _points(grid):

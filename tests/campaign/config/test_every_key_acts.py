@@ -1,7 +1,6 @@
 """Every configuration key must provably do something: a test that changes it and sees an effect is marked with it."""
 
 import ast
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,13 @@ from msgspec.structs import asdict
 
 from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
-from campaign.config.keys import benchmark
-from campaign.config.keys.dataset import Climate, Hep
-from campaign.config.keys.slurm import Slurm
-from campaign.config.keys.storage import ObjectStorage, SiteStorage
+from campaign.config.tree import CHOICES
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from jobs.judging import judge
+from jobs.model.conduct import SiteStorage
+from jobs.model.declared import declared
 from tests.campaign.fake_template import TERMS, figures, invalid
 from tests.campaign.work_lists import BUFFERED, compose
 from tests.jobs.jobs_factory import device_use
@@ -32,16 +30,13 @@ def _marks(file):
                 yield f"{file.name}::{node.name}", [ast.literal_eval(key) for key in mark.args]
 
 
-def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point):
-    keys = {key for key, _ in flat(point)} | {"dataset.path", "dataset.hdf5"}
-    keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
-    keys |= {f"storage.{field.name}" for field in dataclasses.fields(ObjectStorage)}
-    keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
-    keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}
-    keys |= {f"dataset.{field.name}" for kind in (Hep, Climate) for field in dataclasses.fields(kind)}
-    keys |= {
-        key for each in (direct_point, compose(*BUFFERED)) for key, _ in flat(each) if key.startswith("checkpoint.")
-    }
+def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point):
+    keys = {key for key, _ in flat(point)}
+    keys |= {f"site.storages.{name}" for name in declared(SiteStorage)}
+    of_groups = [(group, kind) for group, kinds in CHOICES.items() for kind in kinds.values()]
+    keys |= {f"{group}.{name}" for group, kind in of_groups for name in declared(kind)}
+    keys |= {key for key, _ in flat(compose(*BUFFERED)) if key.startswith("checkpoint.")}
+    keys -= {"site.storages", "checkpoint.fast", "checkpoint.slow"}  # have keys of their own
     shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 
     assert sorted(keys - shown.keys()) == [], "no test is marked with @pytest.mark.shows(KEY)"

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cells.cell import flat
-from campaign.config import limits
-from campaign.config.closed import check_keys
+from campaign.config import rules
 from campaign.config.command_line import LITERAL
-from campaign.config.keys.slurm import Slurm
-from campaign.config.keys.storage import SiteStorage
-from campaign.config.schema import Campaign
-from campaign.config.testbed import KINDS, Testbed
+from campaign.config.testbed import Testbed
+from campaign.config.tree import known_of, typed
 from campaign.errors import UsageError
+from jobs.model.conduct import SiteStorage, Slurm
+from jobs.model.declared import declared
 from tests.campaign.work_lists import compose, with_value
 
 SLURM = "cluster=slurm"
@@ -40,7 +39,7 @@ _WRONG = [
     (SLURM, "cluster.prelude=['']", "cluster.prelude: ''", "each command as one line"),
     (SLURM, "cluster.modules=['-x']", "cluster.modules: '-x'", "cuda/12.2"),
     (SLURM, "storage.license='a b'", "storage.license='a b'", "lustre:1"),
-    ("site=tegner", "site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
+    ("site=tegner", "++site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
     ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
     # The mini-application.
     (ALEXNET, "batch_size=1024", "a training takes whole batches: batch_size=1024", "batch_size=512 or less"),
@@ -130,7 +129,7 @@ _WRONG = [
     (SLURM, "+cluster.extra.mail-user=[a]", "is no plain value", "one line of text"),
     # Numbers.
     (PLAIN, "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
-    ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
+    ("site=tegner", "++site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
     ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
     # Names and paths.
     (SLURM, "campaign_dir=''", "campaign_dir='' is no path", "folder"),
@@ -184,10 +183,8 @@ LEGAL = [
 @pytest.mark.shows("site.timeout_max_min")
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
-    point = compose(*([choice] if isinstance(choice, str) else choice), word)
-
     with pytest.raises(UsageError) as caught:
-        limits.check(point)
+        rules.check(compose(*([choice] if isinstance(choice, str) else choice), word))
 
     assert message in caught.value.message
     assert hint in caught.value.hint
@@ -196,7 +193,7 @@ def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
 
 @pytest.mark.parametrize("words", LEGAL)
 def test_what_a_cluster_needs_is_let_through(words):
-    assert limits.check(compose(*words)) is None
+    assert rules.check(compose(*words)) is None
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +296,7 @@ def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(key):
 
 def _refusal(point):
     try:
-        limits.check(point)
+        rules.check(typed(point))
     except UsageError as error:
         return error
     return UsageError("")
@@ -310,7 +307,8 @@ def test_every_number_has_a_range_and_it_is_the_one_of_its_kind(name):
     point = compose(*POINTS[name])
     numbers = {key for key, value in flat(point) if isinstance(value, int | float) and not isinstance(value, bool)}
 
-    found = limits.ranges_of(Campaign, point)
+    known = {key: known_of(point, key) for key, _ in flat(point)}
+    found = {key: each.bounds for key, each in known.items() if each and each.bounds}
 
     assert numbers <= found.keys()
     assert found == {key: OF_ALL.get(f"{name}:{key}", OF_ALL[key]) for key in found}
@@ -319,7 +317,15 @@ def test_every_number_has_a_range_and_it_is_the_one_of_its_kind(name):
 def test_a_number_of_the_testbed_is_legal_from_the_least_to_the_most():
     legal = {key: limits for limits, keys in OF_TESTBED.items() for key in keys.split()}
 
-    assert limits.ranges_of(Testbed, {key: {} for key in ("node", *KINDS)}) == legal
+    assert dict(_ranges(Testbed)) == legal
+
+
+def _ranges(kind, path=""):
+    for name, each in declared(kind).items():
+        if each.bounds:
+            yield f"{path}{name}", each.bounds
+        elif each.node:
+            yield from _ranges(each.node, f"{name}.")
 
 
 @given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
@@ -328,17 +334,20 @@ def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, 
     point["cluster"][key] = text
 
     if set(text) <= set("ab1"):
-        limits.check(point)
+        rules.check(point)
     else:
         with pytest.raises(UsageError, match=key):
-            limits.check(point)
+            rules.check(point)
 
 
 def test_every_text_of_a_job_is_looked_at(slurm_point):
-    texts = {key for key, hint in Slurm.__annotations__.items() if hint.startswith("str")} - {"name"}
+    of_slurm, of_storage = (
+        {name for name, each in declared(kind).items() if each.scalar is str and not each.words} - {"name"}
+        for kind in (Slurm, SiteStorage)
+    )
 
-    assert texts == set(LITERAL)
-    assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {
+    assert of_slurm == set(LITERAL)
+    assert of_storage == {
         *("root", "license", "node_root"),
         *("endpoint", "bucket", "prefix", "region", "device"),  # looked at where the storage is chosen
     }
@@ -350,11 +359,11 @@ def test_every_key_of_every_node_must_be_there_and_no_other(node, slurm_point):
         without = copy.deepcopy(slurm_point)
         del without[node][key]
         with pytest.raises(UsageError, match=f"{node}.{key} is missing"):
-            check_keys(without)
+            typed(without)
 
     slurm_point = {**slurm_point, node: {**slurm_point[node], "foo": 1}}
     with pytest.raises(UsageError, match=f"unknown key '{node}.foo'"):
-        check_keys(slurm_point)
+        typed(slurm_point)
 
 
 def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, monkeypatch, slurm_point):
@@ -362,4 +371,4 @@ def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, 
     monkeypatch.chdir(tmp_path / "50%")
 
     with pytest.raises(UsageError, match="has a '%'"):
-        limits.check(slurm_point)
+        rules.check(slurm_point)

@@ -1,18 +1,15 @@
 """An object store as a storage: what can be meant by its keys, and what of them is the cell."""
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from campaign.cells.cell import flat, make_cell
-from campaign.config import limits
+from campaign.config import rules
 from campaign.config.collect import collect
-from campaign.config.keys.storage import ObjectStorage
 from campaign.config.points import cells_of
 from campaign.errors import RefusalsError, UsageError
-from jobs.objects.client import DEFAULTS
 from tests.campaign.work_lists import compose
 
 WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket")
@@ -51,7 +48,7 @@ def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(
     chosen = [word for word in words if "." not in word.partition("=")[0]]
 
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        limits.check(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
+        rules.check(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
 
     assert "secret" not in caught.value.message + caught.value.hint
 
@@ -142,10 +139,3 @@ def test_the_key_of_a_users_own_objects_is_no_path():
     point = compose(*WORDS, "dataset=folder", "dataset.path=photos/mine")
 
     assert make_cell(point).settings["dataset"]["path"] == "photos/mine"
-
-
-def test_the_client_by_itself_waits_as_the_configuration_says():
-    node = compose(*WORDS)["storage"]
-
-    assert {key: node[key] for key in DEFAULTS} == DEFAULTS
-    assert set(node) == {field.name for field in dataclasses.fields(ObjectStorage)}

@@ -1,6 +1,5 @@
 """What a site's file says reaches the storages, the jobs and the checks."""
 
-import dataclasses
 import json
 import re
 from importlib.resources import files
@@ -8,12 +7,11 @@ from importlib.resources import files
 import pytest
 
 from campaign.cli import run
-from campaign.config import limits
+from campaign.config import rules
 from campaign.config.collect import collect
-from campaign.config.keys.site import Site
-from campaign.config.keys.storage import SiteStorage
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
+from jobs.model.conduct import SiteKeys, SiteStorage
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 OF_SITE = {
@@ -158,9 +156,9 @@ def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
 
     if message:
         with pytest.raises(UsageError, match=re.escape(message)):
-            limits.check(point)
+            rules.check(point)
     else:
-        limits.check(point)
+        rules.check(point)
 
 
 @pytest.mark.shows("site.trusted_network")
@@ -214,6 +212,19 @@ def test_the_papers_machines_are_complete(site, storages):
     assert [cell.settings["storage"]["name"] for cell in cells] == storages.split(",")
     assert {cell.access["shared"] for cell in cells} == {site == "tegner"}
     assert conduct["checks"]["spread_max"] == {"blackdog": 0.01, "tegner": 0.04}[site]
+
+
+@pytest.mark.parametrize(
+    ("words", "storage"),
+    [
+        (["site=tegner", "storage=lustre", "site.storages.lustre.stripe_count=4"], ("lustre", "/lustre", 4)),
+        (["storage=scratch", "+site.storages.scratch.root=/s"], ("scratch", "/s", None)),
+    ],
+)
+def test_each_key_of_a_storage_of_the_site_can_be_said_on_the_command_line_and_so_can_a_new_storage(words, storage):
+    (point,) = collect(["-m", *words])
+
+    assert tuple(point["storage"][key] for key in ("name", "root", "stripe_count")) == storage
 
 
 def test_a_storage_of_the_site_is_a_choice_whatever_its_name(grid):
@@ -282,7 +293,7 @@ def test_the_template_is_no_site_until_it_is_copied(tmp_path):
 
 def test_the_template_explains_every_key():
     lines = TEMPLATE.read_text().splitlines()
-    keys = [field.name for kind in (Site, SiteStorage) for field in dataclasses.fields(kind)]
+    keys = [*SiteKeys.__struct_fields__, *SiteStorage.__struct_fields__]
 
     for key in set(keys) - {"storages", "spread_max"}:  # these two have a paragraph above them
         assert any(re.match(rf" *{key}: .*# ", line) for line in lines), key

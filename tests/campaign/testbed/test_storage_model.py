@@ -163,10 +163,10 @@ def test_a_file_beside_one_that_was_read_is_another_one_on_a_server(program, tmp
 def test_no_parameter_is_without_effect():
     speed = {field.name for field in dataclasses.fields(Speed)} - {"read_mb_per_s", "write_mb_per_s"}
     keys = {
-        (kind.__name__.lower(), field.name)
+        (kind.__name__.lower(), name)
         for kind in (Disk, Flash, Server)
-        for field in dataclasses.fields(kind)
-        if field.name not in speed | {"size_gb"}
+        for name in kind.__struct_fields__
+        if name not in speed | {"size_gb"}
     }
 
     assert {effect[:2] for effect in EFFECTS} == keys

@@ -13,16 +13,17 @@ from jobs import checks
 from jobs.burst_buffer import reclaim, snapshots
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints.direct import Direct
-from jobs.checkpoints.run_snapshots import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
+from jobs.model import settings
+from jobs.model.declared import defaults
 from jobs.system import durable
 from tests.jobs.jobs_factory import check, make_alexnet_settings, request_of, write_classes
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
-DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
+DIRECT = {**defaults(settings.Direct), "name": "hdd", "root": "/hdd", "every": 2}
 SIDES = {"fast": {"name": "optane", "root": "/optane"}, "slow": {"name": "hdd", "root": "/hdd"}}
-BUFFERED = {"name": "burst_buffer", **SIDES, **DEFAULTS_BUFFERED, "every": 2}
+BUFFERED = {**defaults(settings.Buffered), "name": "burst_buffer", **SIDES, "every": 2}
 LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 

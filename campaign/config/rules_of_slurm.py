@@ -1,4 +1,4 @@
-"""The group ``cluster``: its keys, and what of a configuration may stand in a batch script.
+"""What of a configuration may stand in a batch script, and which jobs can be meant.
 
 That is no more than a shell and sbatch take for a plain word.
 """
@@ -6,16 +6,11 @@ That is no more than a shell and sbatch take for a plain word.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
-
-from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
 from jobs.model.conduct import Flat, Point
-from jobs.model.settings import key
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 
@@ -56,45 +51,6 @@ _OURS = (
 )  # fmt: skip
 # sbatch takes any beginning of an option that fits no other one (getopt_long); this beginning is an option itself.
 _NOT_SHORTENED = ("gpus",)
-
-
-@dataclass
-class Cluster:
-    """Group ``cluster``, choices ``local`` and ``debug``."""
-
-    name: str = MISSING
-
-
-@dataclass
-class Slurm:
-    """Group ``cluster``, choices ``slurm`` and ``auto``."""
-
-    name: str = MISSING
-    partition: str | None = MISSING
-    account: str | None = MISSING
-    qos: str | None = MISSING
-    constraint: str | None = MISSING
-    pool: str | None = MISSING
-    exclude: str | None = MISSING
-    dependency: str | None = MISSING
-    licenses: str | None = MISSING
-    wckey: str | None = MISSING
-    comment: str | None = MISSING
-    timeout_min: int = key(MISSING, 1, YEAR_MIN)
-    mem_gb: float | None = key(MISSING, 0.001, 100_000)
-    cpus_per_task: int | None = key(MISSING, 1, 1024)
-    gpus_per_node: int | None = key(MISSING, 0, 64)
-    exclusive: bool = MISSING
-    modules: list[str] = MISSING
-    prelude: list[str] = MISSING
-    extra: dict[str, Any] = MISSING
-    cells_per_job: int = key(MISSING, 1, 100_000)
-    pack: bool = MISSING
-    parallel: int | None = key(MISSING, 1, 100_000)
-    max_requeues: int = key(MISSING, 0, 1000)
-    signal_delay_s: int = key(MISSING, 1, 65_535)  # sbatch(1), --signal
-    oversubscribe: bool = MISSING
-    save_patience_s: float = key(MISSING, 0, 7 * 24 * 3600)
 
 
 def check(values: Flat) -> None:

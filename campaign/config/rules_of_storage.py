@@ -1,23 +1,19 @@
-"""The group ``storage``, and what a site says of its storages: keys and what can be meant by them."""
+"""What can be meant by a storage, and by where snapshots go."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
-
-from omegaconf import MISSING
+from pathlib import Path
 
 from campaign.errors import UsageError, refuse
-from jobs.benchmarks.registry import benchmarks
+from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.errors import FolderError
 from jobs.model.conduct import Flat
-from jobs.model.settings import key
-from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix, is_region, shown
+from jobs.objects.address import is_endpoint, is_prefix, is_region, shown, storage_of
 
-# lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
+STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
 _RANK = "{rank}"
-_STRIPES, _MIB = (-1, 2000), (1, 4095)
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
@@ -29,81 +25,6 @@ _FILES_ALONE = (
 )
 
 
-class Exclusive(Enum):
-    """How jobs are kept from using a storage at once."""
-
-    license = "license"
-    singleton = "singleton"
-    lock = "lock"
-    none = "none"
-
-
-@dataclass
-class Storage:
-    """Group ``storage``."""
-
-    name: str = MISSING
-    root: str | None = MISSING
-    shared: bool = MISSING
-    exclusive: Exclusive = MISSING
-    license: str | None = MISSING
-    stripe_count: int | None = key(MISSING, *_STRIPES)
-    stripe_size_mib: int | None = key(MISSING, *_MIB)
-    node_root: str | None = MISSING
-
-
-Engine = Enum("Engine", {"threads": "threads", "async": "async"})
-Engine.__doc__ = "How objects are read: a get in each call of the map, or by one event loop ahead of them."
-
-
-class Kind(Enum):
-    """Whether a storage holds files below a root, or objects in a bucket."""
-
-    posix = "posix"
-    s3 = "s3"
-
-
-@dataclass
-class ObjectStorage:
-    """Group ``storage``, choice ``s3``."""
-
-    name: str = MISSING
-    kind: Kind = MISSING
-    endpoint: str | None = MISSING
-    bucket: str | None = MISSING
-    prefix: str = MISSING
-    region: str = MISSING
-    engine: Engine = MISSING
-    concurrency: int | None = key(MISSING, 1, 1024)
-    timeout_s: float = key(MISSING, *TIMEOUT_S)
-    retries: int = key(MISSING, 0, 10_000)
-    backoff_s: float = key(MISSING, 0.05, 600)
-    checksum: bool = MISSING
-    device: str | None = MISSING
-    shared: bool = MISSING
-    exclusive: Exclusive = MISSING
-    license: str | None = MISSING
-
-
-@dataclass
-class SiteStorage:
-    """What a site says of one of its storages; None: nothing."""
-
-    root: str | None = None
-    shared: bool | None = None
-    exclusive: Exclusive | None = None
-    license: str | None = None
-    stripe_count: int | None = key(None, *_STRIPES)
-    stripe_size_mib: int | None = key(None, *_MIB)
-    node_root: str | None = None
-    kind: Kind | None = None
-    endpoint: str | None = None
-    bucket: str | None = None
-    prefix: str | None = None
-    region: str | None = None
-    device: str | None = None
-
-
 def no_root(place: str, what: str, values: Flat) -> UsageError:
     """Say that a storage is nowhere; `place` is its key in the configuration."""
     name, site = values[f"{place}.name"], values["site.name"]
@@ -113,7 +34,7 @@ def no_root(place: str, what: str, values: Flat) -> UsageError:
     )
 
 
-def check(values: Flat) -> None:
+def check_storage(values: Flat) -> None:
     """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
     name, of_objects = values["storage.name"], "storage.endpoint" in values
     if values.get(f"site.storages.{name}.kind") not in (None, "s3" if of_objects else "posix"):
@@ -195,3 +116,58 @@ def _of_ranks(root: str, node_root: str | None) -> None:
             f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
             f"write both from / on, and {_RANK} where the folders differ: storage.node_root='/mnt/node{_RANK}/data'",
         )
+
+
+def check_snapshots(values: Flat) -> None:
+    """Refuse a target that is nowhere or no target, and keys that would do nothing."""
+    name = values["checkpoint.name"]
+    if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
+        raise UsageError(
+            f"checkpoint.name={name} does not fit the other keys of checkpoint", f"write checkpoint={name}"
+        )
+    if name == "none":
+        return
+    if not benchmarks()[values["benchmark.name"]].saves:
+        raise UsageError(
+            f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
+            f"benchmark={' or '.join(names_of('saves'))}, or leave checkpoint away",
+        )
+    for place in STORAGES:
+        if f"{place}.root" in values and values[f"{place}.root"] is None:
+            raise no_root(place, f"checkpoint={name}: storage {values[f'{place}.name']}", values)
+        _of_bucket(place, values)
+    if name == "burst_buffer":
+        fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
+        if "://" not in slow and Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
+            raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
+    if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
+        raise UsageError(
+            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
+            "checkpoint.mode=async, or leave in_flight away",
+        )
+
+
+def _of_bucket(place: str, values: Flat) -> None:
+    """Refuse a bucket where a folder is needed, and what cannot be done with one."""
+    root = str(values.get(f"{place}.root") or "")
+    if "://" not in root:
+        return
+    if place != "checkpoint.slow":
+        raise UsageError(
+            f"{place} is a bucket, and TensorFlow writes files",
+            "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
+        )
+    if values.get(said := f"site.storages.{values[f'{place}.name']}.endpoint"):
+        refuse(of_endpoint(said, values))
+    try:
+        storage_of(root)
+    except FolderError as error:
+        raise UsageError(f"checkpoint.slow.root={shown(root)}: {error.message}", error.hint) from error
+    refuse(
+        (
+            f"checkpoint.{word}={values[f'checkpoint.{word}']} with a bucket, which the drainer alone fills",
+            f"checkpoint.{word}={str(only).lower()}",
+        )
+        for word, only in (("when_full", "block"), ("direct", False))
+        if values[f"checkpoint.{word}"] != only
+    )

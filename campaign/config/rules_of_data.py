@@ -1,73 +1,12 @@
-"""The group ``dataset``: its keys and what can be meant by them."""
+"""What can be meant by a data set, and by copies of its files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-
-from omegaconf import MISSING
 
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
 from jobs.model.conduct import Flat
-from jobs.model.settings import key
-
-
-@dataclass
-class Synthetic:
-    """Group ``dataset``: images made from a seed."""
-
-    name: str = MISSING
-    files: int = key(MISSING, 1, 10_000_000)
-    median_bytes: int = key(MISSING, 1_000, 100_000_000)
-    sigma: float = key(MISSING, 0, 2)
-    width: int = key(MISSING, 16, 16_384)
-    height: int = key(MISSING, 16, 16_384)
-    classes: int = key(MISSING, 1, 100_000)
-    seed: int = key(MISSING, 0, 2**31 - 1)
-
-
-@dataclass
-class Executables:
-    """Group ``dataset``: files that are no images, made from a seed."""
-
-    name: str = MISSING
-    files: int = key(MISSING, 1, 10_000_000)
-    median_bytes: int = key(MISSING, 1_000, 100_000_000)
-    classes: int = key(MISSING, 1, 1_000)
-    seed: int = key(MISSING, 0, 2**31 - 1)
-
-
-@dataclass
-class Hep:
-    """Group ``dataset``: jet images in HDF5, as HEPCNNB's."""
-
-    name: str = MISSING
-    train_files: int = key(MISSING, 1, 10_000_000)
-    validation_files: int = key(MISSING, 0, 10_000_000)
-    samples: int = key(MISSING, 1, 100_000)
-    image_size: int = key(MISSING, 1, 16_384)
-    seed: int = key(MISSING, 0, 2**31 - 1)
-
-
-@dataclass
-class Climate:
-    """Group ``dataset``: fields of a climate model in HDF5, as CDB's."""
-
-    name: str = MISSING
-    files: int = key(MISSING, 1, 10_000_000)
-    height: int = key(MISSING, 16, 16_384)
-    width: int = key(MISSING, 16, 16_384)
-    seed: int = key(MISSING, 0, 2**31 - 1)
-
-
-@dataclass
-class Folder:
-    """Group ``dataset``: the user's own images, or HDF5 files of which a data set is named."""
-
-    name: str = MISSING
-    path: str = MISSING
-    hdf5: str | None = MISSING
 
 
 def _can_be_staged(rule: str, benchmark: str, node_root: str | None) -> None:

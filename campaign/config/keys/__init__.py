@@ -1,1 +1,0 @@
-"""The keys of each group: types and limits together."""

@@ -1,0 +1,135 @@
+"""The tree of the settings: which keys the configuration has, and what each may hold.
+
+Hydra composes plain values and refuses keys that are not there; wrong types and ranges are refused here, in words that
+name the dotted key. What several settings mean together is checked in `campaign.config.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from campaign.config.rules_of_slurm import HERE, ON_SLURM
+from campaign.errors import UsageError, nearest
+from jobs.benchmarks.registry import benchmarks
+from jobs.model.conduct import Here, Point, Running, SiteKeys, Slurm, Trace
+from jobs.model.declared import Declared, Keys, declared, defaults
+from jobs.model.limits import Limits
+from jobs.model.settings import (
+    Accelerator,
+    Buffered,
+    Climate,
+    Common,
+    Direct,
+    Executables,
+    Folder,
+    Hep,
+    Named,
+    ObjectStorage,
+    Profile,
+    Storage,
+    Synthetic,
+)
+
+Known = Declared | tuple[type[Keys], ...]
+"""What is known of a key: a setting; or a node, with the kinds of settings that it may hold."""
+CHOICES: dict[str, dict[str, type[Keys]]] = {
+    "benchmark": {name: each.keys for name, each in benchmarks().items()},
+    "dataset": {"synthetic": Synthetic, "executables": Executables, "hep": Hep, "climate": Climate, "folder": Folder},
+    "site": {"site": SiteKeys},  # before what it hands values on to, so that a wrong one is told by its own key
+    "storage": {"posix": Storage, "s3": ObjectStorage},
+    "accelerator": {"accelerator": Accelerator},
+    "checkpoint": {"none": Named, "direct": Direct, "buffered": Buffered},
+    "cluster": {"here": Here, "slurm": Slurm},
+}
+"""The groups, with the kinds of settings that their choices have."""
+NODES: dict[str, type[Keys]] = {"profile": Profile, "trace": Trace, "checks": Limits}
+ROOT: dict[str, Known] = {
+    **{group: tuple(kinds.values()) for group, kinds in CHOICES.items()},
+    **declared(Common),
+    **declared(Running),
+    **{name: (kind,) for name, kind in NODES.items()},
+}
+"""The keys of the configuration."""
+
+
+def typed(point: Mapping[str, Any]) -> Point:
+    """Return a composed configuration with each value as its setting has it, or refuse what is none of it."""
+    found = typed_node(point, ROOT)
+    name, of_slurm = found["cluster"]["name"], len(found["cluster"]) > 1
+    if of_slurm != (name in ON_SLURM) and name in (*ON_SLURM, *HERE):
+        raise UsageError(f"cluster.name={name} does not fit the other keys of cluster", f"write cluster={name}")
+    return found
+
+
+def typed_node(node: Any, known: Mapping[str, Known], path: str = "") -> dict[str, Any]:
+    """Do this for one node and those below it; `path` ends in a dot, or is empty at the top."""
+    if not isinstance(node, dict):
+        name = path.rstrip(".")
+        raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
+    for key in node.keys() - known.keys():
+        raise unknown_key(f"{path}{key}", known)
+    for key in known.keys() - node.keys():
+        raise UsageError(f"{path}{key} is missing", f"do not delete it; give it a value: {path}{key}=…")
+    return {key: _typed(node[key], each, f"{path}{key}") for key, each in known.items()}
+
+
+def _typed(value: Any, each: Known, key: str) -> Any:
+    if isinstance(each, tuple):
+        return typed_node(value, declared(fitting(value, each)), f"{key}.")
+    if each.node is None:
+        return typed_value(value, each, key)
+    if each.node is each.type:
+        return typed_node(value, declared(each.node), f"{key}.")
+    return {
+        str(name): typed_node(
+            {**defaults(each.node), **one} if isinstance(one, dict) else one, declared(each.node), f"{key}.{name}."
+        )
+        for name, one in value.items()
+    }
+
+
+def typed_value(value: Any, each: Declared, key: str) -> Any:
+    """Return one value as its setting has it, or refuse it; `key` is its dotted key."""
+    try:
+        return each.read(value)
+    except ValueError as error:
+        what, cure = error.args
+        raise UsageError(f"{key}={value} {what}", cure) from error
+
+
+def known_of(point: Mapping[str, Any], key: str) -> Declared | None:
+    """Return what is declared of a dotted key, by the choices of a point; None of what is free, an option of sbatch."""
+    known: Mapping[str, Known] = ROOT
+    node: Any = point
+    *path, last = key.split(".")
+    for part in path:
+        each, node = known.get(part), node[part]
+        if isinstance(each, tuple):
+            known = declared(fitting(node, each))
+        elif each and each.node:
+            known = declared(each.node) if each.node is each.type else dict.fromkeys(node, (each.node,))
+        else:
+            return None
+    found = known.get(last)
+    return found if isinstance(found, Declared) else None
+
+
+def fitting(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:
+    """Find the kind whose keys are most like those of a node."""
+    keys = set(node) if isinstance(node, dict) else set()
+    return min(kinds, key=lambda kind: len(declared(kind).keys() ^ keys))
+
+
+def unknown_key(full_key: str, siblings: Iterable[Any]) -> UsageError:
+    """Name the nearest key of the same node."""
+    path, dot, word = full_key.rpartition(".")
+    if full_key in ("paper", "size") or path == "cluster.extra":
+        hint = f"write +{full_key}=…"
+    elif path == "site.storages":
+        hint = f"describe it in your site's file, or here: +{full_key}.root=…; or set storage.root=…"
+    elif path == "cluster" and word in declared(Slurm):
+        hint = f"it is a key of cluster=slurm: cluster=slurm {full_key}=…"
+    else:
+        hint = nearest(word, map(str, siblings), prefix=path + dot)
+    return UsageError(f"unknown key '{full_key}'", hint)

@@ -1,0 +1,135 @@
+"""What a setting is: the type, range and default of a field of a Struct, and beside them what only people read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+MISSING: Any = "???"
+"""The default of a setting that has none: a choice, the site or the user says it."""
+
+
+class Setting(NamedTuple):
+    """What a field says of itself beside its type, its range (``msgspec.Meta``) and its default."""
+
+    help: str
+    unit: str = ""
+    smoke: Any = None  # the default where the size is ``smoke``; None: the same
+    cell: bool = True  # whether it is part of what a cell is
+
+
+class Keys(msgspec.Struct, forbid_unknown_fields=True):
+    """The settings of one node."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A setting as its Struct declares it."""
+
+    name: str
+    type: Any
+    default: Any
+    setting: Setting
+    bounds: tuple[float, float] | None  # the least and the greatest legal number
+    words: tuple[str, ...]  # those that it may be, where it is one of a few
+    scalar: type  # `int`, `float`, `bool` or `str`; `list`, or `dict` of nodes by name
+    node: type[Keys] | None  # what it holds, where it is a node, or each of those by name is one
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be null."""
+        return type(None) in get_args(self.type) or type(None) in get_args(_bare(self.type))
+
+    @property
+    def legal(self) -> str:
+        """Which values it may have, in words."""
+        null = ", or null" if self.nullable else ""
+        if self.bounds:
+            return "{:g} to {:g}".format(*self.bounds) + null
+        return (", ".join(self.words) or _KINDS[self.scalar]) + null
+
+    def read(self, value: Any) -> Any:
+        """Return a value as this setting has it: 1 is ``1.0`` where it is a float, and ``"1"`` where it is a text.
+
+        Raises ValueError with what is wrong with the value, and the cure.
+        """
+        try:
+            return msgspec.to_builtins(msgspec.convert(_cast(value, self.scalar), self.type))
+        except msgspec.ValidationError:
+            pass
+        if self.bounds and isinstance(_cast(value, self.scalar), int | float) and not isinstance(value, bool):
+            raise ValueError("is out of range", f"legal: {self.legal}")
+        if self.words:
+            close = difflib.get_close_matches(str(value), self.words, n=1)
+            cure = f"did you mean '{close[0]}'?" if close else f"legal: {self.legal}"
+            raise ValueError(f"is none of {', '.join(self.words)}", cure)
+        what = "is neither true nor false" if self.scalar is bool else f"is no {_KINDS[self.scalar]}"
+        raise ValueError(what, f"legal: {self.legal}")
+
+
+_KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text", list: "list", dict: "mapping"}
+
+
+def _cast(value: Any, scalar: type) -> Any:
+    """Return what YAML and Hydra have read as another type than was meant: an account 4711, true as 1."""
+    if scalar is str and type(value) in (int, float):
+        return str(value)
+    if scalar is bool and type(value) is int and value in (0, 1):
+        return bool(value)
+    if scalar is int and type(value) is float and value.is_integer():
+        return int(value)
+    if scalar in (int, float) and type(value) is str:
+        try:
+            return scalar(value)
+        except ValueError:
+            return value
+    return value
+
+
+@cache
+def declared(kind: type[msgspec.Struct]) -> Mapping[str, Declared]:
+    """Return the settings of a Struct by name, in its order."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {each.name: _of_field(each, hints[each.name]) for each in msgspec.structs.fields(kind)}
+
+
+def _of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
+    factory = field.default_factory
+    default = field.default if factory is msgspec.NODEFAULT else factory()
+    parts = [*_parts(hint)]
+    setting = next((part for part in parts if isinstance(part, Setting)), Setting(""))
+    meta = next((part for part in parts if isinstance(part, msgspec.Meta)), None)
+    bounds = (float(meta.ge), float(meta.le)) if meta and meta.ge is not None and meta.le is not None else None
+    words = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+    node = next((part for part in parts if isinstance(part, type) and issubclass(part, Keys)), None)
+    kinds = [get_origin(part) or part for part in parts]
+    scalar = str if words else next((each for each in (dict, list, bool, int, float, str) if each in kinds), dict)
+    return Declared(field.name, hint, default, setting, bounds, words, scalar, node)
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """Yield a hint, what stands beside it, and its parts."""
+    yield hint
+    yield from getattr(hint, "__metadata__", ())
+    if get_origin(hint) is not Literal:
+        for part in (_bare(hint),) if hasattr(hint, "__metadata__") else get_args(hint):
+            yield from _parts(part)
+
+
+def _bare(hint: Any) -> Any:
+    return hint.__origin__ if hasattr(hint, "__metadata__") else hint
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(each.default) for name, each in declared(kind).items() if each.default != MISSING}
+
+
+def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the defaults of a Struct's settings as plain values, without those that have none."""
+    return {**_defaults(kind)}
