@@ -99,13 +99,6 @@ def test_a_bucket_that_snapshots_drain_to_is_its_address_and_its_device_is_no_pa
     assert other.id != one.id
 
 
-def test_adam_stays_unnamed_as_before_there_was_another_optimizer():
-    adam, sgd = (make_cell(compose("benchmark=alexnet", f"benchmark.optimizer={name}")) for name in ("adam", "sgd"))
-
-    assert [each.settings["benchmark"].get("optimizer") for each in (adam, sgd)] == [None, "sgd"]
-    assert adam.id != sgd.id
-
-
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
     before = make_cell(point)
     micro = registry.benchmarks()["micro"]

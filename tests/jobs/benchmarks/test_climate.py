@@ -13,7 +13,6 @@ from analysis.timelog.read import read as read_logs
 from analysis.traces import tensorflow_events
 from jobs.benchmarks import climate
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
-from jobs.benchmarks.climate import Control
 from jobs.data.make import make
 from jobs.data.manifest import scan
 from jobs.data.readers import READERS
@@ -129,18 +128,18 @@ def test_a_driver_that_takes_the_whole_file_fetches_more_than_is_asked_for(run, 
 
 
 @pytest.mark.shows("benchmark.control")
-@pytest.mark.parametrize("control", [each for each in Control if each is not Control.none])
+@pytest.mark.parametrize("control", ["no_io", "no_compute", "metadata"])
 def test_a_control_leaves_out_what_it_says(run, control, tmp_path):
-    figures = run(control=control.value, log=tmp_path / "a.timelog", accelerator=("emulated", 0.001))
+    figures = run(control=control, log=tmp_path / "a.timelog", accelerator=("emulated", 0.001))
 
     assert figures["status"] == "valid", figures
     assert figures["images"] == 28
     log, _ = read_logs([tmp_path / "a.timelog"])
     done = {log.actions[code] for code in {*log.events.action.tolist()}}
-    assert ("compute" in done, figures["compute_s"] > 0) == (control is not Control.no_compute,) * 2
-    assert ("open" in done) == (control is not Control.no_io)
-    assert figures["bytes_read"] == (28 * IMAGE if control is Control.no_compute else 0)
-    assert ("cold" in passed(figures)) == (control is Control.no_compute)
+    assert ("compute" in done, figures["compute_s"] > 0) == (control != "no_compute",) * 2
+    assert ("open" in done) == (control != "no_io")
+    assert figures["bytes_read"] == (28 * IMAGE if control == "no_compute" else 0)
+    assert ("cold" in passed(figures)) == (control == "no_compute")
 
 
 @pytest.mark.shows("benchmark.stage")
