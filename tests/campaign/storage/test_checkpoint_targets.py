@@ -11,7 +11,7 @@ from campaign.cells.cell import make_cell
 from campaign.cells.folder import opened
 from campaign.cells.plan import Entry
 from campaign.cli import run
-from campaign.config import limits
+from campaign.config import rules
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -246,4 +246,4 @@ def test_one_storage_under_two_names_is_no_burst_buffer(tmp_path):
     sides = [f"checkpoint.{side}.root={tmp_path / name}" for side, name in (("fast", "one"), ("slow", "other"))]
 
     with pytest.raises(UsageError, match="are both in"):
-        limits.check(compose("benchmark=alexnet", "checkpoint=burst_buffer", *sides))
+        rules.check(compose("benchmark=alexnet", "checkpoint=burst_buffer", *sides))
