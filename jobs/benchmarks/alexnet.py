@@ -23,7 +23,7 @@ from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.checkpoints.saver import Saver
 from jobs.data import pipeline
-from jobs.data.unreadable import dropped, first_complaint
+from jobs.data.pipeline import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.declared import Setting

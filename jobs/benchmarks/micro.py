@@ -18,7 +18,7 @@ from jobs import steps as step_marks
 from jobs.benchmarks import first_use, images
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.data import pipeline
-from jobs.data.unreadable import dropped, first_complaint
+from jobs.data.pipeline import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.declared import Setting

@@ -1,29 +1,34 @@
 """The input pipelines of the paper's sections III.A and III.B, in current tf.data.
 
-List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, prefetch.
+List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, prefetch. JPEG and PNG images are decoded in
+bounds: a file of a few kB may say that it has billions of pixels, and TensorFlow takes the memory that the header asks
+for (2.3 GB for a PNG of 8 kB). So that is read first, by operations of the graph: they need no lock of Python's, and
+take 1.5 % of the time in which an image of 112 kB is read and decoded.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from jobs.data.decoding import complaint_of, decoded
 from jobs.errors import JobError
+from jobs.lazy_imports import tf
 from jobs.model.declared import Setting
 from jobs.model.settings import Named
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from jobs.model.settings import Node, Settings
     from jobs.objects.source import Source
+
+MOST_PIXELS = 89_478_485  # above them Pillow warns of a bomb (Image.MAX_IMAGE_PIXELS)
+_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # what comes first in a PNG has its size behind it
+_NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
 
 class PipelineKeys(Named):
@@ -46,8 +51,6 @@ class PipelineKeys(Named):
 
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything. As tensors: tf.data looks
     # at lists element by element.
     names, indices = tf.constant([os.fsencode(path) for path in paths]), tf.constant(range(len(paths)))
@@ -93,8 +96,6 @@ def build_labelled(
     ready stand there; without it they stand in the host's memory and the step that takes one copies it. `classified`:
     the files by whose folders classes are told, in the order of `paths`, where those are copies.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     benchmark = settings["benchmark"]
     load = _labelled(_loader(benchmark, source), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
@@ -112,7 +113,7 @@ def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Data
     return dataset.ignore_errors() if settings["benchmark"]["ignore_errors"] else dataset
 
 
-@contextlib.contextmanager
+@contextmanager
 def _temporary_files_removed() -> Iterator[None]:
     """Remove the temporary files that are made meanwhile.
 
@@ -139,8 +140,6 @@ def options(benchmark: Node, threads: int) -> tf.data.Options:
     calls would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a
     pool of its own of ``threads`` threads, unless ``private_threads`` says otherwise (0: the shared pool).
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     chosen = tf.data.Options()
     chosen.autotune.enabled = benchmark["autotune"]
     chosen.deterministic = benchmark["deterministic"]
@@ -155,8 +154,6 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
 
     Without a key ``preprocess`` it always makes an image of it.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     size = (benchmark["image_size"],) * 2
     preprocess = benchmark.get("preprocess", True)
 
@@ -193,8 +190,6 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
     """Return a `load` that gives the one-hot label, too."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     numbers, classes = labels(paths)
 
     def load_labelled(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -205,8 +200,6 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
 
 def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> str | None:
     """Load one file alone, as this benchmark does, and return TensorFlow's complaint; None where it loads."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
@@ -214,3 +207,71 @@ def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> 
     except JobError as error:  # of an object
         return error.message
     return None
+
+
+def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run ended
+    names: Sequence[str],
+    delivered: Sequence[int],
+    settings: Settings,
+    source: Source | None = None,
+    *,
+    exhausted: bool,
+    whole_batches: bool = False,
+) -> tuple[int, list[dict[str, str]]]:
+    """Count and name the files that the pipeline dropped, after the clock has stopped.
+
+    The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
+    that did not arrive are loaded once more, alone: one that loads was only still under way. A run that `exhausted`
+    the list asked for every file, and one that is missing was dropped, even where it loads now; unless only
+    `whole_batches` are delivered, for then it may have been in the rest.
+    """
+    seen = set(delivered)
+    if len(seen) == len(names):
+        return 0, []
+    asked = order(names, settings["seed"])
+    last = len(asked) if exhausted else 1 + max((place for place, i in enumerate(asked) if i in seen), default=-1)
+    complaints = {}
+    for index in asked[:last]:
+        if index not in seen:
+            complaint = why_unreadable(names[index], settings["benchmark"], source)
+            if complaint is not None or (exhausted and not whole_batches):
+                complaints[names[index]] = complaint or "dropped, though it loads now"
+    named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
+    return len(complaints), named
+
+
+def first_complaint(names: Sequence[str], settings: Settings, source: Source | None = None) -> str | None:
+    """Name the first file that does not load, in the order of the run; None where all load now."""
+    ordered = [names[index] for index in order(names, settings["seed"])]
+    complaints = ((name, why_unreadable(name, settings["benchmark"], source)) for name in ordered)
+    return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
+
+
+def decoded(contents: tf.Tensor) -> tf.Tensor:
+    """Return the pixels of an image, uint8 ``(height, width, 3)``; InvalidArgumentError where they are too many."""
+    is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
+    pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
+    with _only_if(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
+        return tf.io.decode_jpeg(contents, channels=3)  # knows PNG, too
+
+
+def _pixels_of_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_prod(tf.io.extract_jpeg_shape(contents, tf.int64)[:2])
+
+
+def _pixels_of_png(contents: tf.Tensor) -> tf.Tensor:
+    with _only_if(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "it is neither JPEG nor PNG"):
+        sides = tf.io.decode_raw(tf.strings.substr(contents, len(_PNG), 8), tf.int32, little_endian=False)
+    return tf.reduce_prod(tf.cast(sides, tf.int64))
+
+
+def _only_if(condition: tf.Tensor, complaint: str) -> AbstractContextManager[object]:
+    checked = tf.raw_ops.Assert(condition=condition, data=[complaint], summarize=1)
+    with_it: AbstractContextManager[object] = tf.control_dependencies([checked])
+    return with_it
+
+
+def complaint_of(error: tf.errors.OpError) -> str:
+    """Return what TensorFlow says of an image, without the name of the operation."""
+    text = str(error.message)
+    return (text.partition("} ")[2] or text).removeprefix("assertion failed: [").removesuffix("] [Op:Assert]")

@@ -6,7 +6,7 @@ import struct
 import pytest
 from PIL import Image
 
-from jobs.data.decoding import MOST_PIXELS
+from jobs.data.pipeline import MOST_PIXELS
 from tests.jobs.jobs_factory import make_request, write_jpegs
 
 SIDE = 10_000
