@@ -83,4 +83,4 @@ if __name__ == "__main__":
         train(*sys.argv[2:])
     else:
         kill_at(sys.argv[2])
-        sys.exit(drain_loop.drain(Path(sys.argv[3]), bucket.place_of(sys.argv[4]), sys.stdin.fileno()))
+        sys.exit(drain_loop.drain(Path(sys.argv[3]), slow_storage.place_of(sys.argv[4]), sys.stdin.fileno()))
