@@ -9,7 +9,8 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.records import record as analysis_record
-from analysis.records.versioned import UnreadableError
+from analysis.records.judging import Judging
+from analysis.records.readable import UnreadableError
 from analysis.timelog import read as timelog
 from analysis.traces import posix, tensorflow_events
 from analysis.traces.system import TraceError
@@ -66,7 +67,7 @@ def snapshot_of(path):
     def read(_):
         assert buffer.report()
         restart.latest(buffer.slow)
-        snapshots.read_manifest(buffer.slow / name)
+        snapshots.read(buffer.slow / name)
 
     return buffer.slow / name / snapshots.MANIFEST_NAME, read
 
@@ -76,7 +77,7 @@ def marker_of(path):
 
     def read(_):
         drain_loop.options_of(lease.marker_of(buffer.fast))
-        lease.pair_of(buffer.fast, buffer.slow)
+        lease.pair(buffer.fast, buffer.slow)
 
     return buffer.fast / MARKER_NAME, read
 
@@ -107,8 +108,8 @@ FORMATS = {
         "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path), record.read, RecordError,
     ),
     "record, by the analysis": (
-        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path), analysis_record.load,
-        UnreadableError,
+        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path),
+        lambda path: analysis_record.load(path, Judging()), UnreadableError,
     ),
     "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), table.read, ProfilerError),
     "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read, TraceError),
@@ -190,7 +191,7 @@ def tried(name, folder, number):
 @pytest.fixture(autouse=True)
 def _idle(monkeypatch):
     """No drainer is started."""
-    monkeypatch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
 
 
 @pytest.mark.parametrize("name", FORMATS)

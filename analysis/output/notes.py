@@ -10,7 +10,7 @@ from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.figures.kit.figure import FigureSpec
 from analysis.records.read import Found
-from analysis.records.versioned import UnreadableError, content
+from analysis.records.readable import UnreadableError, content
 from analysis.text.plain import visible
 
 NEEDED = {

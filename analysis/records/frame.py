@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from analysis.records import emulation
-from analysis.records.contract import COUNTS, FIGURES
 from analysis.records.merit import Merit
-from analysis.records.record import TEXTS, Record, Run
+from analysis.records.record import COUNTS, FIGURES, TEXTS, Record, Run
 from analysis.records.settings import (
     IMPLIED,
     Facts,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.processes import spread
+from analysis.records.judging import FILE, Judging
+from analysis.records.readable import UnreadableError
 from analysis.records.record import Record, load, united
-from analysis.records.versioned import UnreadableError
 
-FILE = "record.json"
 # Records that a process reads at once, and from how many such parts on several processes are worth their start.
 AT_ONCE, WORTH_PROCESSES = 250, 4
 
@@ -33,6 +33,7 @@ class Found:
     records: tuple[Record, ...]
     skipped: tuple[Skipped, ...]
     home: Path
+    judging: Judging = field(default_factory=Judging, compare=False)
 
 
 def read(folder: Path) -> Found:
@@ -44,7 +45,8 @@ def read(folder: Path) -> Found:
         If there is no such folder, or no record in it.
     """
     folders, home = locate(folder)
-    jobs = [(folders[start : start + AT_ONCE], home) for start in range(0, len(folders), AT_ONCE)]
+    judging = Judging.of(home, folders)
+    jobs = [(folders[start : start + AT_ONCE], home, judging) for start in range(0, len(folders), AT_ONCE)]
     good: list[tuple[Path, Record]] = []
     skipped: list[Skipped] = []
     with spread(_read, jobs, WORTH_PROCESSES) as parts:
@@ -54,10 +56,10 @@ def read(folder: Path) -> Found:
     if len(jobs) >= WORTH_PROCESSES:
         good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
     records, copies = without_copies(good)
-    return Found(_with_one_node(records), tuple(skipped) + copies, home)
+    return Found(records, tuple(skipped) + copies, home, judging)
 
 
-def _read(folders: Sequence[Path], home: Path) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
+def _read(folders: Sequence[Path], home: Path, judging: Judging) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
     """Read the records in some folders, each with its path, and say what of the others is wrong."""
     good, skipped = [], []
     for each in folders:
@@ -65,7 +67,7 @@ def _read(folders: Sequence[Path], home: Path) -> tuple[list[tuple[Path, Record]
         try:
             if each != home and each.is_symlink():
                 raise UnreadableError("lies in a folder that is a link", "copy here what it leads to")  # noqa: TRY301
-            good.append((path, load(path)))
+            good.append((path, load(path, judging)))
         except UnreadableError as error:  # one bad record must not stop the others
             skipped.append(Skipped(path, str(error), error.cure))
     return good, skipped
@@ -116,22 +118,3 @@ def without_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, .
         else:
             kept[record.cell] = (path, record)
     return tuple(kept[cell][1] for cell in sorted(kept)), tuple(copies)
-
-
-def _with_one_node(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Let cells on one node say so where cells of their benchmark had several; a record of one node does not."""
-    met: dict[str, set[object]] = {}
-    for record in records:
-        if "nodes" in record.settings:
-            met.setdefault(record.benchmark, set()).add(record.settings.get("sync"))
-    return tuple(
-        replace(record, settings={**record.settings, "nodes": 1, **_sync(met[record.benchmark])})
-        if record.benchmark in met and "nodes" not in record.settings
-        else record
-        for record in records
-    )
-
-
-def _sync(met: set[object]) -> dict[str, object]:
-    """Return how the others met, where they did so in one way: one rank has nobody to meet."""
-    return {"sync": next(iter(met))} if len(met) == 1 else {}

@@ -8,38 +8,45 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from analysis.records import versioned
-from analysis.records.contract import (
-    FIGURES,
-    OF_PROFILE,
-    OF_SNAPSHOT,
-    PROFILE_SIZES,
-    RECORD,
-    WORDS,
-    contradictions,
-    counting,
-)
+from analysis.records import readable
 from analysis.records.devices import BETWEEN, device_of
-from analysis.records.merit import STORAGE, Merit, merit_of
+from analysis.records.judging import Judging
+from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, STORAGE, Merit
+from analysis.records.readable import UnreadableError
 from analysis.records.settings import flatten
-from analysis.records.shape import NUMBERS
-from analysis.records.versioned import UnreadableError
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
+from jobs.model import consistent, reading
+from jobs.model.record import Record as Stored
+from jobs.system.untrusted import UntrustedError
 
 if TYPE_CHECKING:
     from analysis.records.settings import Facts
 
+# Raw figures of a run in the order of the record; MB = 10^6 bytes, times in seconds.
+COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
+FIGURES = (
+    "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s", *COUNTS, "resident_fraction",
+    "images_per_s", BYTES_READ, BYTES_WRITTEN,
+)  # fmt: skip
 FIGURES_TOGETHER = frozenset(FIGURES)
+# What a run says in words, where it says it.
+WORDS = ("accelerator", "engine", "engine_version")
+# Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
+OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
+# Of a run that was profiled; a run has them as `posix_reads`, and its reads by size as `posix_read_size_0` and so on.
+OF_PROFILE = (
+    "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
+    "write_s", "meta_s", "sequential", "consecutive",
+)  # fmt: skip
+PROFILE_SIZES = 10  # bins
+NUMBERS = frozenset({int, float})
 TEXTS = (
     *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "tensorflow_file", "source_only",
     "source_fast", "source_slow", "below_only", "below_fast", "below_slow",
 )  # fmt: skip
-# What a record of before the setting means.
-ACCELERATOR = {"name": "auto", "step_s": None}
-CHECKPOINT = {"name": "none"}
 # What the report shows of the machine; records of one machine share it.
 OF_MACHINE = (
     "cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device",
@@ -139,52 +146,62 @@ class Record:
         return (check for run in self.runs if run.role == "measured" for check in run.checks)
 
 
-def load(path: Path) -> Record:
-    """Return the record in a file; raises UnreadableError as `parse` does, and for a file that cannot be read."""
-    return _record(versioned.load(path, RECORD), path.parent)
+def load(path: Path, judging: Judging) -> Record:
+    """Return the record in a file, judged; raises UnreadableError as `parse` does, and for one that cannot be read."""
+    return _record(judged(path, judging), path.parent)
 
 
-def parse(value: Any, folder: Path = Path()) -> Record:
+def judged(path: Path, judging: Judging) -> Stored:
+    """Return what stands in the file of a record, judged; errors are those of `load`."""
+    return judging.judged(readable.load(path, Stored))
+
+
+def parse(value: Any, folder: Path = Path(), judging: Judging | None = None) -> Record:
     """Return the record that a JSON value of schema 1, found in a folder, describes; unknown keys are no error.
 
     Raises
     ------
     UnreadableError
-        If it has another shape than a record, or contradicts itself.
+        If it has another shape than a record, contradicts itself, or lacks figures that it is judged by.
     """
-    return _record(versioned.checked(value, RECORD), folder)
+    try:
+        stored = reading.checked(value, Stored)
+    except UntrustedError as error:
+        raise UnreadableError(f"is damaged: {error}") from error
+    return _record((judging or Judging()).judged(stored), folder)
 
 
-def _record(value: Mapping[str, Any], folder: Path) -> Record:
-    cell, provenance, dataset = value["cell"], value.get("provenance") or {}, value.get("dataset") or {}
-    limits = [check.get("limit") for check in value.get("checks") or () if check["rule"] == "spread"]
-    campaign, merit = value.get("campaign") or {}, merit_of(cell)
-    for why in contradictions(value, merit.figure):
+def _record(value: Stored, folder: Path) -> Record:
+    for why in consistent.contradictions(value):
         raise UnreadableError(f"contradicts itself: {why}")
+    cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
+    merit = Merit(cell["kind"], cell["figure"], cell["unit"], cell["better"])
+    limits = [check["limit"] for check in value.get("checks", ()) if check["rule"] == "spread"]
+    counting = (run for run in value["runs"] if (run["role"], run["status"]) == ("measured", "valid"))
     return Record(
         cell=cell["id"],
         benchmark=cell["benchmark"],
         benchmark_version=cell["benchmark_version"],
         merit=merit,
-        settings=_settings(cell["settings"]),
+        settings=flatten(cell["settings"]),
         data=_data(dataset, merit.kind),
         # A record does not say whether it is still being worked on.
         status="unfinished" if value["status"] == "running" else value["status"],
         reason=value.get("reason") or "",
         host=one_line(provenance.get("host") or ""),
         device=one_line(device_of(provenance)),
-        tensorflow=one_line((provenance.get("versions") or {}).get("tensorflow") or ""),
+        tensorflow=one_line(provenance.get("versions", {}).get("tensorflow") or ""),
         provenance=_machine(provenance),
         checks=_checks(value),
         runs=tuple(map(_run, value["runs"])),
         size=one_line(campaign.get("size") or ""),
         site=one_line(campaign.get("site") or ""),
-        spread_limit=limits[-1] if limits and type(limits[-1]) in NUMBERS else None,
-        looser_checks=one_line(", ".join(value.get("looser_checks") or ())),
+        spread_limit=limits[-1] if limits else None,
+        looser_checks=one_line(", ".join(value.get("looser_checks", ()))),
         quota_cores=provenance.get("quota_cores"),
-        conditions=_known_machine(next((run.get("conditions") or {} for run in counting(value)), {})),
+        conditions=_known_machine(next((run.get("conditions") or {} for run in counting), {})),
         folder=folder,
-        profile_cost=value.get("profile_cost") or {},
+        profile_cost=cast("Mapping[str, float]", value.get("profile_cost", {})),
         emulated=provenance.get("emulated") or {},
     )
 
@@ -206,16 +223,6 @@ def united(records: Iterable[Record]) -> Iterator[Record]:
         checks = one(record.checks, _shared)
         alike = {name: one(getattr(record, name), _known_machine) for name in ("provenance", "conditions")}
         yield replace(record, **alike, checks=checks, runs=tuple(runs))
-
-
-def _settings(settings: Mapping[str, Any]) -> Facts:
-    """Return the settings; an accelerator left to itself and no checkpoint are the same whether named or not."""
-    named = dict(settings)
-    for group, neutral in (("accelerator", ACCELERATOR), ("checkpoint", CHECKPOINT)):
-        said = named.get(group)
-        if said is None or isinstance(said, dict):
-            named[group] = {**neutral, **(said or {})}
-    return flatten(named)
 
 
 def _data(dataset: Mapping[str, Any], kind: str) -> str:
@@ -283,7 +290,7 @@ def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:
 
 
 def _check(check: Mapping[str, Any]) -> Check:
-    limit: Any = check.get("limit")
+    limit: Any = check["limit"]
     many = limit.items() if type(limit) is dict else [("", limit)]
     return Check(check["rule"], check["passed"], tuple(each for each in many if type(each[1]) in NUMBERS))
 

@@ -106,12 +106,8 @@ def bare(label: str) -> str:
 
 
 def series_key(facts: Facts) -> Settings:
-    """Return what all points of one curve share: everything but the number of threads.
-
-    A layout of a storage that was left alone (None) is what records of before the setting do not name.
-    """
-    kept = {name: it for name, it in facts.items() if it is not None or not is_storage(name)}
-    return Settings.of({name: it for name, it in kept.items() if name != "threads"})
+    """Return what all points of one curve share: everything but the number of threads."""
+    return Settings.of({name: it for name, it in facts.items() if name != "threads"})
 
 
 @cache

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.paper import BURST_BUFFER
-from analysis.records.contract import OF_SNAPSHOT
 from analysis.records.devices import BETWEEN, NAMED
 from analysis.records.frame import Row, rows_of
+from analysis.records.record import OF_SNAPSHOT
 from analysis.records.settings import Facts, with_emulated
 from analysis.statistics.medians import counted, ends
 from analysis.statistics.training import is_training

@@ -1,15 +1,15 @@
 """Read a stream of `jobs.observe.TimeLog`: a head, blocks of packed events, an end; all else is refused by line."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal, TypedDict, TypeVar
 
 import numpy as np
+from msgspec import Meta
 
-from analysis.records.shape import Check, MisfitError, count, each_of, keyed, line, one_of, text
 from analysis.timelog.log import ACTIONS, MOST_EVENTS, PHASES, UNKNOWN, Events, Stream, misread
+from jobs.model import reading
+from jobs.model.values import Count, Line
 from jobs.system import untrusted
 
 SCHEMA = 1
@@ -20,6 +20,7 @@ EVENT = np.dtype([
 LONGEST_LINE = 1 << 24
 # Nanoseconds of 73 years: sums of three stay within 64 bits.
 LATEST_NS = 1 << 61
+_Kind = TypeVar("_Kind")
 UNFINISHED = "has no end: its process was killed, or goes on"
 TAKE_IT = "--unfinished takes what is there"
 
@@ -29,31 +30,39 @@ def begins(line: bytes) -> bool:
     return line.startswith(b'{"timelog":')
 
 
-def _whole(end: int, what: str) -> Check:
-    def check(value: Any) -> None:
-        if type(value) is not int or not 0 <= value < end:
-            raise MisfitError(value, what)
-
-    return check
+_Moment = Annotated[int, Meta(ge=0, lt=LATEST_NS)]
+_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # of a rank, a process, a place
+_Known = Annotated[int, Meta(ge=UNKNOWN, lt=1 << 31)]
+_Place = tuple[Annotated[int, Meta(ge=0, lt=len(PHASES))], _Known, _Known]  # phase, epoch and step
 
 
-def place(value: Any) -> None:
-    """Take phase, epoch and step."""
-    if type(value) is not list or [type(each) for each in value] != [int, int, int]:
-        raise MisfitError(value, "three whole numbers")
-    if not (0 <= value[0] < len(PHASES) and all(UNKNOWN <= each < 1 << 31 for each in value)):
-        raise MisfitError(value, "a phase, an epoch and a step")
+class _Head(TypedDict):
+    timelog: Count
+    id: Line
+    run: str
+    rank: _Small
+    ranks: _Small
+    host: Line
+    pid: _Small
+    clock: Line
+    started_ns: _Moment
+    realtime_ns: _Moment
+    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # those of this program
+    phases: list[Literal[PHASES]]  # type: ignore[valid-type]
 
 
-moment = _whole(LATEST_NS, "a time in ns")
-small = _whole(1 << 31, "a number from 0 to 2^31")  # of a rank, a process, a place
-_HEAD = keyed({
-    "timelog": count, "id": line, "run": text, "rank": small, "ranks": small, "host": line, "pid": small,
-    "clock": line, "started_ns": moment, "realtime_ns": moment, "actions": each_of(one_of(*ACTIONS)),
-    "phases": each_of(one_of(*PHASES)),
-})  # fmt: skip
-_BLOCK = keyed({"written_ns": moment, "first": small, "places": each_of(place), "files": each_of(text), "events": text})
-_END = keyed({"ended_ns": moment, "realtime_ns": moment, "count": small})
+class _Block(TypedDict):
+    written_ns: _Moment
+    first: _Small
+    places: list[_Place]
+    files: list[str]
+    events: str
+
+
+class _End(TypedDict):
+    ended_ns: _Moment
+    realtime_ns: _Moment
+    count: _Small
 
 
 class Reader:
@@ -66,7 +75,7 @@ class Reader:
         self._blocks: list[np.ndarray[Any, Any]] = []
         self._count = 0
         self._lines = self._read(file)
-        self._head = self._shaped(next(self._lines, b"{}"), _HEAD)
+        self._head: Any = self._shaped(next(self._lines, b"{}"), _Head)
         if self._head["timelog"] > SCHEMA:
             raise self._odd("was written by a newer version", "analyse it with that")
         if self._head["phases"] != list(PHASES) or not self._head["rank"] < self._head["ranks"]:
@@ -83,17 +92,17 @@ class Reader:
         times = {"start_ns": head["started_ns"], "end_ns": ended_ns, "clock_ns": offset_ns, "moved_ns": moved_ns}
         return Stream(identity=head["id"], process=head["pid"], **who, **times), self._table()
 
-    def _ended(self) -> Mapping[str, Any] | None:
+    def _ended(self) -> _End | None:
         """Take in all blocks; return the end, None where it is missing and need not be there."""
         for each in self._lines:
             if each.startswith(b'{"ended_ns"'):
-                end = self._shaped(each, _END)
+                end = self._shaped(each, _End)
                 if end["count"] != self._count or end["ended_ns"] < self._written_ns:
                     raise self._odd(f"ends {end['count']} events, and it has {self._count}")
                 if next(self._lines, None) is not None:
                     raise self._odd("goes on after its end: two logs in one file")
                 return end
-            self._take(self._shaped(each, _BLOCK))
+            self._take(self._shaped(each, _Block))
         if not self.unfinished:
             raise misread(self.name, self.number, UNFINISHED, TAKE_IT)
         return None
@@ -110,15 +119,15 @@ class Reader:
                 raise self._odd(f"is cut off; the log {UNFINISHED}", TAKE_IT)
             yield each
 
-    def _shaped(self, text: bytes, shape: Check) -> Mapping[str, Any]:
+    def _shaped(self, text: bytes, kind: type[_Kind]) -> _Kind:
         try:
-            value: Mapping[str, Any] = untrusted.json_value(text, any_number=True)
-            shape(value)
-        except MisfitError as error:
-            raise self._odd(str(error)) from None
+            value = untrusted.json_value(text, any_number=True)
         except untrusted.UntrustedError:
             raise self._odd("is no JSON") from None
-        return value
+        try:
+            return reading.checked(value, kind)
+        except untrusted.UntrustedError as error:
+            raise self._odd(f"is damaged: {error}") from None
 
     def _take(self, block: Mapping[str, Any]) -> None:
         """Take in a block, which must fit to those before it."""

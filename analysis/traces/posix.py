@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.records.versioned import AbsentError, content
+from analysis.records.readable import AbsentError, content
 from analysis.traces.system import BYTES_PER_MB, TraceError
 from jobs.system import untrusted
 

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.records.shape import MOST
-from analysis.records.versioned import AbsentError, UnreadableError, content
+from analysis.records.readable import AbsentError, UnreadableError, content
+from jobs.model.values import MOST
 
 BYTES_PER_MB = 10**6
 # A day of samples each tenth of a second has 150 MB.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
-from analysis.records.versioned import UnreadableError, content
+from analysis.records.readable import UnreadableError, content
 from analysis.traces import xplane
 from analysis.traces.categories import CATEGORIES, OTHER, TABLE
 from analysis.traces.wire import MalformedError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.records.versioned import content
+from analysis.records.readable import content
 from analysis.traces.wire import NUMBER, MalformedError, columns, fields
 
 MOST_BYTES = 1 << 29

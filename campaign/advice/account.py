@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from filelock import FileLock
 
@@ -15,6 +15,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
 from jobs.model import reading
+from jobs.model.predictions import Account, Measured, Tested
 from jobs.model.record import Record
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
@@ -23,45 +24,10 @@ SCHEMA = 1
 _CURE = "restore it, or move it away: what was predicted so far is then forgotten"
 
 
-class Measured(TypedDict):
-    """The figure that was predicted, as it came: the median of the runs, and their extremes."""
-
-    median: float
-    min: float
-    max: float
-    runs: int
-
-
-class Tested(TypedDict):
-    """One prediction; ``measured`` is None until there is a cell that is done, and ``why_not`` says what is wrong."""
-
-    utc: str
-    rules: int  # their version
-    rule: str
-    cell: str
-    tested: str  # the cell that tests it
-    command: str
-    figure: str
-    unit: str
-    before: float  # of the cell itself
-    predicted: float
-    low: float
-    high: float
-    known: bool  # that cell had been measured before
-    measured: Measured | None
-    holds: bool | None
-    why_not: str | None
-
-
-class _Account(TypedDict):
-    schema: int
-    tests: list[Tested]
-
-
 def load(folder: CampaignFolder) -> list[Tested]:
     """Return every prediction that was put to the test in this campaign, the oldest first."""
     try:
-        return reading.read(folder.advice, _Account, SCHEMA)["tests"]
+        return reading.read(folder.advice, Account, SCHEMA)["tests"]
     except FileNotFoundError:
         return []
     except untrusted.UntrustedError as error:

@@ -18,7 +18,7 @@ from jobs.model.results import Addition, Role, Run
 from jobs.model.terms import Terms
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
-from jobs.system.durable import until_written
+from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 SCHEMA = 1
@@ -128,7 +128,7 @@ def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(path, record)
 
-    until_written(put, patience_s)
+    retry(put, patience_s)
 
 
 def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:

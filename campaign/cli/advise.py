@@ -10,7 +10,6 @@ from typing import Any
 
 from campaign import console
 from campaign.advice import account, command, evidence, rules
-from campaign.advice.account import Tested
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
@@ -19,6 +18,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError
 from jobs.judging.judge import ODD_FIGURES
+from jobs.model.predictions import Tested
 from jobs.model.record import Asked, Record
 from jobs.system.programs import python
 

@@ -96,8 +96,9 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
         )
     for name in asked:
         each = seen.storages[name]
-        ours = (each.image, unfinished(each.image), each.serving, each.point, each.model)
-        theirs = {path.name for path in ours}.intersection(seen.strangers)
+        theirs = {each.image.name, unfinished(each.image).name, each.point.name, each.model.name}.intersection(
+            seen.strangers
+        )
         if theirs and not each.mounted:
             raise UsageError(
                 f"{seen.folder / min(theirs)} is there already, and not ours", "move it away, or name another --folder"

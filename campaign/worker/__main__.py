@@ -39,7 +39,7 @@ from jobs.model.results import Run
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.observe.machine_facts import place
 from jobs.system.clock import utc_now
-from jobs.system.durable import until_written
+from jobs.system.durable import retry
 from jobs.system.files import write_json
 from jobs.terminal import open_streams
 
@@ -254,8 +254,7 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, stoppable(slurm=work["cluster"] == "slurm"):
         try:
-            patience_s = session.patience_of(work)
-            until_written(lambda: fault.unlink(missing_ok=True), patience_s)  # of the time before a requeue
+            retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
             _make_data(folder, work)

@@ -24,7 +24,7 @@ from jobs.model.settings import Settings
 from jobs.model.terms import Terms, terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.system.clock import utc_now
-from jobs.system.durable import until_written
+from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 
@@ -72,7 +72,7 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
             each.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
 
-    until_written(put, patience_of(work))
+    retry(put, patience_of(work))
 
 
 def refuse_removed(folder: CampaignFolder) -> None:
@@ -222,8 +222,8 @@ def with_dataset(folder: CampaignFolder, item: ListedItem, progress: Progress = 
 def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
-    aside = Path(until_written(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
+    aside = Path(retry(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     kept = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
     left = [file for pattern in kept for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
-        until_written(partial(file.replace, aside / file.name), patience_s)
+        retry(partial(file.replace, aside / file.name), patience_s)

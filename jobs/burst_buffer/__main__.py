@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.exit(0)
         if words.verb == "drain":
             sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
-        buffer_id, marker = lease.pair_of(fast, slow)
+        buffer_id, marker = lease.pair(fast, slow)
         sides = Sides(fast, slow, buffer_id, drain_loop.options_of(marker).keep if marker else 1)
         code = _status(sides) if words.verb == "status" else _verify(sides)
         sys.stdout.flush()
@@ -61,7 +61,7 @@ def _clear(fast: Path, slow: Place, *, gone: bool) -> None:
     """Remove what both sides of one burst buffer have; a bucket cannot tell whether its trainer lives, FAST can."""
     if gone and os.path.lexists(fast):
         raise FolderError(f"{fast} is there", "leave out --gone")
-    marker = lease.marker_of(slow) if gone else lease.pair_of(fast, slow)[1]
+    marker = lease.marker_of(slow) if gone else lease.pair(fast, slow)[1]
     if marker is None or (gone and marker["role"] != "slow"):
         side = slow if gone else fast
         cure = "name both sides of it; where the fast one is no more: --gone"

@@ -94,7 +94,7 @@ class Bucket:
                     what = f"{self} is no place of snapshots: it holds other objects, such as {visible(found)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
                 return None  # what a killed drainer put late is nobody's
-        return marker.parse_marker(lambda: untrusted.json_value(data), f"{self}: {marker.MARKER_NAME}")
+        return marker.parsed(lambda: untrusted.json_value(data), f"{self}: {marker.MARKER_NAME}")
 
     def mark(self, value: Node) -> None:
         """Put the marker."""
@@ -114,7 +114,7 @@ class Bucket:
         found, known = {}, {}
         for name, there in listed.items():
             if stored := there.get(MANIFEST_NAME):
-                manifest = self._known.get(stored) or pieces.read_manifest(client, name, stored)
+                manifest = self._known.get(stored) or pieces.manifest(client, name, stored)
                 if manifest and pieces.are_whole(manifest, there):
                     found[name] = known[stored] = manifest
         self._known |= known
@@ -140,7 +140,7 @@ class Bucket:
         """
         name, manifest = manifest.name, replace(manifest, facts={**manifest.facts, pieces.PART: PART_BYTES})
         key = f"{name}/{MANIFEST_NAME}"
-        pieces.manifest_bytes(manifest)  # before anything is put
+        pieces.told(manifest)  # before anything is put
         with self._asked() as client:
             there = self._listed(client, name).get(name, {})
             if MANIFEST_NAME in there:  # invisible, until all is good
@@ -153,7 +153,7 @@ class Bucket:
             snapshots.blame(wrong, source, manifest, how, self)
             edge("synced")
             sealed = replace(manifest, facts={**manifest.facts, _ENDED: time.time()})
-            client.put(key, pieces.manifest_bytes(sealed))
+            client.put(key, pieces.told(sealed))
             if self._visible(client, self._listed(client, name)).get(name) != sealed:
                 client.delete([key])
                 raise OSError(errno.EIO, "the manifest reads back otherwise than written", f"{self}: {name}")

@@ -19,13 +19,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from jobs.burst_buffer import lease, restart, snapshots
+from jobs.burst_buffer import lease, restart, slow_storage, snapshots
 from jobs.burst_buffer.drain_journal import Committed, Event, Failure, Journal
 from jobs.burst_buffer.drain_loop import Options
-from jobs.burst_buffer.drain_process import DrainProcess
+from jobs.burst_buffer.drain_process import Drainer
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
-from jobs.burst_buffer.sides import BucketOwner, Sides
-from jobs.burst_buffer.slow_storage import place_of, store_of
+from jobs.burst_buffer.sides import Question, Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import FolderError, RoomError
 from jobs.system import clock, durable, transfer
@@ -74,7 +73,7 @@ class BurstBuffer:
     ) -> None:
         if when_full not in ("block", "fall_through"):
             raise ValueError(f"when_full is block or fall_through, not {when_full}")
-        self.fast, self.slow = Path(fast).resolve(), place_of(slow)
+        self.fast, self.slow = Path(fast).resolve(), slow_storage.place_of(slow)
         self.options = Options(**options)
         if not isinstance(self.slow, Path) and (when_full == "fall_through" or self.options.direct):
             raise FolderError("a bucket takes snapshots from a drainer alone", "when_full='block', direct=False")
@@ -85,9 +84,9 @@ class BurstBuffer:
         self._troubles: list[str] = []
         self._locks, buffer_id, marker = lease.hold(self.fast, self.slow)
         session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
-        impatient = place_of(slow, retries=0)  # no look is to wait long for a bucket that is away
+        impatient = slow_storage.place_of(slow, retries=0)  # no look is to wait long for a bucket that is away
         self._sides = Sides(self.fast, impatient, buffer_id, self.options.keep, session)
-        self._whose = BucketOwner(replace(self._sides, slow=place_of(slow, retries=0)))
+        self._whose = Question(replace(self._sides, slow=slow_storage.place_of(slow, retries=0)))
         try:
             self._open(marker)
         except BaseException:
@@ -95,7 +94,7 @@ class BurstBuffer:
             raise
         self._journal = Journal(self.fast)
         self._offset = self._journal.read(Event)[1]
-        self._drainer = DrainProcess(self.fast, self.slow)
+        self._drainer = Drainer(self.fast, self.slow)
         self._drainer.poke()
 
     def _open(self, marker: Marker | None) -> None:
@@ -103,7 +102,7 @@ class BurstBuffer:
         folders = [each for each in (self.fast, self.slow) if isinstance(each, Path)]
         for folder in folders:
             snapshots.refuse_newer(folder)
-        names, session = [name for name, _ in store_of(self.slow).states()], self._sides.session
+        known, session = [name for name, _ in slow_storage.of(self.slow).states()], self._sides.session
         if self.options.direct and transfer.refuses_direct(folders[-1]):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in folders[1:] if self._when_full == "fall_through" else folders:
@@ -116,8 +115,8 @@ class BurstBuffer:
         if marker is None or session or marker["options"] != asdict(self.options):
             more = {"options": asdict(self.options), "session": self._sides.session}  # what the drainer goes by
             self._with_room(lambda: lease.mark(self.fast, "fast", self._sides.buffer_id, **more))
-        names += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
-        self._sequence = max(map(snapshots.sequence, names), default=0)
+        known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
+        self._sequence = max(map(snapshots.sequence, known), default=0)
 
     def _with_room(self, act: Callable[[], _T]) -> _T:
         """Do something, and again while the fast storage has no room for it and a copy there can go."""
@@ -190,8 +189,8 @@ class BurstBuffer:
         folder = root / snapshot.name
 
         def facts() -> dict[str, Any]:
-            times = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
-            return {**times, "write_s": time.perf_counter() - start}
+            told = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
+            return {**told, "write_s": time.perf_counter() - start}
 
         manifest = snapshots.stage(folder, write, facts, self.options.streams)
         size, write_s = manifest.total_bytes, time.perf_counter() - start
@@ -204,28 +203,28 @@ class BurstBuffer:
         if not before and not snapshots.names(self.fast):
             raise RoomError(f"one snapshot does not fit on {self.fast}", "use a larger fast storage")
         self._drainer.poke()
-        warned: list[str] = []
+        said: list[str] = []
         while before and self._sides.left() == before:
             ended = self._drainer.ended()
-            if new := [each for each in self.troubles() if each not in warned]:
-                warned += new
+            if new := [each for each in self.troubles() if each not in said]:
+                said += new
                 warnings.warn(f"waiting for room on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
             if ended:
                 raise RoomError(
-                    f"{self.fast} is full and the drain does not go on: {'; '.join(warned)}",
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(said)}",
                     f"nothing is lost: mend {self.slow}",
                 )
             clock.wait(self._poll_s)
-        self._troubles = warned
+        self._troubles = said
         return time.perf_counter() - start
 
     def troubles(self) -> tuple[str, ...]:
         """Return what went wrong since the last save, or since this was last asked."""
         events, self._offset = self._journal.read(Failure, self._offset)
-        troubles = [*self._troubles, *self._drainer.complaints()]
-        troubles += [f"the drain: {event['event']}: {event['reason']}" for event in events]
+        told = [*self._troubles, *self._drainer.complaints()]
+        told += [f"the drain: {event['event']}: {event['reason']}" for event in events]
         self._troubles = []
-        return tuple(dict.fromkeys(troubles))
+        return tuple(dict.fromkeys(told))
 
     def latest(self) -> Path | None:
         """Return the newest snapshot that is complete and verified, its fast copy first; None where there is none."""
@@ -260,14 +259,13 @@ class BurstBuffer:
         -------
         list
             Per snapshot ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``, ``bytes``,
-            ``drain_failures`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable
-            times count from the call of `save`. None: not so far, or not known for the drainer was killed as it ended.
+            ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
+            count from the call of `save`. None: not so far, or not known for the drainer was killed as it ended.
         """
         events = {event["name"]: event for event in self._journal.read(Committed)[0]}
-        store = store_of(self.slow)
-        commits = [events.get(each.name) or store.committed(each.name) for each in self._saved]
-        pairs = zip(self._saved, commits, strict=True)
-        return [restart.times(snapshot, commit, training_ended_at) for snapshot, commit in pairs]
+        told = {each.name: events.get(each.name) for each in self._saved}
+        told |= {name: slow_storage.of(self.slow).committed(name) for name, event in told.items() if event is None}
+        return [restart.times(each, told[each.name], training_ended_at) for each in self._saved]
 
     def helpers(self) -> list[int]:
         """Return the processes that work for this training: the drainer, while it runs."""

@@ -35,14 +35,14 @@ class Committed(Event):
 
     name: str
     started_at: float
-    failures: int
+    retries: int
 
 
 class _DrainFacts(TypedDict):
     """What a manifest on the slow storage says of its drain."""
 
     drain_started_at: float
-    drain_failures: int
+    drain_retries: int
 
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -86,5 +86,5 @@ def committed(manifest: Manifest, at: object) -> Committed | None:
     """Return what the manifest of a snapshot that became visible `at` that time says of its drain."""
     if not isinstance(at, float) or reading.fault(manifest.facts, _DrainFacts):
         return None
-    began, failures = manifest.facts["drain_started_at"], manifest.facts["drain_failures"]
-    return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "failures": failures}
+    began, retries = manifest.facts["drain_started_at"], manifest.facts["drain_retries"]
+    return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "retries": retries}

@@ -119,7 +119,7 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
 
 def _marker(fast: Path, slow: Place) -> Marker | None:
     """Return the marker of the fast folder; a bucket is asked at each attempt, for it may be away now."""
-    return lease.pair_of(fast, slow)[1] if isinstance(slow, Path) else lease.marker_of(fast)
+    return lease.pair(fast, slow)[1] if isinstance(slow, Path) else lease.marker_of(fast)
 
 
 def _insist(sides: Sides, options: Options, journal: Journal, trainer: Trainer) -> bool | None:
@@ -149,31 +149,31 @@ def _pause(seconds: float, sides: Sides) -> None:
         time.sleep(min(left, _LOOK_S))
 
 
-def _attempt(sides: Sides, options: Options, journal: Journal, failures: int) -> bool:
+def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> bool:
     """Drain the oldest snapshot that waits and let go what need not be kept; False where none waits."""
     with lease.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
         sides.require_slow()
         sides.store.recover()
         waiting = sides.pending()
         if waiting:
-            _drain_one(sides.fast / waiting[0], sides.store, options, journal, failures)
+            _drain_one(sides.fast / waiting[0], sides.store, options, journal, retries)
         sides.retain()
     return bool(waiting)
 
 
-def _drain_one(staged: Path, store: Slow, options: Options, journal: Journal, failures: int) -> None:
+def _drain_one(staged: Path, store: Slow, options: Options, journal: Journal, retries: int) -> None:
     """Take one snapshot from staged to committed."""
     started, name = time.time(), staged.name
     try:
-        manifest = snapshots.read_manifest(staged)
-        facts = {**manifest.facts, "drain_started_at": started, "drain_failures": failures}
+        manifest = snapshots.read(staged)
+        facts = {**manifest.facts, "drain_started_at": started, "drain_retries": retries}
         store.take(staged / FILES, replace(manifest, facts=facts), options.how)
     except DamageError as error:
         snapshots.set_aside(staged)
         journal.tell("damaged", name=name, reason=error.message)
         return
     edge("committed")
-    journal.tell("committed", name=name, started_at=started, failures=failures)
+    journal.tell("committed", name=name, started_at=started, retries=retries)
 
 
 def _tidy(fast: Path, slow: Place) -> None:

@@ -30,7 +30,7 @@ def _forget() -> None:
         process.returncode = process.poll() or 0
 
 
-class DrainProcess:
+class Drainer:
     """Keeps one process at work that drains `fast` to `slow`; it outlives the trainer."""
 
     def __init__(self, fast: Path, slow: Place) -> None:
@@ -46,7 +46,7 @@ class DrainProcess:
         try:
             if self.ended():
                 self._start()
-            self._wake()
+            self._tell()
         except OSError as error:
             self._complaints.append(f"the drainer does not start: {error}")
 
@@ -76,8 +76,8 @@ class DrainProcess:
     def complaints(self) -> list[str]:
         """Return what went wrong with the process since the last time."""
         self.ended()
-        complaints, self._complaints = self._complaints, []
-        return complaints
+        told, self._complaints = self._complaints, []
+        return told
 
     def leave(self) -> None:
         """Close the pipe: the process then finishes by itself."""
@@ -100,7 +100,7 @@ class DrainProcess:
         if self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
 
-    def _wake(self) -> None:
+    def _tell(self) -> None:
         # A full pipe wakes it just as well; one that is broken is found by `ended`.
         if self._process is not None and self._process.stdin is not None:
             with suppress(BlockingIOError, BrokenPipeError):

@@ -28,7 +28,7 @@ def marker_of(place: Place) -> Marker | None:
     return of_folder(place) if isinstance(place, Path) else place.marker()
 
 
-def pair_of(fast: Path, slow: Place) -> tuple[str, Marker | None]:
+def pair(fast: Path, slow: Place) -> tuple[str, Marker | None]:
     """Check that two folders can be one burst buffer; returns its id and the marker of the fast one, if it has one.
 
     A new fast folder joins the buffer of the slow one: local disks are new in every job.
@@ -104,7 +104,7 @@ def hold(fast: Path, slow: Place) -> tuple[list[FileLock], str, Marker | None]:
     read-only.
     """
     _require_apart(fast, slow)
-    locks, found = _hold([each for each in (slow, fast) if isinstance(each, Path)], lambda: pair_of(fast, slow))
+    locks, found = _hold([each for each in (slow, fast) if isinstance(each, Path)], lambda: pair(fast, slow))
     return locks, *found
 
 

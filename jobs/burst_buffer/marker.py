@@ -42,7 +42,7 @@ def of_folder(folder: Path) -> Marker | None:
     try:
         if fault := files.distrust(folder):
             raise FolderError(fault, _ELSEWHERE)
-        return parse_marker(lambda: reading.load(marker), marker)
+        return parsed(lambda: reading.load(marker), marker)
     except FileNotFoundError:
         _refuse_strangers(folder)
         return None
@@ -50,7 +50,7 @@ def of_folder(folder: Path) -> Marker | None:
         raise FolderError(f"{folder} is no folder", "name a folder") from error
 
 
-def parse_marker(load: Callable[[], Any], marker: object) -> Marker:
+def parsed(load: Callable[[], Any], marker: object) -> Marker:
     """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
     try:
         value = reading.checked(load(), _Stored, SCHEMA)

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
         return self.part in there and there[self.part].size == len(self.span)
 
 
-def pieces_of(manifest: Manifest) -> Iterator[Piece]:
+def of(manifest: Manifest) -> Iterator[Piece]:
     """Yield the objects of a snapshot in their order."""
     most = manifest.facts[PART]
     spans = ((file, at) for file in manifest.files for at in range(0, file.size, most))
@@ -53,29 +53,29 @@ def pieces_of(manifest: Manifest) -> Iterator[Piece]:
 def by_file(manifest: Manifest) -> list[tuple[StoredFile, list[Piece]]]:
     """Return the files of a snapshot, each with its objects."""
     found: dict[str, list[Piece]] = {file.name: [] for file in manifest.files}
-    for piece in pieces_of(manifest):
+    for piece in of(manifest):
         found[piece.file].append(piece)
     return [(file, found[file.name]) for file in manifest.files]
 
 
 def are_whole(manifest: Manifest, there: Mapping[str, Stored]) -> bool:
     """Tell whether all objects of a snapshot are there."""
-    return all(piece.is_in(there) for piece in pieces_of(manifest))
+    return all(piece.is_in(there) for piece in of(manifest))
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
+def told(manifest: Manifest) -> bytes:
     """Return the object of a manifest; raises OSError for one that nobody would read."""
-    if len(data := json.dumps(snapshots.manifest_value(manifest)).encode()) > _MOST_BYTES:
+    if len(data := json.dumps(snapshots.told(manifest)).encode()) > _MOST_BYTES:
         raise OSError(errno.EFBIG, f"a manifest of {len(data)} bytes is more than {_MOST_BYTES}", manifest.name)
     return data
 
 
-def read_manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
+def manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
     """Read a manifest; None where none is good."""
     if stored.size <= _MOST_BYTES:
         with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
             data = bytes(client.get(stored.key, stored))
-            found = snapshots.parse_manifest(lambda: untrusted.json_value(data), name, stored.key)
+            found = snapshots.parsed(lambda: untrusted.json_value(data), name, stored.key)
             most = found.facts.get(PART)
             return found if isinstance(most, int) and 0 < most <= _MOST_BYTES else None
     return None
@@ -92,7 +92,7 @@ def put(client: Client, source: Path, manifest: Manifest, there: Mapping[str, St
         cap.take(len(data))
         client.put(f"{manifest.name}/{piece.part}", data)
 
-    missing = [piece for piece in pieces_of(manifest) if not piece.is_in(there)]
+    missing = [piece for piece in of(manifest) if not piece.is_in(there)]
     with suppress(FileNotFoundError), ThreadPoolExecutor(how.streams) as pool:  # the checksums tell which one
         list(pool.map(one, missing))
 

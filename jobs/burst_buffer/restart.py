@@ -65,7 +65,7 @@ def _read(name: str, root: Place, first: Path) -> tuple[Path | None, list[str] |
     Raises OSError where there is no room to bring it from a bucket to the `first` storage.
     """
     try:
-        folder = slow_storage.store_of(root).restored(name, first)
+        folder = slow_storage.of(root).restored(name, first)
     except (DamageError, FolderError, OSError) as error:
         if isinstance(error, OSError) and durable.is_full(error):
             raise
@@ -94,9 +94,9 @@ def times(snapshot: Snapshot, event: Committed | None, ended_at: float | None) -
     line["troubles"] = list(snapshot.troubles)
     if snapshot.where != "fast":  # it is where it is to stay
         durable_fast_s = snapshot.blocked_s if snapshot.where == "only" else None
-        drain = {"drain_s": 0.0, "exposed_s": 0.0, "durable_fast_s": durable_fast_s, "drain_failures": 0}
+        drain = {"drain_s": 0.0, "exposed_s": 0.0, "durable_fast_s": durable_fast_s, "retries": 0}
         return {**line, **drain, "durable_slow_s": snapshot.blocked_s}
-    line |= {"durable_fast_s": snapshot.blocked_s, "drain_failures": event["failures"] if event else None}
+    line |= {"durable_fast_s": snapshot.blocked_s, "retries": event["retries"] if event else None}
     if event is None:
         return {**line, "drain_s": None, "exposed_s": None, "durable_slow_s": None}
     done, began = event["at"], event["started_at"]

@@ -31,7 +31,7 @@ class Sides:
     @cached_property
     def store(self) -> Slow:
         """What does the work on the slow storage."""
-        return slow_storage.store_of(self.slow)
+        return slow_storage.of(self.slow)
 
     def require_slow(self) -> None:
         """Raise NotOursError where the slow storage is not ours any more, OSError or FolderError where it is away."""
@@ -86,14 +86,14 @@ class Sides:
                 snapshots.remove(self.fast / name)
 
 
-class BucketOwner:
+class Question:
     """Whether a bucket, which has no locks, is still this training's; asked while a snapshot is written.
 
     A folder has locks, and is not asked; why a bucket does not answer is for the drainer to say.
     """
 
     def __init__(self, sides: Sides) -> None:
-        self._sides, self._answers = sides, deque[str]()
+        self._sides, self._told = sides, deque[str]()
         self._asking: threading.Thread | None = None
 
     def ask(self) -> None:
@@ -106,12 +106,12 @@ class BucketOwner:
         """Return that it is somebody else's, in words; one that does not come soon is returned by a later call."""
         if self._asking:
             self._asking.join(_ANSWER_S)
-        return [self._answers.popleft() for _ in range(len(self._answers))]
+        return [self._told.popleft() for _ in range(len(self._told))]
 
     def _ask(self) -> None:
         try:
             self._sides.require_slow()
         except NotOursError as error:
-            self._answers.append(f"{error}; what is saved from now on stays on {self._sides.fast} alone")
+            self._told.append(f"{error}; what is saved from now on stays on {self._sides.fast} alone")
         except (OSError, FolderError):
             pass

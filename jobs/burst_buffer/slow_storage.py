@@ -63,9 +63,8 @@ class Folder:
 
     def committed(self, name: str) -> Committed | None:
         """Return what its drainer could not record before it died, or None: its rename left the time."""
-        folder = self.root / name
         try:
-            return drain_journal.committed(snapshots.read_manifest(folder), folder.stat().st_ctime)
+            return drain_journal.committed(snapshots.read(self.root / name), (self.root / name).stat().st_ctime)
         except (OSError, DamageError):
             return None
 
@@ -100,7 +99,7 @@ def _copy(source: Path, target: Path, manifest: Manifest, how: How) -> None:
     snapshots.blame(wrong, source, manifest, how, target)
 
 
-def store_of(slow: Place) -> Slow:
+def of(slow: Place) -> Slow:
     """Return what does the work there."""
     return Folder(slow) if isinstance(slow, Path) else slow
 

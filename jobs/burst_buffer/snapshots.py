@@ -107,14 +107,14 @@ def ordered(words: Iterable[str], state: str | None = None) -> list[str]:
     return sorted(visible, key=lambda name: (sequence(name), name))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read(folder: Path) -> Manifest:
     """Read the manifest of a snapshot; raises DamageError where none is good, FolderError for a newer version's."""
     path = folder / MANIFEST_NAME
-    return parse_manifest(lambda: reading.load(path), folder.name, path)
+    return parsed(lambda: reading.load(path), folder.name, path)
 
 
-def parse_manifest(load: Callable[[], Any], name: str, path: object) -> Manifest:
-    """Return the manifest of a snapshot, which `load` gives as JSON says it; errors are those of `read_manifest`."""
+def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
+    """Return the manifest of a snapshot, which `load` gives as JSON says it; errors are those of `read`."""
     match = _NAME.fullmatch(name)
     try:
         value: Any = reading.checked(load(), _Stored, SCHEMA)
@@ -141,7 +141,7 @@ def sealed(root: Path) -> list[str]:
 
     def good(name: str) -> bool:
         with suppress(DamageError):
-            return bool(read_manifest(root / name))
+            return bool(read(root / name))
         return False
 
     return [name for name in names(root) if good(name)]
@@ -151,7 +151,7 @@ def refuse_newer(root: Path) -> None:
     """Raise FolderError where a newer version has written into `root`; damage is no matter of this check."""
     for name in names(root):
         with suppress(DamageError):
-            read_manifest(root / name)
+            read(root / name)
 
 
 def require_room(folder: Path, size: int, copies: int = 1) -> None:
@@ -169,7 +169,7 @@ def require_room(folder: Path, size: int, copies: int = 1) -> None:
         )
 
 
-def manifest_value(manifest: Manifest) -> dict[str, Any]:
+def told(manifest: Manifest) -> dict[str, Any]:
     """Return what is written of a manifest."""
     return {**asdict(manifest), "files": [list(file) for file in manifest.files]}
 
@@ -222,7 +222,7 @@ def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
 
 def seal(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a folder whose files are durable and verified."""
-    files.write_json(folder / MANIFEST_NAME, manifest_value(manifest))
+    files.write_json(folder / MANIFEST_NAME, told(manifest))
 
 
 def publish(folder: Path, name: str) -> None:
@@ -267,7 +267,7 @@ def verify(folder: Path) -> list[str] | None:
     None for one that is not there, or was removed meanwhile: a drainer at work removes fast copies.
     """
     try:
-        wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read_manifest(folder).files)
+        wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read(folder).files)
     except DamageError as error:
         wrong = [error.message]
     except files.OddFileError as error:
@@ -306,7 +306,7 @@ def recover(root: Path, states: Iterable[str]) -> None:
         for name in names(root, state):
             folder = root / f"{state}-{name}"
             try:
-                read_manifest(folder)
+                read(folder)
             except DamageError:
                 remove(folder)
             else:

@@ -81,7 +81,7 @@ class Provenance(TypedDict, total=False):
     emulated: dict[Word, Nested]
     conditions: Conditions
     filesystem: dict[str, str]
-    target_filesystems: list[dict[str, str]]
+    target_filesystems: list[dict[str, Any] | Word]
     mount: dict[str, Any] | Word | None  # in words where nobody can tell
     device: dict[str, Any] | Word | None
     versions: dict[str, Word]

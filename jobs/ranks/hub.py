@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.ranks.channel import Channel, ClosedError, Message, new_secret
-from jobs.ranks.gradient_sums import added
+from jobs.ranks.gradients import added
 from jobs.ranks.listener import Listener, Newcomer
 
 _TICK_S = 0.5

@@ -12,7 +12,8 @@ from typing import Any
 from jobs.errors import JobError
 from jobs.model.request import RankRequest, Request
 from jobs.ranks.channel import ClosedError, Message, connect
-from jobs.ranks.gradient_sums import Group, packed, port, unpacked
+from jobs.ranks.gradients import packed, unpacked
+from jobs.ranks.ring import Group, port
 from jobs.system.layers import own_cache
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

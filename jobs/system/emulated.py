@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from msgspec import Meta
 
@@ -30,23 +31,9 @@ DEVICE, STATE, FAULTS = "device", "state", "faults"
 HANGS = "hang"  # the fault that nothing is answered
 KINDS = ("disk", "flash", "server")
 """Kinds of models (`campaign.testbed`); a storage without one has its bounds alone."""
-_Bound = Annotated[float, Meta(gt=0)] | None
-_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}\Z")]
-_Text = Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,80}\Z")]
-
-
-class _Facts(TypedDict):
-    """What a marker says."""
-
-    name: str
-    read_mb_per_s: _Bound
-    write_mb_per_s: _Bound
-    read_iops: _Bound
-    write_iops: _Bound
-    model: NotRequired[Annotated[dict[_Name, float | _Text], Meta(max_length=32)] | None]
-
-
-BOUNDS = frozenset(_Facts.__annotations__) - {"name", "model"}
+_NAME, _TEXT = re.compile(r"[a-z][a-z0-9_]{0,39}"), re.compile(r"[\x20-\x7e]{1,80}")
+_MOST_PARAMETERS = 32
+BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
 def emulated(path: Path) -> dict[str, Any] | None:
@@ -70,11 +57,20 @@ def emulated(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Return whether a marker has a name, each bound as None or as a number, and a model of a known kind."""
-    if not isinstance(facts, dict) or reading.fault(facts, _Facts):
+    """Return whether a marker has a name, each bound as None or as a number, and a model."""
+    if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
-    model = facts.get("model")
-    return model is None or model.get("kind") in KINDS
+    bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
+    return all(type(bound) in (int, float) and bound > 0 for bound in bounds) and _is_model(facts.get("model"))
+
+
+def _is_model(model: object) -> bool:
+    """Return whether it is None or flat: a known kind, and numbers or short texts under short names."""
+    if not isinstance(model, dict):
+        return model is None
+    named = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
+    legal = (type(each) in (int, float) or (type(each) is str and _TEXT.fullmatch(each)) for each in model.values())
+    return named and model.get("kind") in KINDS and all(legal)
 
 
 class Served(TypedDict):

@@ -28,7 +28,7 @@ MOST_BYTES_OF_JSON = 1 << 26  # of a record with 1,000 runs it is a fifth
 DEEPEST_JSON = 64
 MOST_NAMES = 5_000_000  # in one tree; the largest published data set of this kind has 1.3 million files
 _LARGEST_NUMBER = 1 << 64
-_SHOWN_DIGITS = 20
+_SHOWN_DIGITS, _SHOWN_PLACE = 20, 80
 
 
 class UntrustedError(ValueError):
@@ -72,13 +72,29 @@ def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
     level, depth = [value], 0
     while level:
         if not any_number and (odd := [each for each in level if _is_beyond_use(each)]):
-            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number")
+            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number{_place_of(value, odd[0])}")
         nodes = [each for each in level if type(each) in (dict, list)]
         if nodes and depth == DEEPEST_JSON:
             raise UntrustedError("it is nested too deep")
         level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in nodes))
         depth += 1
     return value
+
+
+def _place_of(value: Any, wanted: Any) -> str:
+    """Return where in a value an object is, by keys, as it stands at the end of a sentence; level by level."""
+    level = [("", value)]
+    while level:
+        for place, each in level:
+            if each is wanted:
+                return f", at {place.lstrip('.')[:_SHOWN_PLACE]!r}" if place else ""
+        inside = ((place, each) for place, each in level if type(each) in (dict, list))
+        level = [
+            (f"{place}.{key}" if type(each) is dict else f"{place}[{key}]", one)
+            for place, each in inside
+            for key, one in (each.items() if type(each) is dict else enumerate(each))
+        ]
+    return ""
 
 
 def _is_beyond_use(value: Any) -> bool:

@@ -17,8 +17,7 @@ def at(made, site):
 
 def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
     """Return a record of a storage's own rate in MB/s."""
-    made = baseline_records.baseline(rates, access, storage=storage, **settings)
-    made["checks"][0] |= {"limit": limit}
+    made = baseline_records.baseline(rates, access, storage=storage, limit=limit, **settings)
     if emulated is not None:
         made["cell"]["settings"]["storage"]["emulated"] = emulated
     return made
@@ -26,10 +25,7 @@ def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
 
 def curve(storage, by_threads, **settings):
     """Return micro records of a storage: images/s of each number of threads, the median of three runs."""
-    made = [record(scattered(rate), threads=n, storage=storage, **settings) for n, rate in by_threads.items()]
-    for each in made:
-        each["checks"][0] |= {"limit": 0.04}
-    return made
+    return [record(scattered(rate), threads=n, storage=storage, **settings) for n, rate in by_threads.items()]
 
 
 def checklist(*made):

@@ -14,11 +14,11 @@ CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").r
 BYTES_PER_IMAGE = 112_000
 
 
-def check(rule, *, passed, limit=None):
-    return {"rule": rule, "passed": passed, "observed": None, "limit": limit, "message": ""}
-
-
-PASSED = [check("cold", passed=True), check("complete", passed=True), check("quiet", passed=True)]
+# Raw figures by which a run fails a rule, or by which no machine can tell whether it holds.
+FAILED = {"cold": {"resident_fraction": 1.0}, "quiet": {"other_cpu": 3.0}, "complete": {"image_errors": 1}}
+UNKNOWN = {"cold": {"resident_fraction": None}, "device_bytes": {"device_bytes": None}, "quiet": {"device_use": None}}
+# The spread is judged by a figure of its own, so that rates may differ in records that are stable.
+JUDGED = "elapsed_s_with_fork"
 
 
 def scattered(value):
@@ -26,30 +26,52 @@ def scattered(value):
     return [value, 0.99 * value, 1.02 * value]
 
 
-def run(number, images_per_s, *, size=BYTES_PER_IMAGE, **keys):
-    """Return a valid measured run of this rate; any key of a run may be given instead."""
+def run(number, images_per_s, *, size=BYTES_PER_IMAGE, fails=(), unknown=(), **keys):
+    """Return a measured run of this rate, valid unless it `fails` a rule; any key of a run may be given instead.
+
+    Of the rules that are `unknown` nobody can tell whether they hold.
+    """
     figures = {
         "images_per_s": images_per_s,
         "read_mb_per_s": images_per_s * size / 1e6,
         "bytes_read": 512 * size,
         "wall_s": 512 / images_per_s,
+        "rate": {"key": JUDGED, "unit": "s"},
+        "wall_parts": ["wall_s"],
     }
-    state = {"run": number, "role": "measured", "status": "valid", "reason": None, "checks": PASSED}
-    return copy.deepcopy(CONTRACT["runs"][0]) | figures | state | keys
+    for rule in fails:
+        figures |= FAILED[rule]
+    for rule in unknown:
+        figures |= UNKNOWN[rule]
+    made = copy.deepcopy(CONTRACT["runs"][0]) | figures | {"run": number, "role": "measured"} | keys
+    if made.get("profile"):
+        made |= _profiled(made)
+    return made if "device_bytes" in {*keys, *unknown} else made | {"device_bytes": made["bytes_read"]}
+
+
+def _profiled(made):
+    """Return a whole profile of a run, which read no more than the profile has seen."""
+    profile = {"mode": "trace", "dropped": 0, "blind_spot": None, "bytes_read": made["bytes_read"], **made["profile"]}
+    size = min(made["bytes_read"], profile["bytes_read"])
+    rate = {"read_mb_per_s": size / 1e6 / made["wall_s"]} if "read_mb_per_s" in made else {}
+    return {"profile": profile | {"seen_read_bytes": size, "kernel_read_bytes": size}, "bytes_read": size, **rate}
+
+
+def failed(number, reason, **keys):
+    """Return a run that its worker gave up for this reason."""
+    return run(number, 1.0, status="failed", reason=reason, **keys)
 
 
 def disturbed(*rates, **settings):
     """Return an invalid record whose measured runs of these rates failed `quiet` alone."""
-    checks = [check("cold", passed=True), check("quiet", passed=False)]
-    loud = [run(n, rate, status="invalid", reason="quiet: others", checks=checks) for n, rate in enumerate(rates, 1)]
-    return record(loud, **settings) | {"status": "invalid", "reason": f"0 of {len(rates)} measured runs valid; quiet"}
+    return record([run(n, rate, fails=["quiet"]) for n, rate in enumerate(rates, 1)], **settings)
 
 
-def record(rates, *, threads=4, storage="local", host="node1", device=None, **settings):
-    """Return a done record with an absurdly fast warm-up and measured runs of these rates (or these runs).
+def record(rates, *, threads=4, storage="local", host="node1", device=None, limit=0.04, **settings):  # noqa: PLR0913 - what a cell is
+    """Return a record, done if one run is valid, with an absurdly fast warm-up and measured runs of these rates.
 
-    The device has the storage's name, unless it is given. A setting within a group is named like
-    `benchmark__preprocess`.
+    In place of a rate a run may stand. The device has the storage's name, unless it is given. `limit` is that of the
+    spread. A setting within a group is named like `benchmark__preprocess`.
     """
     made = copy.deepcopy(CONTRACT)
     words = made["cell"]["settings"]
@@ -64,19 +86,38 @@ def record(rates, *, threads=4, storage="local", host="node1", device=None, **se
     made["provenance"]["device"]["name"] = device or storage
     measured = [each if isinstance(each, dict) else run(n, each) for n, each in enumerate(rates, start=1)]
     made["runs"] = [run(0, 99_999.0, role="warmup"), *measured]
-    return made | {"status": "done", "reason": None, "checks": [check("spread", passed=True)]}
+    made["terms"] |= {"runs": 2, "min_valid_runs": 1}
+    made["terms"]["checks"]["spread_max"] = made["terms"]["of_site"]["spread_max"] = limit
+    return made | {"status": "ended", "reason": None}
+
+
+def left(made, status):
+    """Return a record, whose runs are valid, that lacks runs: it is `failed`, `invalid` or `running`."""
+    made = copy.deepcopy(made)
+    made["terms"] |= {"runs": 100, "min_valid_runs": 99}
+    if status == "invalid":
+        made["runs"][0] |= FAILED["cold"]
+    return made | {"status": "running" if status == "running" else "ended"}
+
+
+MERITS = {
+    "alexnet": {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"},
+    "baseline": {"kind": "storage", "figure": "read_mb_per_s", "unit": "MB/s", "better": "higher"},
+}
 
 
 def of_benchmark(made, benchmark, name):
-    """Make a record one of another benchmark, as it was before a record said what its benchmark is there for."""
-    for key in ("kind", "figure", "unit", "better"):
-        made["cell"].pop(key, None)
-    made["cell"] |= {"benchmark": benchmark, "id": name}
+    """Make a record one of another benchmark."""
+    made["cell"] |= {"benchmark": benchmark, "id": name, **MERITS.get(benchmark, {})}
     return made
 
 
 def unstable(made):
-    return made | {"checks": [check("spread", passed=False)]}
+    """Return a record whose measured runs disagree."""
+    made = copy.deepcopy(made)
+    for each in made["runs"]:
+        each[JUDGED] = 1.0 + each["run"]
+    return made
 
 
 def id_of(made):

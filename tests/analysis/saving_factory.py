@@ -4,6 +4,8 @@ from tests.analysis.record_factory import scattered
 from tests.analysis.training_factory import step, training
 
 HOW = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
+# Of all devices, though one may be both sides of a burst buffer.
+WRITTEN = {"storage": "ssd", "bytes": 100, "written_bytes": 500}
 DRAIN = {"when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}
 
 
@@ -26,7 +28,16 @@ def snapshots(run, *times):
         more = (number - 2) * 0.01
         times = {"blocked_s": blocked_s, "durable_fast_s": durable_fast_s, "durable_slow_s": durable_slow_s}
         line = {name: value and value + more for name, value in times.items()}
-        lines.append({"step": 20 * (number + 1), "write_s": durable_fast_s, "drain_s": 1.0, "exposed_s": 0.0, **line})
+        lines.append(
+            {
+                "step": 20 * (number + 1),
+                "write_s": durable_fast_s,
+                "drain_s": 1.0,
+                "exposed_s": 0.0,
+                "verified": True,
+                **line,
+            }
+        )
     return lines
 
 
@@ -36,11 +47,21 @@ def saved(target, runtimes, times=(1.0, 1.0, 1.0), sources=None, below=None, **s
     `sources` and `below` are the counters of each role of its target: of its device, and of those that lies on.
     """
     how = {key: settings.pop(key) for key in list(settings) if key in HOW or key in DRAIN}
-    targets = [{"role": role, "source": source} for role, source in (sources or {}).items()]
+    roles = ("fast", "slow") if " to " in target else ("only",)
+    targets = [{"role": role, "source": (sources or {}).get(role), **WRITTEN} for role in roles]
     targets = [each | ({"below": below[each["role"]]} if each["role"] in (below or {}) else {}) for each in targets]
     runs = []
     for number, runtime in enumerate(runtimes, 1):
-        lines = {} if target == "none" else {"checkpoints": snapshots(number, *times), "targets": targets}
+        lines = (
+            {}
+            if target == "none"
+            else {
+                "checkpoints": snapshots(number, *times),
+                "targets": targets,
+                "checkpoints_asked": 5,
+                "checkpoint_troubles": [],
+            }
+        )
         runs.append(step(number, runtime, **lines))
     return training(runs, checkpoint=node(target, **how), storage="ssd", threads=8, **settings)
 

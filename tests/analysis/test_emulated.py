@@ -8,7 +8,7 @@ import pytest
 from analysis import paper
 from analysis.__main__ import main
 from analysis.figures.kit import style
-from tests.analysis.record_factory import record, rows_of, store
+from tests.analysis.record_factory import record, rows_of, run, store
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import figures_of, grid
 
@@ -24,6 +24,7 @@ def twin(made):
     name = settings["checkpoint"]["name"] if "checkpoint" in settings else "none"
     sides = {"checkpoint.fast": "optane", "checkpoint.slow": "hdd"} if name == "burst_buffer" else {"checkpoint": name}
     places = {"storage": settings["storage"]["name"]} | ({} if name == "none" else sides)
+    made["runs"][0] = run(0, 1.0, role="warmup")  # no faster than the storage
     made["provenance"]["emulated"] = {key: {"name": each, **BOUNDS} for key, each in places.items()}
     return made
 

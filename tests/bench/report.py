@@ -12,7 +12,6 @@ import copy
 import hashlib
 import json
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -68,14 +67,14 @@ def record(number: int, figures: int) -> dict[str, object]:
     noise = random.Random(number)  # noqa: S311 - noise, not a secret
     rates = [100 * threads**0.5 * noise.gauss(1, 0.01) for _ in range(RUNS)]
     made["runs"] = [run(each, rate) for each, rate in enumerate(rates)]
-    spread = (max(rates[1:]) - min(rates[1:])) / statistics.median(rates[1:])
-    made["checks"][0] |= {"passed": spread <= made["checks"][0]["limit"], "observed": spread}
-    return made | {"status": "done"}
+    return made | {"status": "ended"}
 
 
 def run(number: int, images_per_s: float) -> dict[str, object]:
     """Return a run of this rate."""
-    figures = {"images_per_s": images_per_s, "read_mb_per_s": images_per_s * 0.112, "wall_s": 512 / images_per_s}
+    wall_s = 512 / images_per_s
+    figures = {"images_per_s": images_per_s, "read_mb_per_s": images_per_s * 0.112, "wall_s": wall_s}
+    figures |= {"load_s": wall_s - 0.01, "elapsed_s": wall_s + 0.01}
     role = "measured" if number else "warmup"
     return {**EXAMPLE["runs"][0], **figures, "run": number, "role": role}
 

@@ -43,7 +43,7 @@ def places(storage, tmp_path, monkeypatch):
 @pytest.fixture
 def idle(monkeypatch):
     """No drainer is started but by hand."""
-    monkeypatch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
 
 
 def drained(places):
@@ -99,7 +99,7 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
 
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
-    assert all(line["durable_slow_s"] > 0 and line["drain_failures"] == 0 for line in report)
+    assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in report)
     assert {key.partition("/")[0] for key in keys(ceph, places)} == {MARKER_NAME, *Bucket(places[1]).sealed()}
     assert sorted({each.split()[-1] for each in by_hand("verify", *places).stdout.splitlines()}) == ["good"]
     assert by_hand("status", *places).stdout.count("committed") == 2

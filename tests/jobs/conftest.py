@@ -105,4 +105,4 @@ def folders(tmp_path):
 @pytest.fixture
 def idle(monkeypatch):
     """Keep drainers from being started."""
-    monkeypatch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)

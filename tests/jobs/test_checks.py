@@ -290,7 +290,11 @@ def test_a_cold_run_fails_above_what_an_honest_one_can_reach_and_above_the_peak_
     [
         (21.0, 320, True),
         (3 * 21.3, 30, None),  # the fewer reads a run has, the less is certain
-        (23.2, 320, None),  # as 10 of 10 honest runs on the testbed's hdd: half a turn is 4.2 ms, give or take
+        (
+            23.2,
+            320,
+            None,
+        ),  # as 10 of 10 honest runs on the testbed's hdd: half a turn of 140 reads is 4.2 ms, give or take
         (3 * 21.3, 320, False),  # from memory
     ],
 )

@@ -1,25 +1,14 @@
 """What `python -m campaign advise` predicted of cells, and what came of it when it was tested."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from analysis.output.page.results import MOST_LINES, some
-from analysis.records.shape import count, each_of, flag, keyed, line, maybe, number, text
-from analysis.records.versioned import AbsentError, UnreadableError, load
+from analysis.records.readable import AbsentError, UnreadableError, load
 from analysis.text.html import Markup, joined, scrolling, table, tag
 from analysis.text.plain import NONE, significant, span
+from jobs.model.predictions import Account, Tested
 
 FILE = "advice.json"
-_MEASURED = keyed({"median": number, "min": number, "max": number, "runs": count})
-_TEST = keyed(
-    {"rule": line, "cell": line, "tested": line, "figure": line, "unit": line, "before": number, "predicted": number,
-     "low": number, "high": number},
-    {"measured": maybe(_MEASURED), "holds": maybe(flag), "why_not": maybe(text), "known": flag},
-)  # fmt: skip
-_SHAPE = keyed({"schema": count, "tests": each_of(_TEST)})
 _HEADINGS = ("rule", "prediction", "before", "predicted", "interval", "measured", "runs", "unit", "cell", "tested by")
 _LEFT = (True, True, *[False] * 5, True, True, True)
 
@@ -27,7 +16,7 @@ _LEFT = (True, True, *[False] * 5, True, True, True)
 def advice(folder: Path) -> Markup | None:
     """Return each prediction that was put to the test, as it came; None where there is none."""
     try:
-        tests = load(folder / FILE, _SHAPE)["tests"]
+        tests = load(folder / FILE, Account)["tests"]
     except AbsentError:
         return None
     except UnreadableError as error:
@@ -46,7 +35,7 @@ def advice(folder: Path) -> Markup | None:
     )
 
 
-def _row(test: Mapping[str, Any]) -> list[str]:
+def _row(test: Tested) -> list[str]:
     found, holds = test.get("measured"), test.get("holds")
     outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [

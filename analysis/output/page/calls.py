@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 
 from analysis.output.page.results import MOST_LINES, Results, some
-from analysis.records.contract import VALID
 from analysis.records.record import Record
 from analysis.records.settings import storage_name
 from analysis.text.html import Markup, joined, scrolling, table, tag
@@ -89,6 +88,6 @@ def _cost(record: Record) -> str:
 
 
 def _median(record: Record, name: str) -> float:
-    valid = [run.figures for run in record.runs if run.role == "measured" and run.status == VALID]
+    valid = [run.figures for run in record.runs if run.role == "measured" and run.status == "valid"]
     values = [figures[f"posix_{name}"] for figures in valid if f"posix_{name}" in figures]
     return statistics.median(values) if values else math.nan

@@ -11,11 +11,10 @@ import pandas as pd
 from analysis.output import tables
 from analysis.output.columns import DISTURBED, columns, mark, shown_rows
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, some
-from analysis.records import read
-from analysis.records.contract import RECORD
 from analysis.records.frame import Row, rows_of
-from analysis.records.record import Record
-from analysis.records.versioned import UnreadableError, load
+from analysis.records.judging import FILE, Judging
+from analysis.records.readable import UnreadableError
+from analysis.records.record import Record, judged
 from analysis.statistics.comparable import COLUMNS, looser, looser_cells
 from analysis.text.html import Markup, address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share, typed
@@ -98,18 +97,18 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
     unstable = " (unstable)" if row["unstable"] is True else ""
     head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
     settings = " ".join(f"{name}={typed(value)}" for name, value in record.settings.items())
-    raw = _raw(record)
+    stored = _stored(record, results.found.judging)
     return folded(
         head,
         tag("p", record.reason),
         tag("p", looser([row])),
         tag("p", tag("code", settings), class_="settings"),
         *(tag("p", f"{name}: {facts}") for name, facts in _conditions(record)),
-        tag("ul", *_checks(raw.get("checks") or ())),
-        tag("div", *map(_run, raw.get("runs") or ()), class_="runs"),
+        tag("ul", *_checks(stored.get("checks") or ())),
+        tag("div", *map(_run, stored.get("runs") or ()), class_="runs"),
         tag(
             "p",
-            link(address(record.folder / read.FILE, results.home), "its record"),
+            link(address(record.folder / FILE, results.home), "its record"),
             f", benchmark version {record.benchmark_version}",
         ),
         id=f"cell-{record.cell}",
@@ -125,10 +124,10 @@ def _conditions(record: Record) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(f"{fact} {value}" for fact, value in facts.items())
 
 
-def _raw(record: Record) -> Mapping[str, Any]:
+def _stored(record: Record, judging: Judging) -> Mapping[str, Any]:
     """Return the record with the messages of its checks; nothing where it was removed meanwhile."""
     with suppress(UnreadableError):
-        return load(record.folder / read.FILE, RECORD)
+        return judged(record.folder / FILE, judging)
     return {}
 
 

@@ -6,9 +6,10 @@ import shlex
 from pathlib import Path
 
 from analysis.output.page.results import MOST_LINES, some
-from analysis.records.contract import CAMPAIGN
-from analysis.records.versioned import AbsentError, UnreadableError, load
+from analysis.records.readable import AbsentError, UnreadableError, load
 from analysis.text.html import Markup, joined, tag
+from analysis.text.plain import NONE
+from jobs.model.record import Manifest
 
 FILE = "campaign.json"
 
@@ -26,12 +27,13 @@ def _requests(path: Path) -> tuple[dict[str, str], str]:
     """Return what was asked, and why that is not known."""
     asked: dict[str, str] = {}
     try:
-        requests = load(path, CAMPAIGN)["requests"]
+        requests = load(path, Manifest)["requests"]
     except AbsentError:
         return {}, f"There is no {FILE} beside the records, so the commands are not known."
     except UnreadableError as error:
         return {}, f"{FILE} cannot be read: it {error}."
     for request in requests:
-        command = shlex.join(["python", "-m", "campaign", *request["words"]])
-        asked.setdefault(command, f"({len(request['cells']):,} cells, first given {request['utc']})")
+        command = shlex.join(["python", "-m", "campaign", *request.get("words", ())])
+        cells, utc = request.get("cells", ()), request.get("utc", NONE)
+        asked.setdefault(command, f"({len(cells):,} cells, first given {utc})")
     return asked, "" if asked else f"{FILE} holds no commands."

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jobs.data.readers.h5py_parts import Array, empty, file_of, filled, found, named
-from jobs.data.readers.part import At, Note, Part, Reader
+from jobs.data.readers.notes import Note
+from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 from jobs.system import files

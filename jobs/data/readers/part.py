@@ -1,14 +1,10 @@
-"""What is read of HDF5 files, by what, and what is noted of it in a time log; without numpy."""
+"""What is read of HDF5 files, and by what; without numpy, for who only wants to know."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
-
-from jobs.events.time_log import TimeLog
 
 READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
 Driver = Literal["sec2", "core"]
@@ -52,14 +48,3 @@ class Part(NamedTuple):
                 end += 1
             yield place, rows[place], end - place
             place = end
-
-
-Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
-"""Gives the event of a file, a place and an action; its ``size_bytes`` may be set."""
-
-
-def notes(log: TimeLog | None) -> Note:
-    """Return what makes events in this log; in none, nothing happens."""
-    if log is None:
-        return lambda *_: nullcontext(SimpleNamespace())
-    return lambda path, at, action: log.event(action, path, at=log.place(*at) if at else None)

@@ -24,7 +24,8 @@ import numpy as np
 from jobs.data.pool import end_with_parent, no_ctrl_c
 from jobs.data.readers import h5py_parts
 from jobs.data.readers.h5py_parts import Array
-from jobs.data.readers.part import At, Driver, Part, Reader, notes
+from jobs.data.readers.notes import notes
+from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
 from jobs.events.time_log import TimeLog
 

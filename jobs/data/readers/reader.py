@@ -10,8 +10,9 @@ from functools import partial
 
 from jobs.data.readers import h5py_parts, offsets, processes
 from jobs.data.readers.h5py_parts import Array
+from jobs.data.readers.notes import Note, notes
 from jobs.data.readers.offsets import Fill
-from jobs.data.readers.part import READERS, At, Driver, Note, Part, Reader, notes
+from jobs.data.readers.part import READERS, At, Driver, Part, Reader
 from jobs.errors import DatasetError
 from jobs.events.time_log import TimeLog
 from jobs.objects.source import Source

@@ -17,7 +17,7 @@ from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text.plain import DASH, TIMES
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
-from tests.analysis.record_factory import id_of, leave_unrendered, record, rows_of, run, store, unstable
+from tests.analysis.record_factory import id_of, leave_unrendered, left, record, rows_of, run, store, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, training
 
@@ -28,9 +28,7 @@ pytestmark = pytest.mark.usefixtures("unrendered")
 
 def cell(rate=100.0, limit=0.04, **settings):
     """Return a cell whose runs scatter by 0.1 %, at a site that tolerates 4 %."""
-    made = record([each * rate / 100 for each in STEADY], **settings)
-    made["checks"][0]["limit"] = limit
-    return made
+    return record([each * rate / 100 for each in STEADY], limit=limit, **settings)
 
 
 def compared(folder, before, after, *words):
@@ -60,7 +58,7 @@ def test_a_change_beyond_noise_and_tolerance_is_told_with_its_ratio_and_interval
 
 
 def with_few_runs(made):
-    bad = [run(n, 1.0, status="invalid", reason="cold: it was not") for n in (2, 3)]
+    bad = [run(n, 1.0, fails=["cold"]) for n in (2, 3)]
     return made | {"runs": [made["runs"][1], *bad]}
 
 
@@ -100,7 +98,7 @@ PAIRS = [
         "other data: the checksums of the datasets differ",
     ),
     (cell(), with_few_runs(SLOW), "not comparable", "B has 1 valid run, fewer than 3"),
-    (cell(), SLOW | {"status": "failed"}, "not comparable", "B is failed"),
+    (cell(), left(SLOW, "failed"), "not comparable", "B is failed"),
 ]  # fmt: skip
 
 
@@ -135,9 +133,9 @@ def test_a_change_counts_beyond_its_interval_and_the_tolerance_and_what_cannot_b
 
 @pytest.mark.parametrize(("sides", "told"), [("ab", "both were judged by"), ("b", "B was judged by")])
 def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
-    made = [
-        cell() | {"looser_checks": ["checks.spread_max=0.05 (the site's: 0.04)"] * (side in sides)} for side in "ab"
-    ]
+    made = [cell(limit=0.05 if side in sides else 0.04) for side in "ab"]
+    for each in made:
+        each["terms"]["of_site"]["spread_max"] = 0.04
 
     code, verdict, why = only(compared(tmp_path, made[:1], made[1:]))
 

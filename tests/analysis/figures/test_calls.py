@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from analysis.traces import posix
 from analysis.traces.system import TraceError
 from jobs.profiler import Profile
-from tests.analysis.record_factory import id_of, record, run, unstable
+from tests.analysis.record_factory import id_of, left, record, run, unstable
 from tests.analysis.training_factory import figures_of, words
 
 SMALL, LARGE = 3000, 200_000
@@ -108,7 +108,7 @@ def test_a_call_counts_where_it_ended():
 def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(traced, tmp_path):
     broken = cell(tmp_path, traced[: len(traced) // 2], threads=1)
     gone = cell(tmp_path, None, threads=2)
-    failed = cell(tmp_path, traced, threads=4) | {"status": "failed"}
+    failed = left(cell(tmp_path, traced, threads=4), "failed")
     good = unstable(cell(tmp_path, traced, threads=8))
 
     specs = figures_of(broken, gone, failed, good, folder=tmp_path)

@@ -11,7 +11,7 @@ from tests.analysis.figures.test_readers import read_by
 from tests.analysis.figures.test_sizes import of_size
 from tests.analysis.figures.test_sweep import toy
 from tests.analysis.nersc_factory import hepcnn
-from tests.analysis.record_factory import id_of, record, scattered, unstable
+from tests.analysis.record_factory import id_of, left, record, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
 from tests.analysis.verdicts.test_tfdarshan import malware, saving
@@ -152,7 +152,7 @@ def test_an_axis_holds_all_that_is_drawn_and_the_number_above_it(stem, tmp_path)
 def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status, told):
     made = FIGURES[stem][0]
 
-    spec = figures_of(made[0] | {"status": status}, *made[1:])[stem]
+    spec = figures_of(left(made[0], status), *made[1:])[stem]
 
     assert id_of(made[0]) in spec.left_out["cell"].tolist()
     assert any(told in text for text in words(spec.drawn()))

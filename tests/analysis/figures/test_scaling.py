@@ -5,7 +5,7 @@ from matplotlib.patches import Patch, Rectangle
 from analysis.figures.kit import style
 from analysis.figures.kit.panels import frame_with_words, grid_of
 from analysis.figures.scaling import same_size
-from tests.analysis.record_factory import record, run
+from tests.analysis.record_factory import left, record, run
 from tests.analysis.training_factory import figures_of, training, words
 
 
@@ -175,4 +175,4 @@ def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(
 
 
 def test_nothing_done_draws_nothing():
-    assert figures_of(record([1.0]) | {"status": "failed"}) == {}
+    assert figures_of(left(record([1.0]), "failed")) == {}

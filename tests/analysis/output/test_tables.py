@@ -22,11 +22,11 @@ from analysis.text.plain import DASH
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_sweep import toy
-from tests.analysis.record_factory import check, disturbed, id_of, record, run, scattered, unstable
+from tests.analysis.record_factory import disturbed, failed, id_of, record, run, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, grid, step, training
 
-COLD = [run(n, 9e3, status="invalid", reason=f"cold: {n} %", checks=[check("cold", passed=False)]) for n in (4, 5)]
+COLD = [run(n, 9e3, fails=["cold"]) for n in (4, 5)]
 LESS = ("training", "files_per_s", "s/file", "lower")
 SPENT = [step(n, wall, load_s=load) for n, wall, load in ((1, 140.0, 7.0), (2, 199.0, 23.0), (3, 150.0, 12.0))]
 SAVES = saved("optane to hdd", scattered(160.0), (1.4, 1.6, 5.5), mode="async", in_flight=2, seed=1)
@@ -34,8 +34,8 @@ for place, each in enumerate(SAVES["runs"]):
     each["checkpoint_s"] = 16.0 * (place + 1)
 EVERY = [
     record(scattered(97.0), threads=1), record([171.0, 180.0, 193.0, 160.0], threads=2),
-    unstable(record([*scattered(50.0), *COLD, run(6, 1.0, status="failed", reason="killed")], threads=4)),
-    disturbed(151.25, 171.75, threads=16), record([], threads=32) | {"status": "failed", "reason": "the node\ndied"},
+    unstable(record([*scattered(50.0), *COLD, failed(6, "killed")], threads=4)),
+    disturbed(151.25, 171.75, threads=16), record([], threads=32),
     training(SPENT, storage="ssd"), training(scattered(180.0), prefetch=0, batch_size=16, storage="ssd"),
     training(scattered(61.0), control="no_io", storage="ssd"),
     training(scattered(37.0), control="no_compute", storage="ssd"),
@@ -53,8 +53,8 @@ storage;threads;images/s;min–max;MB/s;min–max;of baseline;s;n;vs 1 thread;ch
 local;1;97.0;96.0–98.9;10.9;10.8–11.1;26 % read;5.28;3;1.00×;passed;done
 local;2;176;160–193;19.7;17.9–21.6;48 % read;2.92;4;1.81×;passed;done
 local;4;50.0 †;49.5–51.0;5.60;5.54–5.71;80 % random_read;10.2;3/6;0.52×†;cold failed 2x; spread failed;done
-local;16;162 ‡;151–172;18.1;16.9–19.2;–;3.18;0/2;–;quiet failed 2x;invalid
-local;32;–;–;–;–;–;–;0;–;none made;failed
+local;16;162 ‡;151–172;18.1;16.9–19.2;–;3.18;0/2;–;quiet failed 2x; spread unverifiable;invalid
+local;32;–;–;–;–;–;–;0;–;spread unverifiable;failed
 storage;benchmark.size;benchmark.way;files/s or s/file;min–max;n;checks;status
 hdd;3;a;9.00;8.91–9.18;3;passed;done
 local;1;–;5.00;4.95–5.10;3;passed;done
@@ -77,12 +77,12 @@ local;write;–;132;120–133;38.1;fio-3.33;4;passed;done
 TERMINAL = """\
 micro: dataset demo (512 files), batch 64, prefetch 0, cold cache, preprocess
                                                    of
-storage  threads  images/s    min–max  MB/s  baseline    n  checks                         cell
-local          1      97.0  96.0–98.9  10.9      26 %    3  passed                         ID
-local          2       176    160–193  19.7      48 %    4  passed                         ID
-local          4     50.0†  49.5–51.0  5.60      80 %  3/6  cold failed 2x; spread failed  ID
-local         16      162‡    151–172  18.1         –  0/2  INVALID; quiet failed 2x       ID
-local         32         –          –     –         –    0  FAILED; none made              ID
+storage  threads  images/s    min–max  MB/s  baseline    n  checks                                         cell
+local          1      97.0  96.0–98.9  10.9      26 %    3  passed                                         ID
+local          2       176    160–193  19.7      48 %    4  passed                                         ID
+local          4     50.0†  49.5–51.0  5.60      80 %  3/6  cold failed 2x; spread failed                  ID
+local         16      162‡    151–172  18.1         –  0/2  INVALID; quiet failed 2x; spread unverifiable  ID
+local         32         –          –     –         –    0  FAILED; spread unverifiable                    ID
 
 vs 1 thread   local  paper's hdd  paper's lustre
           2   1.81×        1.65×               –
@@ -97,9 +97,12 @@ hdd         3    a     9.00  8.91–9.18  3  passed  ID
 local       1    –     5.00  4.95–5.10  3  passed  ID
 local       2    a     10.0  9.90–10.2  3  passed  ID
 """
+QUIET = "quiet: others kept 3.00 cores busy (at most 0.5) and took 0.0% of the time of vda (at most 5%)"
+WARM = "cold: 100.00% of the pages were in memory before the start"
 COMPLAINTS = [
-    "cell invalid: 0 of 2 measured runs valid; quiet (2 measured runs invalid)", "cell failed: the node died",
-    "2 measured runs invalid: cold: 4 %", "1 measured run failed: killed",
+    f"cell invalid: 0 of 2 measured runs valid, 1 needed; {QUIET} (2 measured runs invalid)",
+    "cell failed: 0 of 0 measured runs valid, 1 needed; no run was measured",
+    f"2 measured runs invalid: {WARM}", "1 measured run failed: killed",
 ]  # fmt: skip
 
 
@@ -137,18 +140,15 @@ def test_every_form_of_the_tables_has_what_the_runs_of_the_records_gave(capsys, 
 
 
 def test_a_reason_that_a_cell_shares_with_its_runs_or_with_other_cells_is_listed_once():
-    loud = [run(n, 1.0, status="invalid", reason=f"quiet: others moved {n}.0 MB/s") for n in (1, 2)]
-    warm = run(0, 1.0, role="warmup", status="failed", reason="")
-    made = record([*loud, run(3, 1.0, status="invalid", reason="cold: 99 %")]) | {"status": "invalid"}
-    made["reason"] = "0 of 3 measured runs valid, 3 needed; quiet: others moved 1.0 MB/s"
-    made["runs"][0] = warm
+    made = record([run(n, 1.0, fails=["quiet"]) for n in (1, 2)] + [run(3, 1.0, fails=["cold"])])
+    made["runs"][0] = failed(0, "", role="warmup")
     table, runs, _ = frames(made)
 
     told = tables.not_counted(table, runs)
 
     assert [text for _, text in told] == [
-        f"cell invalid: {made['reason']} (2 measured runs invalid)", "1 warm-up run failed: no reason recorded",
-        "1 measured run invalid: cold: 99 %",
+        f"cell invalid: 0 of 3 measured runs valid, 1 needed; {QUIET} (2 measured runs invalid)",
+        "1 warm-up run failed: no reason recorded", f"1 measured run invalid: {WARM}",
     ]  # fmt: skip
     short = {each: each * 2 for each in "abcd"}
     summed_up = terminal.summed_up([("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")], short)
@@ -164,14 +164,13 @@ def test_a_cell_is_named_by_its_hash_where_that_names_it(ids, short):
 @pytest.mark.parametrize(("most", "more"), [(4, ""), (3, "… and 1 more, in tables/medians.csv")])
 def test_of_very_many_cells_as_many_are_printed_as_can_be_read_and_all_are_told_of(capsys, monkeypatch, most, more):
     monkeypatch.setattr(terminal, "MOST_ROWS", most)
-    made = [record(scattered(9.0), threads=n, seed=seed) for seed in (1, 2) for n in (1, 2)]
-    bad = [each | {"status": "failed", "reason": f"no {n}"} for n, each in enumerate(made)]
+    bad = [record([failed(1, f"no {n}")], threads=2**n) for n in range(4)]
     table, runs, _ = frames(*bad)
 
     text = shown(capsys, *terminal.summary(table, runs))
 
-    assert text.count("FAILED; passed") == most
-    assert text.count("cell failed: no ") == most
+    assert text.count("FAILED; spread unverifiable") == most
+    assert text.count("cell failed: 0 of 1 measured runs valid, 1 needed; no ") == most
     assert (more in text) == (more.replace("medians.csv", "medians.md") in text) == (not more or most == 3)
     assert text.count("and 1 more") == 2 * bool(more)
 
@@ -200,7 +199,8 @@ def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width)
 
 
 def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(capsys):
-    loose = record(scattered(99.0), device="sda") | {"looser_checks": ["checks.resident_max=1 (the site's: 0.01)"]}
+    loose = record(scattered(99.0), device="sda")
+    loose["terms"]["checks"]["resident_max"] = 1.0
     made = [loose, record(scattered(50.0), storage="ssd", device="sda")]
     table, runs, _ = frames(*made)
     said = (

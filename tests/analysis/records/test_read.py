@@ -1,3 +1,4 @@
+import copy
 import json
 import shutil
 
@@ -6,12 +7,11 @@ import pytest
 from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read
-from analysis.records.contract import OF_SNAPSHOT
-from analysis.records.frame import cells_frame, runs_frame
-from analysis.records.merit import merit_of
-from analysis.records.record import parse
-from analysis.statistics.sweeps import swept
-from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, store
+from analysis.records.frame import runs_frame
+from analysis.records.record import OF_SNAPSHOT, parse
+from tests.analysis.baseline_records import baseline
+from tests.analysis.record_factory import CONTRACT, id_of, record, run, store
+from tests.analysis.saving_factory import WRITTEN
 
 
 def rewritten(folder, change):
@@ -79,23 +79,9 @@ def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda value: value.pop("runs"), "lacks the key runs"),
-        (lambda value: value["cell"].pop("id"), "lacks the key cell.id"),
-        (lambda value: value["runs"][0].pop("role"), "lacks the key runs[0].role"),
-        (
-            lambda value: value.update(profile_cost={"pairs": 3, "median": None, "min": 0, "max": 0}),
-            "profile_cost.median",
-        ),
-        (lambda value: value.update(profile_cost={"pairs": 3}), "lacks the key profile_cost."),
-        (lambda value: value.update(cell=[]), "has [] at cell, where an object belongs"),
-        (lambda value: value.update(schema="1"), "has '1' at schema"),
-        (
-            lambda value: value["runs"][1].update(images_per_s="fast"),
-            "has 'fast' at runs[1].images_per_s, where a number",
-        ),
-        (lambda value: value["runs"][1].update(images_per_s=float("nan")), "has nan at runs[1].images_per_s"),
-        (lambda value: value["runs"][1].update(bytes_read=0.5), "has 0.5 at runs[1].bytes_read"),
-        (lambda value: value["runs"][1]["checks"][0].update(passed="false"), "has 'false' at runs[1].checks[0].passed"),
+        (lambda value: value["runs"][1].pop("role"), "is damaged: runs[1].role is missing"),
+        (lambda value: value["runs"][2].update(images_per_s=1.0), "contradicts itself: runs[2].images_per_s is 1"),
+        (lambda value: value["runs"][1].pop("elapsed_s"), "cannot be judged: KeyError 'elapsed_s'"),
     ],
 )
 def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(campaign, change, why):
@@ -105,6 +91,35 @@ def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(cam
 
     assert len(found.records) == 3
     assert why in found.skipped[0].why
+
+
+def test_a_record_is_judged_by_the_last_request_that_names_its_cell_and_stays_as_it_is(campaign):
+    path = min(campaign.glob("records/*/record.json"))
+    rewritten(campaign, lambda value: [each.update(other_cpu=0.4) for each in value["runs"]])
+    before, terms = path.read_bytes(), copy.deepcopy(CONTRACT["terms"])
+    strict = terms | {"checks": terms["checks"] | {"other_cpu_max": 0.1}}
+    named = [{"cells": [path.parent.name], "terms": each} for each in (terms, strict)]
+    requests = [*named, {"cells": ["another"], "terms": terms}]
+    (campaign / "campaign.json").write_text(json.dumps({"schema": 1, "tool": "", "requests": requests}))
+
+    found = {each.cell: each for each in read.read(campaign).records}
+
+    judged = found.pop(path.parent.name)
+    assert {run.status for run in judged.runs} == {"invalid"}
+    assert judged.reason.startswith("0 of 3 measured runs valid, 3 needed; quiet: ")
+    assert {run.status for each in found.values() for run in each.runs} == {"valid"}
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("rate", "status"), [(1.0, "valid"), (3.0, "invalid")])
+def test_a_cell_that_is_faster_than_its_storage_by_itself_does_not_count(tmp_path, rate, status):
+    alone = baseline([1.0, 1.0, 1.0], "random_read")
+    store(tmp_path, alone, record([run(1, rate / 0.112, size=112_000)]))  # of each of its images so many bytes
+
+    found = {each.benchmark: each for each in read.read(tmp_path).records}
+
+    assert found["micro"].runs[1].status == status
+    assert [check.passed for check in found["micro"].runs[1].checks if check.rule == "below_peak"] == [rate == 1.0]
 
 
 def test_a_copied_record_does_not_count_its_runs_twice(campaign):
@@ -141,14 +156,15 @@ TENSORFLOW = {
     "file": "t.npz",
 }
 PROFILE = {"files": 3, "opens": 4, "read_s": None, "read_sizes": [7, 8, 9], "file": "p.npz", "sequential": 0.5}
-LINES = [dict.fromkeys(OF_SNAPSHOT) | {"blocked_s": blocked, "exposed_s": exposed, "bytes": size}
+LINES = [dict.fromkeys(OF_SNAPSHOT) | {"blocked_s": blocked, "exposed_s": exposed, "bytes": size, "verified": True}
          for blocked, exposed, size in ((1.0, 0.5, 8), (2.0, 2.5, 9), (9.0, None, 11), (4.0, 0.75, 10))]  # fmt: skip
 TARGETS = [{"role": "slow", "source": "dsk/a", "below": ["dsk/b", "dsk/c"]}, {"role": "fast", "source": None}]
+SAVED = {"checkpoints_asked": 4, "checkpoint_troubles": [], "targets": [{"role": "only", "source": None, **WRITTEN}]}
 # What of a run becomes which of its figures and words.
 OF_A_RUN = [
-    ({"checkpoints": LINES}, {"snapshot_blocked_s": 3.0, "snapshot_exposed_s": 0.75, "drain_exposed_s": 2.5,
-                              "snapshot_bytes": 9.5}, {}),
-    ({"profile": PROFILE}, {"posix_files": 3, "posix_opens": 4, "posix_sequential": 0.5,
+    ({"checkpoints": LINES, **SAVED}, {"snapshot_blocked_s": 3.0, "snapshot_exposed_s": 0.75, "drain_exposed_s": 2.5,
+                              "snapshot_bytes": 9.5, "checkpoints_asked": 4}, {}),
+    ({"profile": PROFILE}, {"posix_files": 3, "posix_opens": 4, "posix_sequential": 0.5, "posix_bytes_read": 57_344_000,
                             **{f"posix_read_size_{n}": 7 + n for n in range(3)}}, {"profile_file": "p.npz"}),
     ({"tensorflow": TENSORFLOW}, {"tensorflow_steps_s": 4.0, "tensorflow_waited_s": 1.5, "tensorflow_spent_read": 0.5,
                                   "tensorflow_saves_prefetch": 0.25}, {"tensorflow_file": "t.npz"}),
@@ -172,41 +188,3 @@ def test_each_figure_and_word_of_a_run_is_what_stands_in_its_record(keys, figure
         "2026-11-21T09:00:01.000Z",
     )
     assert (found.figures["images_per_s"], found.figures["bytes_read"]) == (100.0, 57_344_000)
-
-
-def test_the_limit_of_a_spread_is_that_of_its_check_where_it_is_a_number():
-    of_cell = [
-        [],
-        *([check("quiet", passed=True, limit=9), check("spread", passed=True, limit=it)] for it in (0.04, {})),
-    ]
-
-    assert [parse(record([1.0]) | {"checks": checks}).spread_limit for checks in of_cell] == [None, 0.04, None]
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "access", "merit"),
-    [
-        ("micro", "write", ("pipeline", "images_per_s", "images/s", "higher")),
-        ("alexnet", None, ("training", "wall_s", "s", "lower")), ("new", "write", ("pipeline", "wall_s", "s", "lower")),
-        ("baseline", "read", ("storage", "read_mb_per_s", "MB/s", "higher")),
-        ("baseline", "write", ("storage", "write_mb_per_s", "MB/s", "higher")),
-    ],
-)  # fmt: skip
-def test_a_record_of_before_merits_has_that_of_its_benchmark(benchmark, access, merit):
-    cell = {"benchmark": benchmark, "settings": {"benchmark": {"access": access}}}
-
-    assert merit_of(cell) == merit
-    assert merit_of(cell | {"settings": {"benchmark": "x"}})[0] == merit[0]
-    said = {"kind": "training", "figure": "loss", "unit": "1", "better": "lower"}
-    assert merit_of(cell | said) == tuple(said.values())
-    assert merit_of(cell | said | {"unit": None}) == merit
-
-
-def test_a_cell_on_one_node_is_a_point_of_the_sweep_over_nodes(tmp_path):
-    several = [record([100, 101], nodes=nodes, sync="barrier") for nodes in (2, 4)]
-    store(tmp_path, record([100, 101]), *several)
-
-    cells = cells_frame(read.read(tmp_path).records)
-
-    assert sorted(cells["nodes"]) == [1, 2, 4]
-    assert swept(cells) == ["nodes"]

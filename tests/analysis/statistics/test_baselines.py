@@ -8,7 +8,7 @@ from analysis.output import tables
 from analysis.statistics.baselines import of_baseline
 from analysis.text.plain import DASH
 from tests.analysis.baseline_records import baseline, given
-from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record
+from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, left, record
 from tests.analysis.training_factory import figures_of, frames, row_of, table_of
 
 MB = BYTES_PER_IMAGE / 1e6  # of one image
@@ -52,7 +52,7 @@ def test_the_share_of_a_cell_is_of_random_reads_by_as_many_readers_or_else_of_th
         ({"threads": 8}, baseline([160.0] * 3, "random_read")),
         ({"dataset__seed": 7}, baseline([160.0] * 3, "random_read")),
         ({}, baseline([160.0] * 3, "write")),
-        ({}, baseline([160.0]) | {"status": "invalid"}),
+        ({}, left(baseline([160.0]), "invalid")),
     ],
 )
 def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_by):

@@ -3,7 +3,7 @@ import pytest
 from analysis.records.frame import runs_frame
 from analysis.records.record import parse
 from analysis.statistics.medians import not_counted
-from tests.analysis.record_factory import CONTRACT, check, disturbed, id_of, record, run, unstable
+from tests.analysis.record_factory import CONTRACT, disturbed, failed, id_of, left, record, run, unstable
 from tests.analysis.training_factory import row_of, table_of
 
 
@@ -23,7 +23,7 @@ def test_mb_per_s_and_bytes_per_image_follow_from_the_runs():
 
 
 def test_invalid_failed_and_running_runs_are_counted_apart_and_enter_no_median():
-    bad = [run(n, 9e9, status=status) for n, status in enumerate(("invalid", "failed", "failed", "running"), 3)]
+    bad = [run(3, 9e9, fails=["cold"]), failed(4, "killed"), failed(5, "killed"), run(6, 9e9, status="running")]
 
     row = row_of(record([run(1, 100.0), run(2, 102.0), *bad]))
 
@@ -40,7 +40,7 @@ def test_min_to_max_covers_the_median_as_often_as_coins_do_not_all_fall_alike(n,
 
 
 def test_a_cell_without_a_valid_run_has_no_median_and_no_coverage():
-    row = row_of(record([run(1, 5.0, status="failed")]))
+    row = row_of(record([failed(1, "killed")]))
 
     assert row["n_valid"] == 0
     assert row[["images_per_s", "coverage", "spread", "scaling"]].isna().all()
@@ -56,10 +56,10 @@ def test_what_disturbed_runs_gave_is_apart_from_every_figure_that_counts():
 @pytest.mark.parametrize(
     "runs",
     [
-        [run(1, 9.0, status="invalid", checks=[check("quiet", passed=False), check("cold", passed=False)])],
-        [run(1, 9.0, status="invalid", checks=[check("cold", passed=False)])],
-        [run(1, 9.0, status="invalid", checks=[check("quiet", passed=False)]), run(2, 10.0)],
-        [run(1, 9.0, role="warmup", status="invalid", checks=[check("quiet", passed=False)])],
+        [run(1, 9.0, fails=["quiet", "cold"])],
+        [run(1, 9.0, fails=["cold"])],
+        [run(1, 9.0, fails=["quiet"]), run(2, 10.0)],
+        [run(1, 9.0, role="warmup", fails=["quiet"])],
     ],
     ids=["warm, too", "warm alone", "beside a valid run", "a warm-up"],
 )
@@ -79,7 +79,7 @@ def test_only_a_cell_without_a_valid_run_has_figures_of_runs_that_others_alone_s
         ),
         record([100.0], threads=1) | {"dataset": CONTRACT["dataset"] | {"checksum": "sha256:other"}},
         record([100.0], threads=1) | {"cell": record([100.0], threads=1)["cell"] | {"benchmark_version": 2}},
-        record([100.0], threads=1) | {"status": "invalid"},
+        left(record([100.0], threads=1), "invalid"),
     ],
 )  # fmt: skip
 def test_scaling_never_crosses_settings_data_or_versions_and_its_base_is_done(one):
@@ -102,9 +102,9 @@ def test_scaling_of_few_runs_is_a_number_that_no_table_shows():
     assert all("fewer than 3 valid runs" in why for why in table["no_scaling"])
 
 
-def test_unstable_is_what_the_record_says_and_missing_where_it_says_nothing():
-    silent = record([100.0], threads=2) | {"checks": []}
-    made = [unstable(record([100.0], threads=1)), silent, record([100.0], threads=4)]
+def test_unstable_is_what_the_spread_of_the_runs_says_and_missing_where_one_run_has_none():
+    silent = record([100.0], threads=2)
+    made = [unstable(record([100.0] * 2, threads=1)), silent, record([100.0] * 2, threads=4)]
 
     flags = table_of(*made)["unstable"]
 
@@ -113,17 +113,18 @@ def test_unstable_is_what_the_record_says_and_missing_where_it_says_nothing():
 
 
 def test_the_verdict_names_failed_and_unverifiable_checks_of_measured_runs():
-    failed = [run(n, 1.0, status="invalid", checks=[check("cold", passed=False)]) for n in (1, 2)]
-    unknown = run(3, 1.0, checks=[check("quiet", passed=None)])
+    warm = [run(n, 1.0, fails=["cold"]) for n in (1, 2)]
+    unknown = [run(n, 1.0, unknown=["quiet"]) for n in (3, 4)]
 
-    assert row_of(record([*failed, unknown]))["checks"] == "cold failed 2x; quiet unverifiable"
-    assert row_of(record([1.0]))["checks"] == "passed"
-    assert row_of(record([run(1, 1.0, checks=[])]) | {"checks": []})["checks"] == "none made"
+    assert row_of(record([*warm, *unknown]))["checks"] == "cold failed 2x; quiet unverifiable"
+    assert row_of(record([1.0, 1.0]))["checks"] == "passed"
+    assert row_of(record([failed(1, "killed")]))["checks"] == "spread unverifiable"
+    assert row_of(left(record([]), "running"))["checks"] == "none made"
 
 
 def test_reasons_of_one_kind_are_counted_together():
     reasons = ["quiet: 99.1 % of the time", "quiet: 98.0 % of the time", "complete: 3 images are missing"]
-    bad = [run(n, 1.0, status="invalid", reason=reason) for n, reason in enumerate(reasons, 1)]
+    bad = [failed(n, reason) for n, reason in enumerate(reasons, 1)]
 
     told = not_counted(runs_frame([parse(record(bad))]))
 
@@ -131,7 +132,7 @@ def test_reasons_of_one_kind_are_counted_together():
 
 
 def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():
-    dead = record([], threads=8) | {"status": "failed", "dataset": {}}
+    dead = record([], threads=8) | {"dataset": {}}
 
     keys = table_of(record([1.0]), dead)["set_key"]
 

@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 
-from tests.analysis.record_factory import id_of, record
+from tests.analysis.record_factory import id_of, left, record
 from tests.analysis.training_factory import figures_of, row_of, step, table_of, training
 
 
@@ -15,7 +15,7 @@ def controls(**settings):
 
 def test_shares_are_medians_over_the_valid_runs_of_what_each_run_spent():
     times = [(100.0, 10.0), (200.0, 60.0), (110.0, 22.0)]
-    bad = step(4, 1.0, load_s=1.0, status="invalid")
+    bad = step(4, 1.0, load_s=1.0, fails=["cold"])
     made = training([*(step(n, wall, load_s=load) for n, (wall, load) in enumerate(times, 1)), bad])
 
     row = row_of(made)
@@ -39,7 +39,7 @@ def test_between_lays_the_runtime_between_its_controls():
     [
         ({"threads": 8}, [150.0, None]), ({"storage": "ssd"}, [150.0, None]), ({"prefetch": 0}, [150.0, None]),
         ({"seed": 1}, [150.0, None]), ({"host": "node2"}, [None, None]), ({"batch_size": 8}, [None, None]),
-        ({"accelerator": "gpu"}, [None, None]),
+        ({"accelerator__name": "gpu"}, [None, None]),
     ],
 )  # fmt: skip
 def test_controls_are_of_equal_settings_but_what_reads_nothing_may_have_read_otherwise(other, told):
@@ -62,7 +62,7 @@ def test_of_several_controls_without_input_the_median_counts():
 def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between():
     made, (no_io, no_compute) = training([165.0]), controls()
 
-    told = table_of(made, no_io, no_compute | {"status": "invalid"})["between"]
+    told = table_of(made, no_io, left(no_compute, "invalid"))["between"]
 
     assert told.isna().all()
     assert table_of(made, no_io, no_compute)["between"].drop(id_of(made)).isna().all()

@@ -8,7 +8,7 @@ from analysis.verdicts import claims, nersc, tfdarshan
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from tests.analysis.claims_factory import at, baseline, checklist, curve, told
-from tests.analysis.record_factory import id_of, record, unstable
+from tests.analysis.record_factory import id_of, left, record, unstable
 from tests.analysis.training_factory import training
 
 HDD, SSD, OPTANE, LUSTRE = (
@@ -125,7 +125,7 @@ def test_what_cannot_be_held_against_a_claim_is_shown_and_not_comparable_and_say
         (claims.FAST_DOUBLE, [*curve("hdd", HDD), *curve("ssd", SSD)]),
         (claims.BELOW_IOR, [*PIPELINE, baseline("ssd", "read", [163.0] * 3)]),
         (claims.FLAT, curve("hdd", HDD, cache="warm")),
-        (claims.FLAT, [each | {"status": "failed"} for each in curve("hdd", HDD)]),
+        (claims.FLAT, [left(each, "failed") for each in curve("hdd", HDD)]),
     ],
 )
 def test_a_claim_of_which_cold_cells_are_missing_is_not_measured(claim, made):

@@ -10,6 +10,7 @@ from analysis.output.page import advice as page
 from campaign.advice import account
 from campaign.advice.findings import VERSION, Prediction
 from campaign.errors import EnvironmentFaultError
+from jobs.model import predictions
 from tests.campaign.advice.conftest import verdicts_of
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
@@ -40,7 +41,7 @@ def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folde
     assert settled == kept | {"measured": pytest.approx(measured), "holds": True, "why_not": None}
 
 
-@pytest.mark.parametrize("key", sorted({*account.Tested.__annotations__, *account.Measured.__annotations__}))
+@pytest.mark.parametrize("key", sorted({*predictions.Tested.__annotations__, *predictions.Measured.__annotations__}))
 def test_a_prediction_that_lacks_something_is_refused(key, promised, folder, leave):
     leave("threads=8")
     account.settle(verdicts_of(folder), promised)

@@ -225,7 +225,7 @@ def test_nobody_but_root_reads_an_image(bed):
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        *itertools.product(("hdd.img", "hdd.img.new", "hdd.serving", "hdd/thesis"), ("no testbed", "a testbed")),
+        *itertools.product(("hdd.img", "hdd.img.new", "hdd/thesis"), ("no testbed", "a testbed")),
         ("hdd/thesis", "a testbed that is not mounted"),  # its image would be ours
     ],
 )

@@ -54,7 +54,7 @@ def places(store, tmp_path, monkeypatch):
     """A fast folder and an address; drainers run by hand alone, and files of more than 100 kB have several objects."""
     monkeypatch.setattr(objects, "PART_BYTES", 100_000)
     it_is(PUT_S + 86_400, monkeypatch)  # the store says the same time of all
-    monkeypatch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+    monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
     store.objects.clear()
     return tmp_path / "fast", f"{store.storage['endpoint']}/bucket/p"
 
@@ -127,9 +127,9 @@ def test_what_the_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(st
 
 def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(store, places, opened, monkeypatch):
     name = opened().save(1, writer(1)).name
-    size = len(pieces.manifest_bytes(snapshots.read_manifest(places[0] / name)))
+    size = len(pieces.told(snapshots.read(places[0] / name)))
     monkeypatch.setattr(pieces, "_MOST_BYTES", size)
-    assert len(pieces.manifest_bytes(snapshots.read_manifest(places[0] / name))) == size
+    assert len(pieces.told(snapshots.read(places[0] / name))) == size
     monkeypatch.setattr(pieces, "_MOST_BYTES", size - 1)
 
     assert drained(places) == drain_loop.GAVE_UP

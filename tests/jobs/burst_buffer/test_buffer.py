@@ -167,7 +167,7 @@ def test_the_report_says_when_each_snapshot_was_durable_where(opened):
 
     (line,) = buffer.report(ended)
 
-    assert (line["step"], line["bytes"], line["drain_failures"]) == (7, 300_101, 0)
+    assert (line["step"], line["bytes"], line["retries"]) == (7, 300_101, 0)
     assert line["durable_fast_s"] == line["blocked_s"] == saved.blocked_s >= saved.write_s > 0
     assert line["drain_s"] >= 0.3  # 0.3 MB at 1 MB/s
     assert 0 < line["exposed_s"] <= line["drain_s"]

@@ -59,7 +59,7 @@ def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, monkeypatch
 
     assert drain_loop.drain(*folders) == 0
     assert reasons(folders[0]) == [f"{errno.errorcode[code]}: injected"] * 3
-    assert snapshots.read_manifest(folders[1] / name).facts["drain_failures"] == 3
+    assert snapshots.read(folders[1] / name).facts["drain_retries"] == 3
     assert snapshots.verify(folders[1] / name) == []
 
 
@@ -136,9 +136,9 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
     root = tmp_path_factory.mktemp("buffer")
     folders, newest = (root / "fast", root / "slow"), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+        patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
-            sides = Sides(*folders, lease.pair_of(*folders)[0], keep)
+            sides = Sides(*folders, lease.pair(*folders)[0], keep)
             for step, deed in enumerate(deeds):
                 if deed == "save":
                     buffer.save(step, writer(step, 10))
@@ -174,7 +174,7 @@ def test_the_wait_between_retries_doubles_up_to_its_bound_however_often_it_is_tr
 def test_all_that_is_wrong_with_the_files_of_a_snapshot_is_told_each_kind_in_order(tmp_path):
     (name,) = saved((tmp_path / "fast", tmp_path / "slow"), 1)
     files = tmp_path / "fast" / name / "files"
-    expected = [*snapshots.read_manifest(files.parent).files, StoredFile("lost", 1, "0")]
+    expected = [*snapshots.read(files.parent).files, StoredFile("lost", 1, "0")]
     for more in ("b", "a"):
         os.mkfifo(files / more)
     flip(files / "ckpt.index")
@@ -240,7 +240,7 @@ def test_a_snapshot_that_fell_through_has_waited_for_nothing_and_is_where_it_is_
         buffer.save(1, writer(1, 1000))
         (line,) = buffer.report()
 
-    expected = {"where": "slow", "waited_s": 0.0, "drain_s": 0.0, "durable_fast_s": None, "drain_failures": 0}
+    expected = {"where": "slow", "waited_s": 0.0, "drain_s": 0.0, "durable_fast_s": None, "retries": 0}
     assert {key: line[key] for key in expected} == expected
     assert line["durable_slow_s"] == line["blocked_s"] >= line["write_s"] > 0
 

@@ -31,7 +31,7 @@ def folders(tmp_path):
     """A buffer that keeps one snapshot: step 0 is committed, step 1 staged, nobody at work."""
     folders = tmp_path / "fast", tmp_path / "slow"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+        patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
             buffer.save(0, writer(0))
             assert drain_loop.drain(*folders) == 0

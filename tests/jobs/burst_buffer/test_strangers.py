@@ -22,7 +22,7 @@ def drained(tmp_path_factory):
     """A buffer that has drained three snapshots and keeps two."""
     root = tmp_path_factory.mktemp("drained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain_process.DrainProcess, "poke", lambda self: None)
+        patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         saved((root / "fast", root / "slow"), 1, 2, 3, keep=2)
     assert drain_loop.drain(root / "fast", root / "slow") == 0
     return root
@@ -89,7 +89,7 @@ def test_an_odd_manifest_is_damage_and_an_older_snapshot_is_taken(slow, odd):
     path.write_bytes((odd if isinstance(odd, str) else json.dumps({**manifest, "files": [odd]})).encode("latin-1"))
 
     with pytest.raises(DamageError):  # before any file that it names is looked for
-        snapshots.read_manifest(slow / newest)
+        snapshots.read(slow / newest)
     with pytest.warns(DrainWarning, match=newest):
         assert restart.latest(slow) == slow / older / "files"
 

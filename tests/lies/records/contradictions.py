@@ -1,7 +1,7 @@
 """Records that contradict themselves: of two cells one is good, and the other has a run that no campaign writes."""
 
 from tests.analysis.record_factory import record
-from tests.lies.lie import REFUSED, Expected, lie
+from tests.lies.lie import INVALID, REFUSED, VALID, Answer, Expected, lie
 from tests.lies.records.made import reported
 
 
@@ -34,10 +34,15 @@ def other_rate(workspace):
     return "512 images in 5.07 s, recorded as 1,000 images/s", _changed(workspace, {"images_per_s": 1000.0})
 
 
-@lie("A record has a valid run with a check that failed.", _expected("valid|failed"))
-def valid_with_failed_check(workspace):
-    cold = {"rule": "cold", "passed": False, "observed": 1.0, "limit": 0.01, "message": "100.00% were in memory"}
-    return "the run is valid, and its check cold failed", _changed(workspace, {"checks": [cold]})
+@lie(
+    "A record has a run with checks that passed, and figures that do not.",
+    Expected((INVALID,), "^045d310151 .*invalid: cold"),
+)
+def checks_that_passed(workspace):
+    cold = {"rule": "cold", "passed": True, "observed": 0.0, "limit": 0.01, "message": "0.00% were in memory"}
+    answer = _changed(workspace, {"resident_fraction": 1.0, "checks": [cold]})
+    told = tuple(line for line in answer.remarks if "invalid: cold" in line)
+    return "all pages of the run were in memory", Answer(INVALID if told else VALID, told, answer.remarks)
 
 
 @lie("A record has runs of 1e308 images/s.", _expected(r"1e\+?308|too large|_s\b"))

@@ -1,0 +1,45 @@
+"""What ``python -m campaign advise`` predicted of cells, and what came of it: ``advice.json``.
+
+Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
+"""
+
+from typing import TypedDict
+
+from jobs.model.values import Count, Line, Number
+
+
+class Measured(TypedDict):
+    """The figure that was predicted, as it came: the median of the runs, and their extremes."""
+
+    median: Number
+    min: Number
+    max: Number
+    runs: Count
+
+
+class Tested(TypedDict):
+    """One prediction; ``measured`` is None until there is a cell that is done, and ``why_not`` says what is wrong."""
+
+    utc: str
+    rules: int  # their version
+    rule: Line
+    cell: Line
+    tested: Line  # the cell that tests it
+    command: str
+    figure: Line
+    unit: Line
+    before: Number  # of the cell itself
+    predicted: Number
+    low: Number
+    high: Number
+    known: bool  # that cell had been measured before
+    measured: Measured | None
+    holds: bool | None
+    why_not: str | None
+
+
+class Account(TypedDict):
+    """The file."""
+
+    schema: int
+    tests: list[Tested]
