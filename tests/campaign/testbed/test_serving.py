@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -25,7 +26,9 @@ def test_the_costs_are_those_of_the_middle_window_without_what_the_kernel_does_w
     assert found == pytest.approx({"request_cpu_s": 3e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 0.0})
 
 
-def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed):
+def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed, monkeypatch):
+    seen, costs = [], serving.costs
+    monkeypatch.setattr(serving, "costs", lambda *windows: seen.extend(windows) or costs(*windows))
     each = apply.up(bed, SMALL, OWNER).storages["hdd"]
 
     found = account(each.root)
@@ -34,8 +37,9 @@ def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed):
     assert found.costs == {key: each.costs[key] for key in ("request_cpu_s", "read_gb_cpu_s", "written_gb_cpu_s")}
     assert min(found.costs.values()) >= 0
     assert max(found.costs.values()) > 0
-    assert found.counts["read_bytes"] > 5 * 4096
-    assert found.counts["written_bytes"] > 5 * (8 << 20)
+    assert all(0.008 < window.moved_gb < 0.1 for window in seen[3])  # a file of 8 MiB, and the file system's own
+    assert all(each.cpu_s < 2 * os.cpu_count() * each.took_s for windows in seen for each in windows)
+    assert all(window.requests * 4.096e-6 <= window.moved_gb * 1.1 for window in seen[1])
     assert sorted(path.name for path in each.point.iterdir()) == [".tfio-emulated.json", "data", "lost+found"]
     assert again.costs == each.costs
     assert json.loads(each.serving.read_text())["storage"] == each.says
