@@ -10,65 +10,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from jobs.benchmarks import registry
+from jobs.benchmarks.benchmark import OUTSIDE
 from jobs.model.conduct import Point
 from jobs.model.record import Access
 from jobs.model.settings import Settings
 from jobs.objects.address import split
 
-# Of a storage, what says how jobs are kept apart on it, or how it is watched; the rest: where and how the data lies.
-_ACCESS = ("shared", "exclusive", "license", "device")
 _HASH_DIGITS = 10
 _WORDS = {"checkpoint.name": "checkpoint"}  # as a command line has it
-# The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
-# cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
-# Never change or remove a line.
-NEUTRAL: dict[str, Any] = {
-    "benchmark.preprocess": True,
-    "benchmark.image_size": 224,
-    "benchmark.ignore_errors": True,
-    "benchmark.autotune": False,
-    "benchmark.map_and_batch_fusion": False,
-    "benchmark.deterministic": True,
-    "benchmark.private_threads": None,
-    "benchmark.prefetch_to_device": False,
-    "benchmark.control": "none",
-    "benchmark.width": 1.0,
-    "benchmark.learning_rate": 0.0001,
-    "benchmark.dropout": 0.5,
-    "benchmark.access": "read",
-    "benchmark.engine": "auto",
-    "benchmark.file_mb": 5000,
-    "benchmark.transfer_mib": 16,
-    "benchmark.seconds_max": 10.0,
-    "accelerator.name": "auto",
-    "accelerator.step_s": None,
-    "checkpoint.name": "none",
-    "storage.root": "data",
-    "storage.stripe_count": None,
-    "storage.stripe_size_mib": None,
-    "prefetch": 0,
-    "iterations": None,
-    "seed": 0,
-    "cache": "cold",
-    "dataset.hdf5": None,
-    "storage.engine": "threads",
-    "storage.concurrency": None,
-    "storage.timeout_s": 30.0,
-    "storage.retries": 60,
-    "storage.backoff_s": 1.0,
-    "storage.checksum": False,
-    "sync": "none",
-    "reader": "h5py_threads",
-}
-# As before there was any: no part of a cell.
-_NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none", "nodes": 1}
 
 
 @dataclass(frozen=True)
 class Cell:
     """One point of the grid."""
 
-    id: str  # readable prefix and a hash of the settings that are not neutral; equal settings, equal id
+    id: str  # readable prefix and a hash of the settings; equal settings, equal id
     benchmark: str
     version: int  # of what the benchmark's figures mean
     settings: Settings  # every setting that can change the result, as in the record; read only
@@ -80,35 +36,19 @@ class Cell:
 def make_cell(point: Point) -> Cell:
     """Take the settings out of a composed configuration and name them."""
     benchmark = registry.of(point)
-    acting = benchmark.acting(point)
-    settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
-    settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
-    if benchmark.data != "hdf5":
-        settings.pop("reader", None)
-    if "profile" in settings:
-        left = (("tensorflow", "none"), ("every", None))
-        kept = {key: value for key, value in settings["profile"].items() if key != "compare"}
-        settings["profile"] = {key: value for key, value in kept.items() if (key, value) not in left}
-    settings = cast("Settings", {key: value for key, value in settings.items() if _NONE.get(key, ...) != value})
-    if "nodes" not in settings:
-        settings.pop("sync", None)  # with whom
-    elif settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
+    settings = benchmark.acting(point)
+    if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
         settings["sync"] = "ring"  # by servers that ask for no secret: nobody else reaches the nodes
-    storage = settings["storage"]
-    settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
-    if settings["storage"].get("node_root") is None:  # as before there was any: no part of a cell
-        settings["storage"].pop("node_root", None)
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
         # The same folder is the same dataset from wherever it is named; a key of an object store is what it is.
         path = str(Path(settings["dataset"]["path"]).expanduser().resolve())
         settings["dataset"] = {**settings["dataset"], "path": path}
-    access = cast("Access", {key: storage[key] for key in _ACCESS if key in storage})
+    access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})
     if "://" in (slow.get("root") or ""):  # of a bucket, whose device is no part of a cell either
         root, access["slow_device"] = split(slow["root"])
         settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
-    counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
-    text = json.dumps({"version": benchmark.version, **counted}, sort_keys=True)
+    text = json.dumps({"version": benchmark.version, **dict(flat(settings))}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
     return Cell(f"{_readable(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
 
@@ -119,8 +59,8 @@ def _readable(settings: Settings) -> str:
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}
-    counts = [f"{sign}{value}" for key, sign in numbers.items() if (value := settings.get(key)) is not None]
-    return "-".join([*words, *counts])
+    counts = [f"{sign}{settings[key]}" for key, sign in numbers.items() if key in settings]
+    return "-".join([*words, *(each for each in counts if each != "n1")])
 
 
 def told_apart(cells: Sequence[Cell]) -> dict[str, str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from campaign import console
 from campaign.cells import requests
-from campaign.cells.cell import NEUTRAL, flat
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.config.command_line import again
+from campaign.config.tree import unusual
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
@@ -60,8 +60,8 @@ def main(argv: list[str]) -> int:
 def _print_record(recorded: Record, state: State, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
     console.show(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
-    unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
-    console.show(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
+    others = [f"{key}={value}" for key, value in unusual(cell["settings"]).items()]
+    console.show(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(others)}".rstrip())
     files = f"{data['files']} files, " if "files" in data else ""
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from campaign.cells.cell import flat
 from campaign.config.rules_of_slurm import HERE, ON_SLURM
 from campaign.errors import UsageError, nearest
 from jobs.benchmarks.registry import benchmarks
 from jobs.model.conduct import Here, Point, Running, SiteKeys, Slurm, Trace
-from jobs.model.declared import Declared, Keys, declared, defaults
+from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
 from jobs.model.limits import Limits
 from jobs.model.settings import (
     Accelerator,
@@ -104,15 +105,23 @@ def known_of(point: Mapping[str, Any], key: str) -> Declared | None:
     node: Any = point
     *path, last = key.split(".")
     for part in path:
-        each, node = known.get(part), node[part]
+        if (each := known.get(part)) is None:
+            return None
+        node = node[part]
         if isinstance(each, tuple):
             known = declared(fitting(node, each))
-        elif each and each.node:
+        elif each.node:
             known = declared(each.node) if each.node is each.type else dict.fromkeys(node, (each.node,))
         else:
             return None
     found = known.get(last)
     return found if isinstance(found, Declared) else None
+
+
+def unusual(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by dotted key those settings that have another value than their default."""
+    known = ((key, value, known_of(settings, key)) for key, value in flat(settings))
+    return {key: value for key, value, each in known if each and each.default not in (MISSING, value)}
 
 
 def fitting(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:

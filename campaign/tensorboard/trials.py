@@ -11,7 +11,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from campaign.cells.cell import NEUTRAL, flat
+from campaign.cells.cell import flat
 from campaign.cells.folder import CampaignFolder
 from campaign.console import Progress
 from campaign.storage import emulation
@@ -69,8 +69,8 @@ def _facts(each: Record) -> dict[str, _Setting]:
 
 
 def _telling(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, dict[str, _Setting]]:
-    """Return of the facts those in which cells differ; a setting that a record lacks has its neutral value."""
-    every = {key: _plain(NEUTRAL.get(key, "-")) for each in facts.values() for key in each}
+    """Return of the facts those in which cells differ; a setting that a record lacks does not act on it."""
+    every: dict[str, _Setting] = {key: "-" for each in facts.values() for key in each}
     found = {cell: every | dict(each) for cell, each in facts.items()}
     kinds = {key: _alike(found, key) for key in every if key == "benchmark" or _tells(found, key)}
     return {cell: {key: kind(each[key]) for key, kind in kinds.items()} for cell, each in found.items()}

@@ -224,15 +224,14 @@ class _Baseline(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
 
-    def acting(self, point: Mapping[str, Any]) -> tuple[str, ...]:
+    def acting(self, point: Mapping[str, Any]) -> Settings:
         access = point["benchmark"]["access"]
         puts = access == _WRITTEN and point["storage"].get("kind") == "s3"
-        more = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts else ()
-        return ("benchmark", "storage", "cache", *more)
-
-    def acting_keys(self, node: Node) -> Node:
-        idle = "transfer_mib" if node["access"] == _RANDOM else "seconds_max"
-        return {name: value for name, value in node.items() if name != idle}
+        idle = "transfer_mib" if access == _RANDOM else "seconds_max"
+        own = {name: value for name, value in point["benchmark"].items() if name != idle}
+        others = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts else ()
+        names = ("benchmark", "storage", "cache", *others)
+        return {name: value for name, value in super().acting({**point, "benchmark": own}).items() if name in names}
 
     def words(self, node: Node) -> list[str]:
         return [self.name, node["access"]]

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jobs.model.declared import defaults
+from jobs.model.declared import Keys, declared, defaults
 from jobs.model.request import Request
 from jobs.model.results import Run
-from jobs.model.settings import EVERY, Common, Named, Node, Settings
+from jobs.model.settings import EVERY, Common, Named, Node, ObjectStorage, Profile, Settings, Storage
 from jobs.ready_run import Work
 
 BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
 _ANY_ACCELERATOR = {"name": "auto", "step_s": None}
 Kind = Literal["storage", "pipeline", "training"]
+
+
+def _outside(*kinds: type[Keys]) -> tuple[str, ...]:
+    return tuple(name for kind in kinds for name, each in declared(kind).items() if not each.setting.cell)
+
+
+OUTSIDE = {"storage": _outside(Storage, ObjectStorage), "profile": _outside(Profile)}
+"""The keys of settings that are no part of what a cell is."""
+
+
+def _of_cell(value: Any, outside: Container[str]) -> Any:
+    return {key: each for key, each in value.items() if key not in outside} if outside else value
+
+
+def _watched(profile: Node) -> Node:
+    """Return what of a node ``profile`` acts: nothing where no call is seen, and no parts of what is not traced."""
+    asked = {**defaults(Profile), **profile}
+    if asked["posix"] != "trace":
+        del asked["every"]
+    return {} if asked["posix"] == asked["tensorflow"] == "none" else asked
 
 
 @dataclass(frozen=True)
@@ -76,13 +96,18 @@ class Benchmark:
         """Return the rate whose spread is judged."""
         return self.rate or self.figure_of(node)
 
-    def acting(self, _point: Mapping[str, Any]) -> tuple[str, ...]:
-        """Name the settings that can change the result of a cell."""
-        return self.settings
-
-    def acting_keys(self, node: Node) -> Node:
-        """Return those of its own keys that act."""
-        return node
+    def acting(self, point: Mapping[str, Any]) -> Settings:
+        """Return the settings that can change the result of a cell; `point` may have any others beside them."""
+        found = {name: value for name, value in point.items() if name in self.settings}
+        if self.data != "hdf5":
+            found.pop("reader", None)
+        if found.get("nodes", 1) == 1:
+            found.pop("sync", None)  # with whom
+        if found.get("staging") == "none":
+            del found["staging"]
+        if watched := _watched(found.pop("profile", {})):
+            found["profile"] = watched
+        return {name: _of_cell(value, OUTSIDE.get(name, ())) for name, value in found.items()}
 
     def words(self, _node: Node) -> list[str]:
         """Return the words that a cell's id begins with."""
