@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import io
 import os
 import sys
 from collections.abc import Callable
 
 from campaign.config.command_line import VERBS
-from campaign.errors import CampaignError, EnvironmentFaultError
-from jobs.terminal import open_streams
+from campaign.ending import ended
 
-_BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
+_VERBS_ELSEWHERE = {
+    "compare": "campaign.cli.analyse:compare",
+    "report": "campaign.cli.analyse:report",
+    "tensorboard": "campaign.tensorboard.command:main",
+    "verdicts": "campaign.cli.analyse:verdicts",
+    "watch": "campaign.cli.status:watched",
+}
+"""``module:function`` of the verbs that are not done by `main` of their own module in `campaign.cli`."""
 
 
 def main(argv: list[str]) -> int:
@@ -22,7 +27,7 @@ def main(argv: list[str]) -> int:
         print(f"tfio-campaign {_version()}")
         return 0
     if argv and argv[0] in VERBS:
-        module, _, function = VERBS[argv[0]].partition(":")
+        module, _, function = _VERBS_ELSEWHERE.get(argv[0], f"campaign.cli.{argv[0]}:main").partition(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
     if {"-h", "--help"}.intersection(argv):
         from campaign.cli import help as usage  # noqa: PLC0415 - as fast as can be
@@ -47,35 +52,8 @@ def entry() -> int:
 
 
 def guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
-    """Run `main`, or what else the words are for; an error that the user can cure is printed without a traceback."""
-    _prepare_streams()
-    try:
-        code = act(argv)
-        sys.stdout.flush()
-    except CampaignError as error:
-        return _report(error)
-    except BrokenPipeError:  # `| head` has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
-        cure = "fix what is named here, then repeat the same command: what is recorded is kept"
-        return _report(EnvironmentFaultError(str(error), cure))
-    return code
-
-
-def _prepare_streams() -> None:
-    open_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
-
-
-def _report(error: CampaignError) -> int:
-    from campaign import console  # noqa: PLC0415 - only where there is an error
-
-    console.complain(error.message, error.hint)
-    return error.exit_code
+    """Run `main`, or what else the words are for, and return the exit code."""
+    return ended(argv, act)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The verbs of the command line; `campaign.config.command_line.VERBS` says which function does which."""
+"""The verbs of the command line; `campaign.__main__` says which function does which."""

@@ -12,23 +12,11 @@ from campaign.errors import UsageError, nearest
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
-VERBS = {
-    "advise": "campaign.cli.advise:main",
-    "cancel": "campaign.cli.cancel:main",
-    "clean": "campaign.cli.clean:main",
-    "compare": "campaign.cli.analyse:compare",
-    "doctor": "campaign.cli.doctor:main",
-    "report": "campaign.cli.analyse:report",
-    "reproduce": "campaign.cli.reproduce:main",
-    "stage": "campaign.cli.stage:main",
-    "status": "campaign.cli.status:main",
-    "tensorboard": "campaign.tensorboard.command:main",
-    "testbed": "campaign.cli.testbed:main",
-    "verdicts": "campaign.cli.analyse:verdicts",
-    "watch": "campaign.cli.status:watched",
-    "why": "campaign.cli.why:main",
-}
-"""The verbs, each with the function that does it: ``module:function``, given the words that follow."""
+VERBS = (
+    "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "status", "tensorboard",
+    "testbed", "verdicts", "watch", "why",
+)  # fmt: skip
+"""The verbs; `campaign.__main__` finds the function that does one."""
 _DRY_RUN = "--dry-run"
 _YES = "--yes"
 _ONLY = "--only"

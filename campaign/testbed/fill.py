@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.__main__ import guarded
 from campaign.config import command_line
 from campaign.config.collect import collect
+from campaign.ending import ended
 from campaign.errors import UsageError
 from campaign.storage import datasets
 from campaign.testbed import apply
@@ -62,4 +62,4 @@ def make(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(sys.argv[1:], make))
+    sys.exit(ended(sys.argv[1:], make))
