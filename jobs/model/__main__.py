@@ -1,0 +1,36 @@
+"""Print the JSON Schema of ``record.json``, as the model declares it.
+
+python -m jobs.model > docs/reference/record.schema.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+from jobs.model.record import SCHEMA, Record
+
+
+def lines() -> Iterator[str]:
+    """Yield the lines of the schema: one per property, for people to read and for changes to be seen."""
+    schema = msgspec.json.schema(Record)
+    yield '{"$schema": "https://json-schema.org/draft/2020-12/schema",'
+    yield f' "title": "record.json, schema {SCHEMA}",'
+    yield f' "$ref": {json.dumps(schema["$ref"])},'
+    yield ' "$defs": {'
+    kinds = list(schema["$defs"].items())
+    for number, (name, kind) in enumerate(kinds, 1):
+        properties = list(kind.pop("properties").items())
+        yield f"  {json.dumps(name)}: {json.dumps(kind)[:-1]},"
+        yield '   "properties": {'
+        for place, (key, value) in enumerate(properties, 1):
+            yield f"    {json.dumps(key)}: {json.dumps(value)}{',' * (place < len(properties))}"
+        yield f"   }}}}{',' * (number < len(kinds))}"
+    yield " }"
+    yield "}"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
