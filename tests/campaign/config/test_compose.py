@@ -95,7 +95,6 @@ _ODD_GRIDS = [
     {"site": ["blackdog"], "~site.storages.hdd": [], "threads": ["1", "2"]},
 ]
 _MORE_GRIDS = [
-    {"++foo": ["1", "a"], "seed": ["0", "1"]},
     {"checks.spread_max": ["0.3", "0.4"], "checks": ["{spread_max: 0.2}"], "seed": ["1", "2"]},
     {"storage.root": ["'1'", "'a,b'", "null", "''"]},
     {"checks": ["{spread_max: 0.2}"], "checks.spread_max": ["0.3", "0.4"]},

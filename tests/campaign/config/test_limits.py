@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.cells.cell import flat
 from campaign.config import rules
 from campaign.config.command_line import LITERAL
-from campaign.config.testbed import Testbed
-from campaign.config.tree import known_of, typed
+from campaign.config.testbed import KINDS as DEVICES
+from campaign.config.testbed import Node, Testbed
+from campaign.config.tree import CHOICES, NODES, typed, typed_value
 from campaign.errors import UsageError
-from jobs.model.conduct import SiteStorage, Slurm
+from jobs.model.conduct import Running, SiteStorage, Slurm
 from jobs.model.declared import declared
+from jobs.model.settings import Common
 from tests.campaign.work_lists import compose, with_value
 
 SLURM = "cluster=slurm"
@@ -201,131 +202,45 @@ def slurm_point():
     return compose(SLURM)
 
 
-WEEK_S = 7 * 24 * 3600
-NUMBERS = {
-    (1, 1024): "threads nodes benchmark.transfer_mib site.login_processes storage.concurrency cluster.cpus_per_task",
-    (1, 65536): "batch_size benchmark.row_bytes",
-    (0, 1024): "prefetch benchmark.private_threads",
-    (1, 10**9): "iterations checkpoint.every profile.every",
-    (0, 2**31 - 1): "seed order_seed dataset.seed",
-    (1, 1000): "runs min_valid_runs max_runs benchmark.epochs checkpoint.keep malware:dataset.classes",
-    (0, 999): "warmup_runs",
-    (0, 1):
-        "until_spread checks.resident_max checks.device_bytes_min checks.time_error_max checks.other_device_max "
-        "checks.delayed_max",
-    (1, WEEK_S): "run_timeout_s",
-    (1, 86400): "ranks_timeout_s",
-    (0, WEEK_S): "drain_timeout_s wait_quiet_s cluster.save_patience_s",
-    (0, 100): "retries site.spread_max checks.spread_max",
-    (8, 4096): "benchmark.image_size",
-    (0, 10): "benchmark.learning_rate",
-    (0.01, 4): "benchmark.width",
-    (0, 0.99): "benchmark.dropout",
-    (1, 10**7): "benchmark.file_mb dataset.files dataset.train_files",
-    (0.1, 3600): "benchmark.seconds_max storage.timeout_s trace.interval_s",
-    (1, 256): "benchmark.readers checkpoint.streams",
-    (1000, 10**8): "dataset.median_bytes",
-    (0, 2): "dataset.sigma",
-    (16, 16384): "dataset.width dataset.height",
-    (0, 10**7): "dataset.validation_files",
-    (1, 10**5): "dataset.classes dataset.samples cluster.cells_per_job cluster.parallel",
-    (1, 16384): "dataset.image_size",
-    (0, 64): "site.gpus_per_node cluster.gpus_per_node",
-    (0.001, 10**5): "site.mem_gb cluster.mem_gb",
-    (1, 525600): "site.timeout_max_min cluster.timeout_min",
-    (0, 1e9): "site.ask_above_node_hours site.login_data_gb",
-    (0, 1e4):
-        "site.other_cpu_max site.throttled_max storage.retries checks.other_cpu_max checks.stolen_max "
-        "checks.io_limit_max checks.throttled_max",
-    (-1, 2000): "storage.stripe_count",
-    (1, 4095): "storage.stripe_size_mib",
-    (0.05, 600): "storage.backoff_s",
-    (0, 3600): "accelerator.step_s trace.tail_s",
-    (1, 64): "checkpoint.in_flight",
-    (0.001, 1e6): "checkpoint.bandwidth_mb_per_s",
-    (0, 1000): "cluster.max_requeues checks.peak_max",
-    (1, 65535): "cluster.signal_delay_s",
-}  # fmt: skip
-OF_TESTBED = {
-    (0, 64): "nodes",
-    (1, 1e6): "s3_size_gb hdd.rpm hdd.interface_mb_per_s lustre.rpm",
-    (0.06, 1e6): "node.size_gb hdd.size_gb ssd.size_gb optane.size_gb lustre.size_gb",
-    (0.1, 1e6):
-        "node.read_mb_per_s hdd.read_mb_per_s hdd.write_mb_per_s hdd.capacity_gb ssd.read_mb_per_s "
-        "ssd.write_mb_per_s optane.read_mb_per_s optane.write_mb_per_s lustre.read_mb_per_s lustre.write_mb_per_s "
-        "lustre.disk_mb_per_s",
-    (1, 1e8):
-        "hdd.read_iops hdd.write_iops ssd.read_iops ssd.write_iops optane.read_iops optane.write_iops "
-        "lustre.read_iops lustre.write_iops",
-    (0, 1e6):
-        "hdd.path_us ssd.path_us ssd.read_us ssd.write_us optane.path_us optane.read_us optane.write_us "
-        "lustre.path_us lustre.round_trip_us lustre.metadata_us",
-    (0, 1e4): "hdd.seek_track_ms hdd.seek_average_ms lustre.seek_average_ms lustre.read_ahead_mb",
-    (1, 1024): "hdd.queue",
-    (1, 1e4): "hdd.cache_mb",
-    (1, 256): "ssd.channels optane.channels",
-    (1, 64): "lustre.disks lustre.osts",
-    (0.0625, 1024): "lustre.stripe_mib",
-}  # fmt: skip
-OF_ALL = {key: limits for limits, keys in NUMBERS.items() for key in keys.split()}
-# Configurations that have every key between them; of one that several have, those of the first.
-POINTS = {
-    "training": (ALEXNET, SLURM, "checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow"),
-    "micro": ("benchmark=micro",),
-    "baseline": ("benchmark=baseline",),
-    "hep": ("dataset=hep", "benchmark=hepcnn"),
-    "malware": MALWARE,
-    "climate": CLIMATE,
-    "s3": ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket"),
+KINDS = {
+    **{f"{group}:{name}": kind for group, kinds in CHOICES.items() for name, kind in kinds.items()},
+    **{
+        kind.__name__: kind
+        for kind in (Common, Running, SiteStorage, Testbed, Node, *DEVICES.values(), *NODES.values())
+    },
 }
+NUMBERS = [
+    pytest.param(each, id=f"{name}.{each.name}")
+    for name, kind in KINDS.items()
+    for each in declared(kind).values()
+    if each.scalar in (int, float)
+]
 
 
-@pytest.mark.parametrize("key", OF_ALL)
-def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(key):
-    (least, most), (name, _, key) = OF_ALL[key], key.rpartition(":")
-    there = [compose(*words) for kind, words in POINTS.items() if name in ("", kind)]
-    point = next(each for each in there if key in dict(flat(each)))
+@pytest.mark.parametrize("each", NUMBERS)
+def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(each):
+    least, most = each.bounds
 
     for value in (math.nan, math.inf, math.nextafter(least, -math.inf), math.nextafter(most, math.inf)):
-        refused = _refusal(with_value(point, key, value))
-        assert refused.message == f"{key}={value} is out of range"
-        assert refused.hint.startswith(f"legal: {least:g} to {most:g}")
-    for value in (least, most):  # it need not fit the others
-        assert "out of range" not in _refusal(with_value(point, key, value)).message
+        with pytest.raises(UsageError, match="is out of range") as caught:
+            typed_value(value, each, "the.key")
+        assert caught.value.message == f"the.key={value} is out of range"
+        assert caught.value.hint.startswith(f"legal: {least:g} to {most:g}")
+    assert [typed_value(value, each, "the.key") for value in (least, most)] == [least, most]
 
 
-def _refusal(point):
-    try:
-        rules.check(typed(point))
-    except UsageError as error:
-        return error
-    return UsageError("")
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (PLAIN, "threads"), (PLAIN, "checks.peak_max"), (ALEXNET, "benchmark.width"), (SLURM, "cluster.parallel"),
+        (BUFFER, "checkpoint.streams"), (MALWARE, "dataset.files"), (PLAIN, "site.login_processes"),
+    ],
+)  # fmt: skip
+def test_a_number_of_each_node_is_looked_at_where_it_is_composed(words, key):
+    point = compose(*([words] if isinstance(words, str) else words))
 
-
-@pytest.mark.parametrize("name", POINTS)
-def test_every_number_has_a_range_and_it_is_the_one_of_its_kind(name):
-    point = compose(*POINTS[name])
-    numbers = {key for key, value in flat(point) if isinstance(value, int | float) and not isinstance(value, bool)}
-
-    known = {key: known_of(point, key) for key, _ in flat(point)}
-    found = {key: each.bounds for key, each in known.items() if each and each.bounds}
-
-    assert numbers <= found.keys()
-    assert found == {key: OF_ALL.get(f"{name}:{key}", OF_ALL[key]) for key in found}
-
-
-def test_a_number_of_the_testbed_is_legal_from_the_least_to_the_most():
-    legal = {key: limits for limits, keys in OF_TESTBED.items() for key in keys.split()}
-
-    assert dict(_ranges(Testbed)) == legal
-
-
-def _ranges(kind, path=""):
-    for name, each in declared(kind).items():
-        if each.bounds:
-            yield f"{path}{name}", each.bounds
-        elif each.node:
-            yield from _ranges(each.node, f"{name}.")
+    with pytest.raises(UsageError, match=f"{key}=-7 is out of range"):
+        typed(with_value(point, key, -7))
 
 
 @given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
