@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
-
-from jobs import checks, run, steps
+from jobs import run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.burst_buffer.slow_storage import place_of
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
+from jobs.judging.judge import judged_run
 from jobs.model.declared import Declared, declared, defaults
+from jobs.model.limits import Limits
 from jobs.model.settings import Buffered, Common, Direct, Saved
 from jobs.profiler.window import MODES
 from jobs.system import files
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     benchmark = registry.benchmarks()[options.benchmark]
     try:
         with _request(benchmark, options) as request:
-            figures = run.execute(request)
+            figures = judged_run(run.execute(request), benchmark.claim(request["settings"]), Limits())
     except JobError as error:
         complain(error.message, error.hint)
         sys.exit(error.exit_code)
@@ -178,7 +178,6 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     request: Request = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
-        "limits": asdict(checks.Limits()),
         "trace": None,
         "profile": _absolute(getattr(options, "profile", None)),
         "tensorflow": _absolute(getattr(options, "tensorflow", None)),

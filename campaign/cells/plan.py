@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from campaign import console
@@ -29,7 +29,6 @@ class Entry:
     state: str
     missing: int
     at_most: int  # how many it may come to lack, if ``until_spread`` adds all that it may
-    rejudged: Record | None = None  # the record, where its verdict is no longer the stored one
     disturbed: str = ""  # where others' work made runs of it invalid, the words that would let them count
     stamp: record.Stamp | None = None  # of the record that was read
 
@@ -80,15 +79,6 @@ class Plan:
         )
         return replace(self, entries=entries)
 
-    def save_verdicts(self, but: Collection[str] = ()) -> None:
-        """Write the records whose verdict changed, so that status, why and the analysis agree.
-
-        Cells named in `but` are left out: a worker may be writing their records.
-        """
-        for entry in self.entries:
-            if entry.rejudged is not None and entry.cell.id not in but:
-                record.write(self.folder.record(entry.cell.id), entry.rejudged)
-
 
 def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
@@ -107,10 +97,10 @@ def _entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
     if recorded is None:
         return _to_do(cell, "planned", None, terms)
     try:
-        changed = judge.rejudge(recorded, terms, verdicts.peaks.of(recorded))
+        recorded = verdicts.judged(recorded)
         allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
         entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
-        return replace(entry, rejudged=recorded if changed else None, disturbed=allowed, stamp=stamp)
+        return replace(entry, disturbed=allowed, stamp=stamp)
     except judge.ODD_FIGURES:
         return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
 

@@ -155,7 +155,6 @@ def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record
         "terms": terms,
         "sittings": [],
         "runs": [],
-        "checks": [],
         "status": "running",
         "reason": None,
     }

@@ -37,7 +37,12 @@ class Verdicts:
         try:
             return recorded and self.judged(recorded), fault
         except judge.ODD_FIGURES as error:
-            return None, f"{path} is damaged inside: {error!r}"
+            return None, self.damage(path, error)
+
+    @staticmethod
+    def damage(path: Path, error: Exception) -> str:
+        """Say that a record has figures, or settings, that nobody can use."""
+        return f"{path} is damaged inside: {error!r}"
 
     def _terms_of(self, recorded: Record) -> Terms:
         return self._terms or self._of_requests.get(recorded["cell"]["id"], recorded["terms"])

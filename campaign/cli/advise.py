@@ -35,10 +35,10 @@ def main(argv: list[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     folder, campaign = existing(options.campaign_dir)
     verdicts = Verdicts(folder, requests=campaign["requests"])
-    recorded = arguments.recorded(folder, options.cell)
+    recorded = arguments.judged(verdicts, options.cell)
     request = requests.own(folder.root, campaign, recorded)
     try:
-        known = evidence.gathered(verdicts, verdicts.judged(recorded))
+        known = evidence.gathered(verdicts, recorded)
         found, lacking = rules.advise(known)
         findings = [_finding(folder, recorded, each, request) for each in found]
         not_decided = [_needed(folder, recorded, each, request) for each in lacking]

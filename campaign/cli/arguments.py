@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from jobs.judging.judge import ODD_FIGURES
 from jobs.model.record import Record
 from jobs.terminal import visible
+
+if TYPE_CHECKING:
+    from campaign.cells.verdicts import Verdicts
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
 
@@ -67,6 +71,16 @@ def recorded(folder: CampaignFolder, words: str) -> Record:
     if (read := record.read(folder.record(found[0]))) is None:
         raise EnvironmentFaultError(f"{folder.record(found[0])} is gone", "give the command again")
     return read
+
+
+def judged(verdicts: Verdicts, words: str) -> Record:
+    """Read the record of the one cell that `words` mean, with its verdicts."""
+    found = recorded(verdicts.folder, words)
+    try:
+        return verdicts.judged(found)
+    except ODD_FIGURES as error:
+        damage = verdicts.damage(verdicts.folder.record(found["cell"]["id"]), error)
+        raise EnvironmentFaultError(damage, "restore it, or redo=true") from error
 
 
 def matching(ids: Sequence[str], words: str) -> list[str]:

@@ -134,7 +134,6 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
         console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
         return 0
     after = planned.refreshed()  # by the records on disk, whatever was meant to happen
-    after.save_verdicts()
     _report(request.folder)
     lacking = [entry for entry in after.entries if entry.state != "done"]
     if not lacking:
@@ -195,7 +194,6 @@ def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
     slurm.refuse_beside_jobs(request.folder)
     local.wait_for_worker(request.folder)
     planned = planned.refreshed()
-    planned.save_verdicts()
     if planned.to_do:
         local.work(planned.to_do, request)
     else:

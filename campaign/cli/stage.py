@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells.folder import existing
+from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, nearest
 
@@ -104,8 +105,8 @@ def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:
         return observed.of_file(options.profile, options.data), options.out or Path("staging").resolve()
     if options.data is not None:
         raise UsageError("--data is for a single profile", "a campaign knows its data")
-    folder, _ = existing(options.profile)
-    cells = observed.profiled(folder)
+    folder, campaign = existing(options.profile)
+    cells = observed.profiled(Verdicts(folder, requests=campaign["requests"]))
     ids = arguments.matching(list(cells), options.cell) if options.cell else list(cells)
     if not cells:
         raise UsageError(
@@ -196,7 +197,8 @@ def _check(options: argparse.Namespace) -> int:
         cure = f"profile the program with the copies, then: stage check {folder} --profile AFTER"
         raise UsageError(f"the plan is by the profile {made['origin']}, of which there are no cells", cure)
     else:
-        found = outcome.outcomes(existing(options.folder)[0], made)
+        campaign_folder, campaign = existing(options.folder)
+        found = outcome.outcomes(Verdicts(campaign_folder, requests=campaign["requests"]), made)
     rows = [("rule", "predicted", "95 %", "measured", "min to max of the runs", "prediction")]
     for rule, each in found.items():
         gain, runs = each.predicted, f"{each.low:+.1%} to {each.high:+.1%}"

@@ -48,4 +48,4 @@ def _keep_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
     if all(seen.state != "ended" for seen in workers.seen.values()):
         return
     with suppress(CampaignError, OSError), occupied(folder):
-        fleet.settle_records(folder, workers)
+        fleet.settle_ends(folder, workers)

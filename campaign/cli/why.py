@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells import requests
+from campaign.cells import record, requests
 from campaign.cells.folder import CampaignFolder, existing
+from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.config.command_line import again
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
             f"python -m campaign why {shlex.join([str(options.campaign_dir), options.cell])}",
         )
     folder, campaign = existing(options.campaign_dir)
-    recorded = arguments.recorded(folder, options.cell)
+    recorded = arguments.judged(Verdicts(folder, requests=campaign["requests"]), options.cell)
     cell = recorded["cell"]["id"]
     if options.json:
         print(json.dumps(recorded, indent=1))
@@ -76,6 +77,9 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
     if cost := recorded.get("profile_cost"):
         console.show(f"  profile    {paired.in_words(cost)}")
+    if state["status"] not in ("running", "queued"):
+        recorded = {**recorded, "runs": [{**run} for run in recorded["runs"]]}
+        record.fail_open_runs(recorded, f"interrupted: {state['reason']}" if state["reason"] else record.INTERRUPTED)
     for run in recorded["runs"]:
         _print_run(run, where)
 

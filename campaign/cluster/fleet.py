@@ -160,8 +160,8 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
         until_over(watched, states, show, _TICK_S)
 
 
-def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
-    """Write down how workers ended that left cells behind, in their batch and in the records they had begun.
+def settle_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
+    """Write down in their batch how workers ended that left cells behind; records are their workers' own.
 
     Returns a line for each such end, with the cells of all workers that ended so.
     """
@@ -178,8 +178,6 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
                 why = explained(batch, index, how)
                 ends[index] = why
                 left_by.setdefault(why, []).extend(left)
-                for cell in left:
-                    _close_record(folder, cell, batch.token, why)
         batch.save_ends(ends)
     more = {why: f" and {len(cells) - 1} more" if len(cells) > 1 else "" for why, cells in left_by.items()}
     return [f"{cells[0]}{more[why]}: {why}" for why, cells in left_by.items()]
@@ -227,12 +225,3 @@ def is_over(folder: CampaignFolder, cell: str, token: str) -> bool:
     """Return whether the submission of this token has brought a cell to its end."""
     recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
-
-
-def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> None:
-    """Mark the runs that the worker left open; the cell stays begun, and the same command goes on with it."""
-    recorded, _ = record.read_or_fault(folder.record(cell))
-    if recorded is not None and recorded["campaign"].get("token") == token:
-        record.fail_open_runs(recorded, f"interrupted: {why}")
-        recorded["reason"] = why
-        record.write(folder.record(cell), recorded)

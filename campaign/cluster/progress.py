@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
+from campaign.cells.verdicts import Verdicts
 from campaign.worker.batch import Batch, read_file
 from campaign.worker.disturbance import QUIET
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.results import Run
 from jobs.model.settings import Settings
+from jobs.model.terms import Terms, terms_of
 from jobs.model.work import WorkList
 
 OVER = ("done", "invalid", "failed")
@@ -49,6 +51,7 @@ class Follower:
     cells: Sequence[Share]  # of the worker, in its order
     warmup_runs: int
     token: str  # the submission's own: a record of an earlier one is not taken for news
+    terms: Terms | None = None  # by which it judges; None: those of the worker
     outcomes: Counter[str] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
     current: tuple[str, Run] | None = None  # ``(cell id, run)`` under way, if any
     waits_for: str = ""
@@ -64,13 +67,13 @@ class Follower:
             return cls(folder, [Share(cell, 0, 0, {}) for cell in batch.cells[index]], 0, batch.token)
         work = read_file(path, WorkList)
         cells = [Share(item["id"], item["missing"], item["at_most"], item["settings"]) for item in work["cells"]]
-        return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
+        return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token, terms_of(work["conduct"]))
 
     @classmethod
     def to_be(cls, folder: CampaignFolder, entries: Sequence[Entry], conduct: Conduct, token: str = "") -> Follower:
         """Follow a worker that is to get these cells."""
         cells = [Share(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
-        return cls(folder, cells, conduct["warmup_runs"], token)
+        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct))
 
     @property
     def runs_total(self) -> int:
@@ -110,14 +113,17 @@ class Follower:
                 break
             mine = [run for run in recorded["runs"] if run.get("token") == self.token]
             over = [run for run in mine if run["status"] != "running"]
+            if len(over) > self._reported or recorded["status"] != "running":
+                verdict = Verdicts(self.folder, self.terms).judged(recorded)
+                over = [run for run in verdict["runs"] if run.get("token") == self.token and run["status"] != "running"]
             ended += [(cell, run) for run in over[self._reported :]]
             self._reported = len(over)
             running = next((run for run in mine if run["status"] == "running"), None)
-            if running or recorded["status"] not in OVER:
+            if running or recorded["status"] == "running":
                 self.current = (cell, running) if running else None
                 self.waits_for = "" if running else _awaited(recorded["reason"])
                 break
-            self.outcomes[recorded["status"]] += 1
+            self.outcomes[verdict["status"]] += 1
             self.cells_over, self._reported = self.cells_over + 1, 0
         self.runs_over += len(ended)
         return ended

@@ -51,7 +51,7 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         if request.conduct["detach"] or not workers.open:
             break
         fleet.follow(request.folder, workers)
-        console.say_first(fleet.settle_records(request.folder, workers))
+        console.say_first(fleet.settle_ends(request.folder, workers))
         followed = True
     if refused:
         raise refused
@@ -96,7 +96,7 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     """Find out how the workers are that were open, and write down how they ended."""
     workers = fleet.of(folder, facts)
     workers.settle()
-    console.say_first(fleet.settle_records(folder, workers))
+    console.say_first(fleet.settle_ends(folder, workers))
     return workers
 
 
@@ -104,7 +104,6 @@ def _left(planned: Plan, request: Request, workers: fleet.Fleet, tried: set[str]
     """List what is neither done nor in a job nor was tried already; `tried` grows by what jobs repeat for redo=true."""
     again = ", which redo=true does not start again" if request.conduct["redo"] else ""
     taken = _taken(planned, request, workers, f"following them{again}")
-    planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
         tried |= taken
     return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.verdicts import Verdicts
 from campaign.cluster import fleet
 from campaign.cluster.progress import OVER, Seen
 from campaign.slurm import client
@@ -31,9 +31,9 @@ def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     """Return the state of every cell that was ever asked for or has a record."""
     asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request.get("cells", ()))
     recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
-    witnesses = _Witnesses(folder)
-    found = {cell: witnesses.judge(cell, *_recorded(folder, cell)) for cell in dict.fromkeys([*asked, *recorded])}
-    witnesses.ask_scheduler(folder, found)
+    witnesses, verdicts = _Witnesses(folder), Verdicts(folder, requests=campaign["requests"])
+    found = {cell: witnesses.judge(cell, *_recorded(verdicts, cell)) for cell in dict.fromkeys([*asked, *recorded])}
+    witnesses.ask_scheduler(verdicts, found)
     return found
 
 
@@ -63,7 +63,7 @@ class _Witnesses:
             self._open[cell] = (str(batch.folder), index), begun
         return state
 
-    def ask_scheduler(self, folder: CampaignFolder, found: dict[str, State]) -> None:
+    def ask_scheduler(self, verdicts: Verdicts, found: dict[str, State]) -> None:
         """Ask the scheduler, once, for the cells in jobs whose end is not known."""
         if not self._open:
             return
@@ -73,7 +73,7 @@ class _Witnesses:
         for cell, (key, begun) in self._open.items():
             seen = workers.seen[key]
             if seen.state == "ended":
-                found[cell], _ = _recorded(folder, cell)  # its worker may have written it while Slurm was asked
+                found[cell], _ = _recorded(verdicts, cell)  # its worker may have written it while Slurm was asked
             if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
                 found[cell] |= (
                     _of_end(fleet.explained(workers.batch(key), key[1], seen.why))
@@ -108,14 +108,13 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
     return {"status": "running" if begun else "planned", "reason": reason if begun else None, "where": seen.where}
 
 
-def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
+def _recorded(verdicts: Verdicts, cell: str) -> tuple[State, str | None]:
     """Return the state by the record alone, and the token of the submission that wrote it."""
     nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
-    recorded, fault = record.read_or_fault(folder.record(cell))
-    if fault:
-        return {**nothing, "status": "damaged", "reason": fault}, None
+    path = verdicts.folder.record(cell)
+    recorded, fault = verdicts.read(path)
     if recorded is None:
-        return nothing, None
+        return {**nothing, "status": "damaged", "reason": fault} if fault else nothing, None
     try:
         state: State = {
             **nothing,
@@ -126,5 +125,5 @@ def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
             "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
         }
     except ODD_FIGURES as error:
-        return {**nothing, "status": "damaged", "reason": f"{folder.record(cell)} is damaged inside: {error!r}"}, None
+        return {**nothing, "status": "damaged", "reason": verdicts.damage(path, error)}, None
     return state, recorded["campaign"].get("token")

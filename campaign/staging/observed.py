@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.data import staged_copies
 from jobs.judging import stopping
@@ -151,9 +151,9 @@ def _waited_s(run: Mapping[str, Any]) -> float:
     return float(run.get("load_s") or run["wall_s"])
 
 
-def profiled(folder: CampaignFolder) -> dict[str, Record]:
+def profiled(verdicts: Verdicts) -> dict[str, Record]:
     """Return the cells, by id, that have a valid profiled run and read no copies."""
-    found = (record.read_or_fault(path)[0] for path in sorted(folder.records.glob("*/record.json")))
+    found = (verdicts.read(path)[0] for path in sorted(verdicts.folder.records.glob("*/record.json")))
     return {each["cell"]["id"]: each for each in found if each and _is_profiled(each)}
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from campaign.cells import record
-from campaign.cells.folder import CampaignFolder
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.plan import RULES, Plan
@@ -37,12 +36,13 @@ class Outcome:
         return abs((1 + self.measured) / (1 + self.predicted["gain"]) - 1) <= _WITHIN
 
 
-def outcomes(folder: CampaignFolder, plan: Plan) -> dict[str, Outcome]:
+def outcomes(verdicts: Verdicts, plan: Plan) -> dict[str, Outcome]:
     """Hold the cells that are done, with copies, against the one that the plan was made from, by rule.
 
     Raises UsageError: none of them is done, or the plan is of no cell.
     """
-    found = [record.read_or_fault(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
+    folder = verdicts.folder
+    found = [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
     cells = {each["cell"]["id"]: each for each in found if each}
     origin = cells.get(plan["origin"])
     if origin is None:

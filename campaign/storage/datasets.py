@@ -296,7 +296,7 @@ def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
     if entry.state in ("planned", "damaged"):
         return
     recorded = record.read(folder.record(entry.cell.id))
-    if not any(run["status"] in ("valid", "invalid") for run in (recorded or {"runs": []})["runs"]):
+    if not any(run["status"] == "ended" for run in (recorded or {"runs": []})["runs"]):
         return  # it was begun where its storage had gone, say: nothing was measured
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")

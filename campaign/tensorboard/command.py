@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from campaign import console
-from campaign.cells import record
 from campaign.cells.folder import existing
+from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError, UsageError
 
@@ -19,12 +19,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--logdir", type=Path, help="TensorBoard's folder (default: tensorboard/ in the campaign's)")
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
-    folder, _ = existing(options.campaign_dir)
+    folder, campaign = existing(options.campaign_dir)
     if not importlib.util.find_spec("tensorboard"):
         raise EnvironmentFaultError("TensorBoard is not installed", "pip install 'tfio-campaign[tensorboard]'")
     from campaign.tensorboard import trials  # noqa: PLC0415 - TensorBoard is not on the way to --help
 
-    found = {path.parent.name: record.read_or_fault(path) for path in sorted(folder.records.glob("*/record.json"))}
+    verdicts = Verdicts(folder, requests=campaign["requests"])
+    found = {path.parent.name: verdicts.read(path) for path in sorted(folder.records.glob("*/record.json"))}
     records = {cell: each for cell, (each, _) in found.items() if each}
     if not records:
         raise UsageError(

@@ -96,10 +96,11 @@ class Worker:
     def _session(self, item: WorkItem) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
-        report, failures = partial(self._save_waiting, recorded), 0
+        verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
+        report = partial(self._save_waiting, recorded)
         disturbance = Disturbance(self.work["conduct"], Path(item["dataset"]["path"]), report)
-        for turn in session.turns(recorded, owed, recorded["terms"]):
-            run = self._run(recorded, turn, item)
+        for turn in session.turns(recorded, owed, verdicts):
+            run = self._judged(verdicts, recorded, self._run(recorded, turn, item))
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
@@ -111,6 +112,15 @@ class Worker:
                 raise
         return self._settle(recorded)
 
+    @staticmethod
+    def _judged(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
+        """Return a run with its verdict; one that cannot be judged has failed: its benchmark left figures out."""
+        try:
+            return verdicts.judged(recorded)["runs"][-1]
+        except judge.ODD_FIGURES as error:
+            run["status"], run["reason"] = "failed", f"its figures cannot be judged: {error!r}"
+            return run
+
     def _refuse(self, item: ListedItem, why: str) -> bool:
         recorded, _ = session.begin(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
@@ -120,9 +130,9 @@ class Worker:
 
     def _settle(self, recorded: Record) -> bool:
         recorded["provenance"]["finished_utc"] = utc_now()
-        judge.settle(recorded, recorded["terms"])
+        recorded["status"], recorded["reason"] = "ended", None
         self._save(recorded)
-        return bool(recorded["status"] == "done")
+        return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
 
     def _run(self, recorded: Record, turn: session.Turn, item: WorkItem) -> Run:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
@@ -177,7 +187,7 @@ class Worker:
         """Let the template do the run, and put its figures into `run`."""
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
-        request = self._request(recorded, run, item)
+        request = self._request(run, item)
         try:
             with baseline_files.tidied(item):
                 figures = self._figures(request, log)
@@ -200,7 +210,7 @@ class Worker:
             return self.template.run(request, log, conduct["run_timeout_s"])
         return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
 
-    def _request(self, recorded: Record, begun: Run, item: WorkItem) -> Request:
+    def _request(self, begun: Run, item: WorkItem) -> Request:
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         run = begun["run"]
         seen = begun["role"] != paired.UNPROFILED
@@ -215,9 +225,6 @@ class Worker:
             "listed_ns": data.get("listed_ns"),
             "staged": data.get("staged", {}).get("map"),
             "disk": data.get("disk"),
-            "limits": conduct["checks"],
-            "peak": Verdicts(self.folder, recorded["terms"]).peaks.of(recorded),
-            "conditions": judge.first_conditions(recorded),
             "trace": traced,
             "profile": str(cell / f"profile-{run}.npz") if seen else None,
             "tensorflow": str(cell / f"tensorflow-{run}.npz") if seen else None,

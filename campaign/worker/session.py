@@ -13,15 +13,17 @@ from typing import NamedTuple, TypedDict
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.verdicts import Verdicts
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import emulation, provenance
+from campaign.worker import batch as batches
 from jobs.judging import judge, paired, stopping
 from jobs.model import reading
 from jobs.model.record import Data, Provenance, Record, Session, Submission
 from jobs.model.results import Addition, Role
 from jobs.model.settings import Settings
-from jobs.model.terms import Terms, terms_of
+from jobs.model.terms import terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
@@ -103,14 +105,15 @@ def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None
     """
     try:
         recorded = record.read(folder.record(cell_id))
-    except record.DamagedRecordError:
+        if recorded is None:
+            return None
+        if recorded["campaign"].get("submitted_utc", "") > work["submitted_utc"]:
+            return True
+        if recorded["campaign"].get("token") != work["token"] or recorded["status"] == "running":
+            return None
+        return Verdicts(folder, terms_of(work["conduct"])).judged(recorded)["status"] == "done"
+    except (record.DamagedRecordError, *judge.ODD_FIGURES):
         return None
-    if recorded is None:
-        return None
-    if recorded["campaign"].get("submitted_utc", "") > work["submitted_utc"]:
-        return True
-    over = recorded["campaign"].get("token") == work["token"] and recorded["status"] != "running"
-    return bool(recorded["status"] == "done") if over else None
 
 
 def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
@@ -133,12 +136,25 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
     recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
-    record.fail_open_runs(recorded)
-    owed = stopping.owed_runs(recorded, recorded["terms"])  # a done cell's few invalid runs are not repeated
+    record.fail_open_runs(recorded, _why_cut(folder, recorded))
+    judged = Verdicts(folder, recorded["terms"]).judged(recorded)
+    owed = stopping.owed_runs(judged, recorded["terms"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
     return recorded, owed
+
+
+def _why_cut(folder: CampaignFolder, recorded: Record) -> str:
+    """Return why runs that are under way came to no end: as their worker ended, where that was found out."""
+    cell, tokens = recorded["cell"]["id"], {run.get("token") for run in recorded["runs"] if run["status"] == "running"}
+    ends = [
+        batch.ended[index]
+        for batch in (batches.read_all(folder) if tokens else ())
+        for index, cells in enumerate(batch.cells)
+        if batch.token in tokens and cell in cells and index in batch.ended
+    ]
+    return f"interrupted: {ends[-1]}" if ends else record.INTERRUPTED
 
 
 def _submission(work: WorkList, position: int) -> Submission:
@@ -163,20 +179,25 @@ class Turn(NamedTuple):
     pair: int | None = None
 
 
-def turns(recorded: Record, owed: int, terms: Terms) -> Iterator[Turn]:
+def turns(recorded: Record, owed: int, verdicts: Verdicts) -> Iterator[Turn]:
     """Yield the runs of a session.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
     all, be they valid or not: where nothing is valid it ends.
     """
-    if not owed and stopping.reason_to_add(recorded, terms) is None:
+    terms = recorded["terms"]
+
+    def why_add() -> Addition | None:
+        return stopping.reason_to_add(verdicts.judged(recorded), terms)
+
+    if not owed and why_add() is None:
         return
-    room = stopping.most_missing_runs(recorded, terms)
+    room = stopping.most_missing_runs(verdicts.judged(recorded), terms)
     # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
     yield from [Turn("warmup")] * terms["warmup_runs"]
     in_pairs = paired.asked(recorded["cell"]["settings"], terms)
     for place in range(room):
-        added = None if place < owed else stopping.reason_to_add(recorded, terms)
+        added = None if place < owed else why_add()
         if place >= owed and added is None:
             return
         if in_pairs:

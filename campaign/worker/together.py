@@ -8,7 +8,6 @@ from typing import Any, Protocol, cast
 
 from campaign.storage.roots import seen_by
 from campaign.worker.runner import Outcome, Template
-from jobs import checks
 from jobs.benchmarks import registry
 from jobs.benchmarks.whole_run import whole
 from jobs.model.conduct import Conduct
@@ -55,14 +54,9 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
         hub.close()
     if any(_failed(each.run) for each in outcomes):
         return _failure(outcomes, logs, hub.late)
-    benchmark, settings = registry.of(request["settings"]), request["settings"]
-    found = whole(benchmark, [each.run for each in outcomes], hub.seen)
-    found["elapsed_s_with_fork"] = max(each.ended_s for each in outcomes)
-    limits = checks.Limits(**request["limits"])
-    peak, first = request.get("peak"), request.get("conditions")
-    found["checks"], found["reason"] = checks.judge(found, benchmark.claim(settings), limits, peak, first)
-    found["status"] = "valid" if found["reason"] is None else "invalid"
-    return found
+    found = whole(registry.of(request["settings"]), [each.run for each in outcomes], hub.seen)
+    took_s = max(each.ended_s for each in outcomes)
+    return {**found, "status": "ended", "reason": None, "elapsed_s_with_fork": took_s}
 
 
 def beside(file: Path, rank: int) -> Path:

@@ -9,14 +9,13 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import paired, stopping
+from jobs.model.limits import Limits
 from jobs.model.record import Asked, Record
 from jobs.model.results import Conditions, Peak, Run
 from jobs.model.terms import Terms
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""
-
-_OF_VERDICT = ("status", "reason", "checks", "looser_checks", "profile_cost")
 
 
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
@@ -29,9 +28,9 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     are no numbers, raises one of `ODD_FIGURES`.
     """
     runs: list[Run] = []
-    first: Conditions | None = None
+    limits, first = Limits(**terms["checks"]), None
     for run in record["runs"]:
-        runs.append(judged_run(run, record["cell"]["claim"], terms, peak, first))
+        runs.append(judged_run(run, record["cell"]["claim"], limits, peak, first))
         first = first or _conditions(runs[-1])
     found: Record = {**record, "runs": runs, "checks": []}
     found.pop("looser_checks", None)
@@ -41,14 +40,14 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     return found
 
 
-def judged_run(run: Run, claim: str, terms: Terms, peak: Peak | None, first: Conditions | None) -> Run:
+def judged_run(run: Run, claim: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None) -> Run:
     """Return a run with its verdict; one that has not ended, or failed, as it is.
 
     `claim` is the state of the page cache that the cell claims, `first` the conditions of the first run that counts.
     """
     if run["status"] in ("running", "failed"):
         return run
-    found, reason = checks.judge(run, claim, checks.Limits(**terms["checks"]), peak, first)
+    found, reason = checks.judge(run, claim, limits, peak, first)
     return {**run, "checks": found, "reason": reason, "status": "invalid" if reason else "valid"}
 
 
@@ -66,7 +65,7 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
     narrow = stopping.check(rates, terms)
-    record["checks"] = [checks.spread(rates, checks.Limits(**terms["checks"])), *([narrow] if narrow else [])]
+    record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([narrow] if narrow else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
     if cost := paired.cost(record):
@@ -88,7 +87,7 @@ def looser_checks(terms: Terms) -> list[str]:
 
     A claim that rests on such a cell cannot be tested: what passed may have passed because of them.
     """
-    limits, own = terms["checks"], {**asdict(checks.Limits()), **terms["of_site"]}
+    limits, own = terms["checks"], {**asdict(Limits()), **terms["of_site"]}
     looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]
     return [f"checks.{name}={limits[name]:g} (the site's: {own[name]:g})" for name in looser]
 
@@ -97,27 +96,3 @@ def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
     """Return the terms of the last request that names a cell, by the id of the cell."""
     with_terms = [request for request in requests if "terms" in request]
     return {cell: request["terms"] for request in with_terms for cell in request.get("cells", ())}
-
-
-def rejudge(record: Record, terms: Terms, peak: Peak | None = None) -> bool:
-    """Put the verdicts into the record itself; returns whether anything changed."""
-    found = judged(record, terms, peak)
-    has_changed = _verdicts(found) != _verdicts(record)
-    for key in _OF_VERDICT:
-        record.pop(key, None)  # type: ignore[misc]
-    record.update(found)
-    return has_changed
-
-
-def _verdicts(record: Record) -> list[object]:
-    return [
-        [record.get(key) for key in _OF_VERDICT],
-        *((run["status"], run.get("checks")) for run in record["runs"]),
-    ]
-
-
-def settle(record: Record, terms: Terms) -> None:
-    """Put the verdict on a cell whose runs are over and judged into the record itself."""
-    for key in ("looser_checks", "profile_cost"):
-        record.pop(key, None)  # type: ignore[misc]
-    _judge_cell(record, terms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
-from jobs.model.results import Conditions, Peak
 from jobs.model.settings import Settings
 
 
@@ -59,19 +58,17 @@ class RankRequest(TypedDict):
 class Request(TypedDict, total=False):
     """What a run needs.
 
-    ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
+    ``settings`` of the cell; ``dataset``, the folder of the images,
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
     the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow
     itself; ``timelog``, that of a time log, for a benchmark that writes one; ``steps``, that of the lists of steps;
-    ``baseline``, what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None;
-    ``conditions`` of the first run of the cell that counts, or None; ``listed_ns``, the latest change (ctime) of any
+    ``baseline``, what a benchmark of a file reads or writes; ``listed_ns``, the latest change (ctime) of any
     file of the data set when it was listed; ``staged``, the map of its files that are read from copies
     (`jobs.data.staged_copies`); ``disk``, the device or folder below an object store, where it is on this machine;
     ``rank``, of a run that is one of several.
     """
 
     settings: Required[Settings]
-    limits: Required[dict[str, float]]
     dataset: str
     manifest: str | None
     trace: TraceRequest | None
@@ -81,8 +78,6 @@ class Request(TypedDict, total=False):
     steps: str | None
     checkpoint: SnapshotRequest | None
     baseline: FileRequest | None
-    peak: Peak | None
-    conditions: Conditions | None
     listed_ns: int | None
     staged: str | None
     disk: str | None

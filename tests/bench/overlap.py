@@ -10,7 +10,6 @@ second costs on a virtual machine. Takes about a quarter of an hour.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 from tests.bench.bench import Figure, said
 from tests.bench.throttled import HDD, throttled
+from tests.judged import records_of
 
 NEEDS = "root"
 SIZES = {
@@ -44,9 +44,7 @@ def measure(  # noqa: PLR0913, PLR0917 - the keys of a size
             )  # fmt: skip
             for words in ("prefetch=0,1", "benchmark.control=no_io"):
                 said([sys.executable, "-m", "campaign", *common, words])
-        records = [
-            json.loads(path.read_text(encoding="utf-8")) for path in Path(place).glob("results/records/*/record.json")
-        ]
+        records = records_of(Path(place, "results"))
     took = {_what(each): _runtime(each) for each in records}
     for what, runtime in sorted(took.items()):
         yield Figure(f"{iterations} steps of 1 s, {what}", runtime, "s")

@@ -18,6 +18,7 @@ from statistics import fmean
 
 from tests.bench.bench import Figure
 from tests.bench.packing import TRIVIAL, command, of_front
+from tests.judged import records_of
 from tests.slurm import lab as laboratory
 
 NEEDS = "lab"
@@ -49,7 +50,7 @@ def _measured(cluster: laboratory.Lab, folder: str, many: int, workers: int) -> 
 
 def beyond(folder: Path, many: int) -> float:
     """Return the mean seconds of a cell beyond its run; each cell must be done, by one run."""
-    records = [json.loads(path.read_text()) for path in folder.glob("results/records/*/record.json")]
+    records = records_of(folder / "results")
     ends = Counter((one["status"], *((run["status"], run["reason"]) for run in one["runs"])) for one in records)
     assert ends == {("done", ("valid", None)): many}, f"cells were lost or repeated: {ends}"
     runs = {one["cell"]["id"]: one["runs"][0] for one in records}

@@ -5,20 +5,30 @@ from pathlib import Path
 
 # What the worker itself writes; the rest of a run are figures.
 _OF_THE_WORKER = (
-    "run", "role", "started_utc", "status", "reason", "token", "log", "exclusive", "host", "node", "job", "cpus",
+    "run", "role", "started_utc", "status", "reason", "checks", "token", "log", "exclusive", "host", "node", "job",
+    "cpus",
 )  # fmt: skip
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 TERMS = EXAMPLE["terms"]
+_READ_BYTES = EXAMPLE["runs"][0]["bytes_read"]
+PROFILED = {
+    "seen_read_bytes": _READ_BYTES, "kernel_read_bytes": _READ_BYTES, "bytes_read": _READ_BYTES, "blind_spot": None,
+    "dropped": 0, "mode": "trace",
+}  # fmt: skip
 
 
 def figures(rate=400.0, **changed):
-    """The figures of one valid run."""
+    """The figures of a run that is valid by the default terms."""
     run = {key: value for key, value in EXAMPLE["runs"][0].items() if key not in _OF_THE_WORKER}
-    return {**run, "images_per_s": rate, "status": "valid", "reason": None, **changed}
+    return {**run, "images_per_s": rate, "status": "ended", "reason": None, **changed}
 
 
-def invalid(reason="cold: 100.00% of the pages were in memory before the start"):
-    return figures(status="invalid", reason=reason, resident_fraction=1.0)
+COLD = "cold: 100.00% of the pages were in memory before the start"
+
+
+def invalid():
+    """The figures of a run that is invalid by the default terms, for `COLD`."""
+    return figures(resident_fraction=1.0)
 
 
 def failed(reason="killed by signal 9 (SIGKILL)"):

@@ -2,21 +2,32 @@
 
 from campaign.cells import record
 from campaign.worker.batch import Batch
-from tests.campaign.fake_template import TERMS
+from tests.campaign.fake_template import PROFILED, TERMS, failed, figures, invalid
 from tests.campaign.work_lists import UTC
 
+_RUNS = {"done": [figures()] * 5, "invalid": [invalid()] * 5, "failed": [failed()] * 2}
+_RAW = {"valid": figures, "invalid": invalid, "failed": dict}
 
-def leave_record(folder, cell, *runs, token="first", data=None, **changed):
+
+def leave_record(folder, cell, *runs, token="first", data=None, status="running", **changed):
     """Write the record of a cell; each run has the figures that are given, or is under way (None).
 
-    `changed` are keys of the record, such as its status, which is ``running`` unless it is named.
+    A run that is given as valid or invalid gets the other figures of one that is judged so. A cell of another `status`
+    than ``running`` is over; without runs it gets such as are judged so. `changed` are keys of the record.
     """
     made = record.new(cell, {"token": token, "words": ["threads=1"]}, data or {}, TERMS)
-    for figures in runs:
-        record.begin_run(made, "measured", token).update(figures or {})
-    made |= changed
+    for run in runs or _RUNS.get(status, ()):
+        record.begin_run(made, "measured", token).update(_raw(run or {}))
+    made |= {"status": "running" if status == "running" else "ended", **changed}
     record.write(folder.record(cell.id), made)
     return made
+
+
+def _raw(run):
+    verdict = run.get("status")
+    ended = {"status": "ended"} if verdict in ("valid", "invalid") else {}
+    profile = {"profile": PROFILED | run["profile"]} if "profile" in run else {}
+    return {**_RAW.get(verdict, dict)(), **run, **profile, **ended}
 
 
 def leave_batch(folder, name="first-0", cells=(("a",), ("b",)), cluster="slurm", utc=UTC, **more):

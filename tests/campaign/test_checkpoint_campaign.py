@@ -1,10 +1,9 @@
 """A whole campaign whose trainings are saved, from the words to the figures."""
 
-import json
-
 import pytest
 
 from tests.campaign.command_line import TINY
+from tests.judged import records_of
 
 TIMES = {"blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s"}
 WORDS = (
@@ -23,7 +22,7 @@ def test_a_campaign_with_checkpoints_is_proved_drawn_and_leaves_no_snapshot(comm
     done = command(*mine, *tiny, *WORDS, "batch_size=1", "-m", "checkpoint=none,hdd,burst_buffer")
 
     assert done.returncode == 0, done.stderr
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
+    records = records_of(tmp_path / "results")
     saved = {record["cell"]["settings"]["checkpoint"]["name"]: record["runs"] for record in records}
     assert saved.keys() == {"none", "hdd", "burst_buffer"}
     for name, runs in saved.items():

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 
@@ -11,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.campaign.command_line import TINY
+from tests.judged import records_of
 from tests.slurm.campaigns import wait
 
 LONG = (*TINY, "runs=9")
@@ -18,7 +18,7 @@ SMALL_DISK = "3m"
 
 
 def _records(folder):
-    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("results/records/*/record.json")}
+    return {recorded["cell"]["id"]: recorded for recorded in records_of(folder / "results")}
 
 
 def _measured_some(folder):
@@ -155,7 +155,7 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
     words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")
     front = command.start(*words)
-    records = lambda: [json.loads(p.read_text()) for p in small_disk.glob("results/records/*/record.json")]  # noqa: E731
+    records = lambda: records_of(small_disk / "results")  # noqa: E731
     wait(lambda: any(len(record["runs"]) > 2 for record in records()))
 
     ballast = small_disk / "ballast"

@@ -76,7 +76,7 @@ def test_a_text_of_others_makes_no_line_and_no_control_sequence(bad, results, fo
     written = json.loads(results.read_text())
     for run in written["runs"]:
         run |= {"status": "failed", "reason": bad, "log": bad, "unreadable": [{"file": bad, "error": bad}]}
-        run |= {"log_tail": bad, "checks": [{**each, "message": bad} for each in run["checks"]]}
+        run |= {"log_tail": bad}
     written |= {"reason": bad, "status": "failed"}
     written["campaign"]["words"] = [bad]
     written["cell"]["settings"]["storage"]["name"], written["dataset"]["path"] = bad, bad

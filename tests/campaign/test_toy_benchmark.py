@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.judged import records_of
+
 ROOT = Path(__file__).parents[2]
 BENCHMARK = """
 import time
@@ -111,7 +113,7 @@ def test_a_new_benchmark_and_observer_are_planned_run_judged_recorded_and_drawn(
     done = python(house, tmp_path, "campaign", "-m", "benchmark=toy", "benchmark.size=1,2", "runs=3", *LOUD)
 
     assert done.returncode == 0, done.stderr
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
+    found = records_of(tmp_path / "results")
     records = sorted(found, key=lambda record: record["cell"]["settings"]["benchmark"]["size"])
     sizes = [record["cell"]["settings"]["benchmark"]["size"] for record in records]
     described = {key: records[0]["cell"][key] for key in ("benchmark", "kind", "figure", "unit", "better")}

@@ -11,14 +11,15 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from campaign.cells import record
 from campaign.cells.plan import Entry
+from campaign.cells.verdicts import Verdicts
 from campaign.config.collect import register
 from campaign.config.command_line import GROUPS
 from campaign.config.tree import typed
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
+from jobs.model.terms import terms_of
 from tests.campaign.fake_template import FakeTemplate
 
 UTC = "2026-11-21T09:00:00.000Z"
@@ -91,7 +92,13 @@ def asked_again(work, **changed):
 
 
 def walk(folder, work, *answers):
-    """Let a worker do the list; returns its template and the records."""
+    """Let a worker do the list; returns its template and the records with the verdicts by its terms."""
     template = FakeTemplate(*answers)
     Worker(folder, work, template).walk()
-    return template, [record.read(folder.record(item["id"])) for item in work["cells"]]
+    return template, judged(folder, work)
+
+
+def judged(folder, work):
+    """The records of the cells of a list, with the verdicts by its terms."""
+    verdicts = Verdicts(folder, terms_of(work["conduct"]))
+    return [verdicts.read(folder.record(item["id"]))[0] for item in work["cells"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from jobs.objects.client import Client
 from jobs.system.device import carriers
 from tests.jobs.jobs_factory import write_jpegs
+from tests.judged import records_of
 
 pytestmark = pytest.mark.long
 
@@ -42,7 +42,7 @@ def campaign(ceph, tmp_path, monkeypatch):
         environment = {**ceph.environment, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-        return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("results/records/*/record.json"))]
+        return records_of(tmp_path / "results")
 
     return run
 

@@ -19,6 +19,7 @@ import pytest
 from jobs.errors import ObjectStoreError
 from jobs.objects.client import Client
 from tests.ceph.test_lab import store
+from tests.judged import records_of
 from tests.lies import setup
 
 pytestmark = pytest.mark.long
@@ -162,8 +163,8 @@ def test_a_gateway_that_is_away_when_a_run_begins_costs_it_retries_and_no_image(
         ceph.start("gateway")
         process.communicate()
 
-    (record,) = tmp_path.rglob("record.json")
-    (run,) = json.loads(record.read_text())["runs"]
+    (recorded,) = records_of(tmp_path / "results")
+    (run,) = recorded["runs"]
     assert run["objects"]["retries"] == sum(run["objects"]["errors"].values()) >= 4
     assert (run["images"], run["objects"]["bytes"]) == (32, run["listed_bytes"])
     assert {check["rule"]: check["passed"] for check in run["checks"]}["complete"]

@@ -17,6 +17,7 @@ import pytest
 from analysis.traces import system
 from campaign.__main__ import guarded
 from tests.campaign.command_line import TINY, CommandLine
+from tests.judged import records_of
 
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
 OF_MICRO = (
@@ -57,7 +58,7 @@ def _steps(results, recorded, run):
 
 
 def _records(results, benchmark=""):
-    return [json.loads(path.read_text()) for path in sorted(results.glob(f"records/{benchmark}*/record.json"))]
+    return records_of(results, f"{benchmark}*")
 
 
 def test_one_command_ends_in_records_tables_and_figures_and_talks_in_plain_lines(finished, results):

@@ -8,7 +8,7 @@ import pytest
 from campaign.worker.runner import Template
 from jobs.burst_buffer import drain_process
 from jobs.system.device import device_of
-from tests.jobs.jobs_factory import ROOT, HandClock, make_request, make_settings, write_jpegs
+from tests.jobs.jobs_factory import ROOT, HandClock, judged, make_request, make_settings, write_jpegs
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
 
 
@@ -20,10 +20,18 @@ def _this_checkout():
         yield
 
 
+class JudgingTemplate(Template):
+    """A template whose answers have the verdict of `tests.jobs.jobs_factory.judged`, where they are of runs."""
+
+    def run(self, argument, log, timeout_s, *job, **named):
+        answer = super().run(argument, log, timeout_s, *job, **named)
+        return answer if job or named else judged(answer, argument)
+
+
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
     log = tmp_path_factory.mktemp("template") / "template.log"
-    template = Template(log, ("tensorflow", "jobs.run", "jobs.benchmarks.micro", "tests.jobs.template_jobs"))
+    template = JudgingTemplate(log, ("tensorflow", "jobs.run", "jobs.benchmarks.micro", "tests.jobs.template_jobs"))
     # A first run fetches TensorFlow's own code from the device, and its bytes count as the run's.
     paths = write_jpegs(log.parent / "first", 4)
     request = {"names": [str(path) for path in paths], "settings": make_settings()}

@@ -11,10 +11,11 @@ import numpy as np
 from msgspec.structs import asdict
 from PIL import Image
 
-from jobs import checks
-from jobs.benchmarks import alexnet, micro
+from jobs.benchmarks import alexnet, micro, registry
 from jobs.data import manifest
 from jobs.data.synthetic_images import ImageSpec
+from jobs.judging.judge import judged_run
+from jobs.model.limits import Limits
 from jobs.system import page_cache
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ PAGE = 4096
 # Other people work on a machine that tests run on: only the tests of `quiet` judge what they do.
 # Of milliseconds, the scheduler may take some between two parts.
 DEAF = {
-    **asdict(checks.Limits()),
+    **asdict(Limits()),
     "other_device_max": 1,
     "other_cpu_max": 1e9,
     "stolen_max": 1e4,
@@ -110,17 +111,25 @@ def _changed(more, benchmark, changes):
     return {**settings, **others, "benchmark": {**benchmark, **inner}}
 
 
-def make_request(folder, held, limits=DEAF, trace=None, **changes):
+def make_request(folder, held, **changes):
     """Return what `jobs.run.execute` takes; the list of files is kept in `held`."""
     held.mkdir(exist_ok=True)
     (held / manifest.MANIFEST_NAME).write_text(manifest.scan(folder).to_json(), encoding="utf-8")
-    return request_of(folder, make_settings(**changes), manifest=str(held), limits=limits, trace=trace)
+    more = {key: changes.pop(key) for key in ("limits", "trace") if key in changes}
+    return request_of(folder, make_settings(**changes), manifest=str(held), **more)
 
 
 def request_of(folder, settings, **more):
-    """Return what `jobs.run.execute` takes of a folder that has its manifest."""
-    told = {"settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF}
+    """Return what `jobs.run.execute` takes of a folder that has its manifest; `limits` are for `judged`."""
+    told = {"settings": settings, "dataset": str(folder), "manifest": None}
     return {**told, "trace": None, "checkpoint": None, "profile": None, **more}
+
+
+def judged(figures, request):
+    """Return the figures of a run with its verdict, by limits that are the test's own or for who is deaf to others."""
+    settings = request["settings"]
+    limits = Limits(**request.get("limits", DEAF))
+    return judged_run(figures, registry.of(settings).claim(settings), limits) if "status" in figures else figures
 
 
 def check(figures, rule):

@@ -21,7 +21,7 @@ import psutil
 from msgspec import structs
 
 from jobs import __main__ as byhand
-from jobs import checks, run
+from jobs import run
 from jobs.benchmarks import accelerator, alexnet, first_use, images, micro
 from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.malware import GreyNetwork
@@ -29,7 +29,7 @@ from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import np, tf
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import eventually
+from tests.jobs.jobs_factory import eventually, judged
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -271,7 +271,7 @@ def execute_in_memory(argument):
     """Run a benchmark; return its figures and the bytes by which the process grew at most."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = _peak_bytes()
-    figures = run.execute(argument)
+    figures = judged(run.execute(argument), argument)
     return {"value": (figures, _peak_bytes() - before)}
 
 
@@ -284,13 +284,13 @@ def execute_as_nobody(argument):
     run.execute(argument["request"])  # imports all it needs: nobody may not even look into this checkout
     os.setuid(_NOBODY)
     _LIBC.prctl(4, int(argument["readable_io"]), 0, 0, 0)  # PR_SET_DUMPABLE: who owns /proc/self
-    return {"value": run.execute(argument["request"])}
+    return {"value": judged(run.execute(argument["request"]), argument["request"])}
 
 
 def by_hand(argument):
     """Run the command line of a benchmark; return what it printed and its exit code. Others may be loud."""
-    defaults = checks.Limits()
-    checks.Limits = lambda **given: structs.replace(
+    defaults = byhand.Limits()
+    byhand.Limits = lambda **given: structs.replace(
         defaults,
         **{
             **given,

@@ -87,6 +87,7 @@ def test_help_says_what_each_benchmark_does_and_names_the_defaults_that_there_ar
 def test_a_run_that_does_not_count_says_why_on_standard_error(data, monkeypatch, capsys):
     found = {"status": "invalid", "reason": "quiet: others moved 9 MB/s"}
     monkeypatch.setattr(run, "execute", lambda _request: found)
+    monkeypatch.setattr("jobs.__main__.judged_run", lambda figures, *_: figures)
 
     with pytest.raises(SystemExit) as ended:
         main(["micro", str(data)])
@@ -119,7 +120,7 @@ SIDES = {"fast": {"root": "/a", "name": "ssd"}, "slow": {"root": "/b", "name": "
 )
 def test_what_a_word_asks_for_is_a_setting_of_the_run(words, where, value, shared_images, monkeypatch):
     asked, (benchmark, *more) = [], words.split()
-    monkeypatch.setattr(run, "execute", lambda request: asked.append(request) or {"status": "valid", "reason": None})
+    monkeypatch.setattr(run, "execute", lambda request: asked.append(request) or {"status": "failed", "reason": None})
     with pytest.raises(SystemExit):
         main([benchmark, str(shared_images), *more])
 

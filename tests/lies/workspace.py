@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
+from tests.judged import records_of
 from tests.lies import setup
 from tests.lies.lie import INVALID, REFUSED, SET_ASIDE, VALID, Answer, Lie, NotStagedError
 
@@ -123,7 +123,7 @@ class Workspace:
 
     def records(self) -> list[dict[str, Any]]:
         """Read the records, without those that were set aside."""
-        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("results/records/*/record.json"))]
+        return records_of(self.folder / "results")
 
     def measured(self) -> list[dict[str, Any]]:
         """Return the measured runs of the records."""

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.judged import records_of
+
 WORDS = (
     "cluster=slurm", "dataset.files=24", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
     "dataset.classes=3", "batch_size=8", "threads=1", "cluster.timeout_min=5",
@@ -61,8 +63,8 @@ class Campaign:
             front.stdout.close()
 
     def records(self) -> list[dict]:
-        """Read every record."""
-        return [json.loads(path.read_text()) for path in sorted(self.cwd.glob("results/records/*/record.json"))]
+        """Read every record, with its verdicts."""
+        return records_of(self.cwd / "results")
 
     def measured(self, *statuses: str) -> list[dict]:
         """List the measured runs of all records that came to their end, or those of these statuses."""

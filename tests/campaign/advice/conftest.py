@@ -16,10 +16,6 @@ from tests.campaign.work_lists import compose
 HOST = {"host": "n1", "affinity": [0, 1]}
 # Figures here say what bounds a cell; only what is in memory before it decides whether they count.
 LIMITS = {name: 0.0 if name.endswith("_min") else 1e9 for name in TERMS["checks"]} | {"resident_max": 0.01}
-PROFILED = {
-    "seen_read_bytes": 40_000_000, "kernel_read_bytes": 40_000_000, "bytes_read": 40_000_000, "blind_spot": None,
-    "dropped": 0, "mode": "trace",
-}  # fmt: skip
 LOOSE = {**TERMS, "checks": LIMITS}
 
 
@@ -42,10 +38,13 @@ def leave(folder):
             **figures,
         }  # fmt: skip
         run |= {"images_asked": run["images"], "throttled_periods": 1}
-        run |= {"profile": PROFILED | run["profile"]} if "profile" in run else {}
         cell = make_cell(compose(*words))
         data = {"path": "/d", "checksum": "c"}
-        made = {"status": status, "provenance": HOST, "campaign": {"token": "t", "words": [*words]}}
+        made = {
+            "status": status if runs else "running",
+            "provenance": HOST,
+            "campaign": {"token": "t", "words": [*words]},
+        }
         ask(cell.id, words)
         scattered = [_times(run, (1, 0.99, 1.02, 1.01)[number % 4]) for number in range(runs)]
         return leave_record(folder, cell, *scattered, data=data, **made)

@@ -58,7 +58,7 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
 
 @pytest.mark.parametrize("runs", [3, 4])
 def test_of_runs_and_their_profiles_the_medians_count(runs, known):
-    calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 40_000_000}
+    calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 57_344_000}
 
     found = known("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
 

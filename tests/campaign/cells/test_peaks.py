@@ -14,6 +14,7 @@ from campaign.storage import emulation
 from campaign.testbed import expected
 from campaign.testbed.spec import Wanted
 from jobs.judging import judge
+from jobs.model.terms import terms_of
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import asked_again, compose, walk, work_list
@@ -238,18 +239,20 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     at = done["provenance"]
     same = {key: at[key] for key in ("host", "mount", "conditions")}
     baseline = leave(folder, READ, [rate / 5] * 3, **same)
+    path = folder.record(cells[0].id)
+    before = path.read_bytes()
     planned = plan.make(cells, conduct, folder)
-    planned.save_verdicts()
 
-    recorded = record.read(folder.record(cells[0].id))
+    recorded, _ = Verdicts(folder, terms_of(conduct)).read(path)
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
+    assert path.read_bytes() == before
     assert "below_peak" in recorded["reason"]
     assert baseline["cell"]["id"] in recorded["reason"]
     folder.record(baseline["cell"]["id"]).unlink()
     assert plan.make(cells, conduct, folder).entries[0].state == "done"
 
 
-def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
+def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
     cells, conduct = cells_of([point])
     monkeypatch.setattr(
         "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
@@ -257,9 +260,11 @@ def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
     monkeypatch.setattr("campaign.storage.provenance.observed", lambda *_: CONDITIONS)
     leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)
 
-    template, _ = walk(folder, work_list(folder, cells, conduct))
+    _, (recorded,) = walk(folder, work_list(folder, cells, conduct))
 
-    assert {argument["peak"]["mb_per_s"] for argument, *_ in template.asked} == {160.0}
+    below = [check for run in recorded["runs"] for check in run["checks"] if check["rule"] == "below_peak"]
+    assert len(below) == 6
+    assert all("160" in check["message"] for check in below)
 
 
 @pytest.mark.parametrize("seed", range(5))

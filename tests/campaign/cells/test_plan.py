@@ -1,6 +1,7 @@
 import pytest
 
 from campaign.cells import plan, record
+from campaign.cells.verdicts import Verdicts
 from jobs.judging import judge
 from jobs.model.terms import terms_of
 from tests.campaign.fake_template import figures, invalid
@@ -53,45 +54,42 @@ def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder):
     assert orders.count(orders[0]) < len(orders)
 
 
-def test_a_cell_whose_worker_was_killed_before_the_verdict_is_settled_by_the_next_plan(cells, folder):
+def test_a_cell_whose_worker_was_killed_after_its_last_run_is_judged_by_the_next_plan(cells, folder):
     made, conduct = cells
     _recorded(folder, made[0], "running", ["valid"] * 5)
+    before = folder.record(made[0].id).read_bytes()
 
     planned = plan.make(made[:1], conduct, folder)
-    planned.save_verdicts()
 
-    stored = record.read(folder.record(made[0].id))
     assert (planned.entries[0].state, planned.entries[0].missing, planned.to_do) == ("done", 0, [])
-    assert stored["status"] == "done"
-    assert stored["checks"][0]["rule"] == "spread"
-    assert plan.make(made[:1], conduct, folder).entries[0].rejudged is None  # a verdict that stands
+    assert folder.record(made[0].id).read_bytes() == before
 
 
 def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now(cells, folder):
     made, conduct = cells
     loose = {**conduct, "checks": {**conduct["checks"], "resident_max": 1.0}}
-    leave_record(folder, made[0], *[{**invalid(), "status": "valid", "reason": None}] * 5, status="done")
+    recorded = leave_record(folder, made[0], *[invalid()] * 5, status="done")
 
     loosely, strictly = (plan.make(made[:1], each, folder).entries[0] for each in (loose, conduct))
+    by_loose, by_strict = (Verdicts(folder, terms_of(each)).judged(recorded) for each in (loose, conduct))
 
     assert (loosely.state, loosely.missing) == ("done", 0)
     assert (strictly.state, strictly.missing) == ("invalid", 5)
-    assert strictly.rejudged["runs"][0]["reason"].startswith("cold: 100.00% of the pages")
-    assert loosely.rejudged["looser_checks"] == ["checks.resident_max=1 (the site's: 0.01)"]
-    assert "looser_checks" not in strictly.rejudged
+    assert by_strict["runs"][0]["reason"].startswith("cold: 100.00% of the pages")
+    assert by_loose["looser_checks"] == ["checks.resident_max=1 (the site's: 0.01)"]
+    assert "looser_checks" not in by_strict
 
 
 def test_runs_under_other_conditions_than_the_first_one_that_counts_do_not_count(cells, folder):
     made, conduct = cells
     one, other = ({"process": {"nice": nice}, "machine": {}, "storages": {}} for nice in (0, 5))
     runs = [{**invalid(), "conditions": other}, *[figures(conditions=each) for each in (one, other, one, one)]]
-    leave_record(folder, made[0], *runs, status="done")
 
-    (entry,) = plan.make(made[:1], conduct, folder).entries
+    found = Verdicts(folder, terms_of(conduct)).judged(leave_record(folder, made[0], *runs, status="done"))
 
-    assert [run["status"] for run in entry.rejudged["runs"]] == ["invalid", "valid", "invalid", "valid", "valid"]
-    assert entry.rejudged["runs"][2]["reason"] == "same_conditions: nice was 0, and is 5 in this run"
-    assert judge.first_conditions(entry.rejudged) == one
+    assert [run["status"] for run in found["runs"]] == ["invalid", "valid", "invalid", "valid", "valid"]
+    assert found["runs"][2]["reason"] == "same_conditions: nice was 0, and is 5 in this run"
+    assert judge.first_conditions(found) == one
 
 
 @pytest.mark.shows("site.spread_max", "site.throttled_max")

@@ -14,9 +14,7 @@ from campaign.cells.cell import make_cell
 from jobs.judging import judge, stopping
 from jobs.observe import machine_facts
 from jobs.system import durable, untrusted
-from tests.campaign.fake_template import TERMS, failed, figures
-
-COLD = "cold: 100.00% of the pages were in memory before the start"
+from tests.campaign.fake_template import COLD, TERMS, failed, figures
 
 
 def _record(point, *runs, status="done"):

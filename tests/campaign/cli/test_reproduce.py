@@ -1,7 +1,6 @@
 """What `reproduce` plans; and the whole paper on the twin of its testbed, shortened: what the records hold."""
 
 import csv
-import json
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from campaign.errors import UsageError
 from campaign.testbed import apply
 from tests.campaign.command_line import CommandLine
 from tests.campaign.testbed.testbeds import required
+from tests.judged import records_of
 
 WORDS = (
     "+size=smoke", "site=twin", "storage=ssd", "threads=1,2", "batch_size=4,8", "iterations=20", "dataset.files=160",
@@ -174,7 +174,7 @@ def reproduced(twin, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def records(reproduced):
-    return [json.loads(path.read_text()) for path in reproduced[1].glob("records/*/record.json")]
+    return records_of(reproduced[1])
 
 
 def _is(record, benchmark):

@@ -11,6 +11,7 @@ from campaign.cli import status, why
 from campaign.storage import checkpoint_targets
 from jobs.burst_buffer import __main__ as by_hand
 from jobs.burst_buffer.marker import MARKER_NAME
+from tests.campaign.fake_template import COLD
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import UTC, compose
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
@@ -176,15 +177,16 @@ def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
 def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, capsys):
     valid = [{"status": "valid"}] * 3
     leave_record(folder, cells[0][0], *valid, status="done")
-    leave_record(folder, cells[0][1], *valid[:2], {"status": "invalid"}, status="invalid", reason="others")
-    leave_record(folder, cells[0][2], status="failed", reason="sbatch: error: one\nsbatch: error: two")
+    leave_record(folder, cells[0][1], *valid[:2], {"status": "invalid"}, status="invalid")
+    reason = "sbatch: error: one\nsbatch: error: two"
+    leave_record(folder, cells[0][2], {"status": "failed", "reason": reason}, status="failed")
 
     assert status.main([str(folder.root)]) == 1
 
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == f"{folder.root}: 3 cells: 1 failed, 1 invalid, 1 done"
     assert [line.split() for line in lines] == [
-        ["failed", "0/0", "valid", cells[0][2].id, *["sbatch:", "error:", "one", "sbatch:", "error:", "two"]],
-        ["invalid", "2/3", "valid", cells[0][1].id, "others"],
+        ["failed", "0/1", "valid", cells[0][2].id, *f"0 of 1 measured runs valid, 3 needed; {reason}".split()],
+        ["invalid", "2/3", "valid", cells[0][1].id, *f"2 of 3 measured runs valid, 3 needed; {COLD}".split()],
         ["done", "3/3", "valid", cells[0][0].id],
     ]

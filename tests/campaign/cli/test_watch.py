@@ -4,8 +4,9 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.folder import occupied
-from campaign.cli import status, watch
+from campaign.cli import status, watch, why
 from campaign.cluster import fleet
+from campaign.worker import batch
 from campaign.worker.batch import read_all
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
@@ -17,19 +18,23 @@ def ended(folder, cells, programs, monkeypatch):
     """A job that was cancelled while nobody looked; it has begun its cell."""
     monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
     cell = cells[0][0]
-    leave_record(folder, cell, None)
+    leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
     batch = leave_batch(folder, cells=[[cell.id]])
     programs.answer("squeue", squeue_line(batch, 0, "CANCELLED", node="n1"))
     return cell.id
 
 
-def test_how_jobs_ended_is_written_down_for_slurm_forgets(ended, folder):
-    code = status.watched([str(folder.root)])
+def test_how_jobs_ended_is_written_down_for_slurm_forgets_and_no_record_is(ended, folder, capsys):
+    before = folder.record(ended).read_bytes()
 
-    (run,) = record.read(folder.record(ended))["runs"]
+    code = status.watched([str(folder.root)])
+    capsys.readouterr()
+    why.main([ended, str(folder.root)])
+
     assert code == 1
     assert read_all(folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
-    assert run["reason"] == "interrupted: Slurm: CANCELLED on n1"
+    assert "  reason       interrupted: Slurm: CANCELLED on n1" in capsys.readouterr().out.splitlines()
+    assert folder.record(ended).read_bytes() == before
 
 
 def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
@@ -42,7 +47,7 @@ def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, fo
 
 
 def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, monkeypatch):
-    monkeypatch.setattr(record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(batch, "write_json", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
 
     assert status.watched([str(folder.root)]) == 1
 

@@ -7,6 +7,7 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cli import why
 from campaign.errors import EnvironmentFaultError, UsageError
+from tests.campaign.fake_template import TERMS
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
 
@@ -61,7 +62,8 @@ def test_each_rank_of_a_run_is_told_with_the_one_that_ended_last(told):
 def test_looser_checks_than_the_sites_are_told_with_the_cure(told):
     looser = ["checks.spread_max=0.2 (the site's: 0.04)"]
 
-    (line,) = (line for line in told(looser_checks=looser) if line.startswith("  looser "))
+    terms = {**TERMS, "checks": {**TERMS["checks"], "spread_max": 0.2}}
+    (line,) = (line for line in told(terms=terms, status="done") if line.startswith("  looser "))
     assert f"judged by looser checks than the site's: {looser[0]}; not compared with others; cure: " in line
 
 
@@ -105,7 +107,7 @@ def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
 
 def test_a_baseline_is_told_though_it_has_no_images(told):
     added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}
-    run = {"status": "valid", "read_mb_per_s": 155.0, "checks": [], "added": added}
+    run = {"status": "valid", "read_mb_per_s": 155.0, "added": added, "rate": {"key": "read_mb_per_s", "unit": "MB/s"}}
     data = {"path": "/hdd/baseline", "bytes": 5_000_000_000}
 
     out = "\n".join(told(run, cell=make_cell(compose("benchmark=baseline")), data=data))

@@ -72,7 +72,7 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
     found = states(folder, {"requests": [{"cells": ["a", "b"]}]})
     workers = fleet.of(folder)
     workers.settle()
-    fleet.settle_records(folder, workers)
+    fleet.settle_ends(folder, workers)
 
     assert {cell: (state["status"], state["reason"]) for cell, state in found.items()} == {
         "a": ("interrupted", "Slurm: CANCELLED on n1"),

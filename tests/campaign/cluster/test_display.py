@@ -7,8 +7,9 @@ import pytest
 from campaign import console as talk
 from campaign.cluster import display
 from campaign.cluster.progress import Picture
-from tests.campaign.fake_template import failed, figures, invalid
+from tests.campaign.fake_template import COLD, failed, figures, invalid
 
+INVALID = {"status": "invalid", "reason": COLD}
 CELL = "micro-demo-local-t1-b64-p0-0123456789"
 OTHER = "micro-demo-local-t2-b64-p0-abcdef0123"
 
@@ -56,7 +57,7 @@ def lines(monkeypatch, capsys):
 
 
 def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown_without_markup(terminal):
-    news = [(CELL, _run(0, "warmup", **figures(321.0))), (CELL, _run(1, **invalid()))]
+    news = [(CELL, _run(0, "warmup", **figures(321.0, status="valid"))), (CELL, _run(1, **{**invalid(), **INVALID}))]
     under_way = [(CELL, _run(2), "n[1]"), (OTHER, _run(0, "warmup"), "")]
     picture = _picture(news, {"running": 1, "planned": 2}, running=under_way, progress=(2, 9))
 
@@ -108,7 +109,10 @@ def test_on_a_terminal_the_time_to_go_is_what_is_expected_and_not_the_pace_so_fa
 
 
 def test_in_a_log_each_run_has_a_line_with_its_number(lines):
-    news = [(CELL, _run(0, "warmup", **figures(123.4))), (CELL, _run(1, **figures(100)))]
+    news = [
+        (CELL, _run(0, "warmup", **figures(123.4, status="valid"))),
+        (CELL, _run(1, **figures(100, status="valid"))),
+    ]
 
     said = lines(_picture(news, progress=(2, 9)), _picture([(CELL, _run(2, **failed()))], progress=(3, 9)))
 

@@ -5,19 +5,22 @@ from itertools import pairwise
 
 import pytest
 
-from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
 from campaign.cluster.progress import Follower, Seen, Watched
 from campaign.cluster.states import states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
+from campaign.worker import session
 from campaign.worker.batch import read_all
 from tests.campaign.fake_slurm import SQUEUE_HEAD
+from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
+from tests.campaign.work_lists import asked_again, work_list
 from tests.slurm.campaigns import wait
 
 LATER = "2026-11-22T10:00:00.000Z"
+RUNS = {"running": [None], "done": [figures()]}
 NO_ACCOUNTING = Facts("AccountingStorageType = accounting_storage/none")
 SLURMDBD = Facts("AccountingStorageType = accounting_storage/slurmdbd")
 
@@ -47,8 +50,7 @@ def begun(folder, cells):
     """A function that writes the record of a cell, with one run that is under way, or over where the cell is done."""
 
     def write(number, status="running", token="first"):
-        run = None if status == "running" else {"status": "valid"}
-        leave_record(folder, cells[0][number], run, status=status, token=token)
+        leave_record(folder, cells[0][number], *RUNS.get(status, ()), status=status, token=token)
         return folder.record(cells[0][number].id)
 
     return write
@@ -74,7 +76,7 @@ def seen_as(folder, programs):
 @pytest.fixture
 def settled(folder, seen_as):
     """A function that writes down how the workers of a batch ended; returns what is told."""
-    return lambda batch, *states: fleet.settle_records(folder, seen_as(batch, *states))
+    return lambda batch, *states: fleet.settle_ends(folder, seen_as(batch, *states))
 
 
 def _ends(batch):
@@ -256,26 +258,29 @@ def test_how_workers_of_all_batches_ended_is_written_beside_their_work_lists(fol
     found = fleet.of(folder, NO_ACCOUNTING)
     found.refresh()
 
-    said = fleet.settle_records(folder, found)
+    said = fleet.settle_ends(folder, found)
 
     assert said == [f"{done[0].parent.name} and 2 more: Slurm: TIMEOUT on n2"]
     assert (_ends(made), _ends(other)) == ({"0": "COMPLETED on n1"}, dict.fromkeys("01", "Slurm: TIMEOUT on n2"))
     assert [each.open_workers() for each in read_all(folder)] == [[1], []]
 
 
-def test_a_run_that_a_worker_left_open_is_failed_for_the_reason_of_its_end(batch, settled, begun, ids):
+@pytest.mark.usefixtures("cpus")
+def test_a_run_that_a_worker_left_open_is_failed_by_the_next_one_for_the_reason_of_its_end(
+    batch, settled, begun, cells, folder
+):
+    ids = [cell.id for cell in cells[0]]
     made, over, left = batch(), begun(0, "done"), begun(1)
-    before = over.read_bytes()
+    before = over.read_bytes(), left.read_bytes()
 
     assert settled(made, "NODE_FAIL", "RUNNING") == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
 
-    recorded = record.read(left)
+    assert _ends(made) == {"0": "Slurm: NODE_FAIL on n1"}
+    assert (over.read_bytes(), left.read_bytes()) == before
+    recorded, _ = session.begin(folder, asked_again(work_list(folder, *cells)), work_list(folder, *cells)["cells"][1])
     assert [(run["status"], run["reason"]) for run in recorded["runs"]] == [
         ("failed", "interrupted: Slurm: NODE_FAIL on n1")
     ]
-    assert (recorded["status"], recorded["reason"]) == ("running", "Slurm: NODE_FAIL on n1")
-    assert _ends(made) == {"0": "Slurm: NODE_FAIL on n1"}
-    assert over.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -295,11 +300,10 @@ def test_a_record_that_is_not_of_a_worker_that_ended_is_left_as_it_is(whose, sta
 
 def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, settled, begun, ids):
     made = batch()
-    path = begun(2)
+    begun(2)
     made.work_list(1).with_suffix(".error.json").write_text('{"message": "no such module: CUDA", "hint": ""}')
 
     assert settled(made, "RUNNING", "FAILED") == [f"{ids[2]}: no such module: CUDA"]
-    assert record.read(path)["runs"][0]["reason"] == "interrupted: no such module: CUDA"
     assert _ends(made) == {"1": "no such module: CUDA"}
 
 

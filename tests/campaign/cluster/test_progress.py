@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from campaign.cluster import progress
 from campaign.cluster.progress import Follower, Seen, Share, Watched
-from tests.campaign.fake_template import figures, invalid
+from tests.campaign.fake_template import failed, figures, invalid
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import work_list
 
@@ -27,10 +27,11 @@ def follower(folder, made):
 
 @pytest.fixture
 def write(folder):
-    """A function that writes the record of a cell with these runs; None is one under way."""
+    """A function that writes the record of a cell with as many runs, each as the cell; None is one under way."""
 
     def write(cell, runs, status="running", token="first"):
-        leave_record(folder, cell, *runs, status=status, token=token)
+        made = {"invalid": invalid, "failed": failed}.get(status)
+        leave_record(folder, cell, *([made() for _ in runs] if made else runs), status=status, token=token)
 
     return write
 

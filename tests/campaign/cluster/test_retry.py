@@ -4,10 +4,10 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import retry
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import failed, figures
 from tests.campaign.on_disk import leave_batch, leave_record
 
-LOUD = figures(status="invalid", other_cpu=8.93)
+LOUD = figures(other_cpu=8.93)
 SAYS = "1 cell not tried again: "
 
 
@@ -23,7 +23,7 @@ SAYS = "1 cell not tried again: "
         *(([], f"Slurm: {state}", "the job failed before its first run") for state in ("FAILED", "COMPLETED")),
         *(([None], f"Slurm: {state}", None) for state in ("FAILED", "COMPLETED")),
         *(([LOUD] * 5, how, None) for how in ("Slurm: TIMEOUT", "Slurm: FAILED", "its own words", "")),
-        ([figures(status="failed", reason="of its own")] * 5, "Slurm: NODE_FAIL", ""),
+        ([failed("of its own")] * 5, "Slurm: NODE_FAIL", ""),
     ],
 )  # fmt: skip
 def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(runs, how, why, cells, folder):

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import plan
 from campaign.cells.folder import existing
 from campaign.cluster import fleet, slurm
 from campaign.cluster.submission import Array
@@ -17,7 +17,6 @@ from campaign.storage import datasets
 from campaign.worker.batch import read_all
 from campaign.worker.work_list import Request
 from jobs.system.files import write_json
-from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
 from tests.campaign.work_lists import slurm_conduct
 
@@ -49,11 +48,10 @@ class Scene:
         return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
 
     def recorded(self, status="done", token="before", cells=None):
-        """Write the records of the cells, with two valid runs."""
+        """Write the records of the cells."""
         for cell in self.cells:
             if cells is None or cell.id in cells:
-                runs = [{**figures(), "status": "valid"}] * 2
-                leave_record(self.folder, cell, *runs, status=status, token=token)
+                leave_record(self.folder, cell, status=status, token=token)
 
     def earlier(self, state=None):
         """Write a batch of an earlier start that has the first cell; what the controller says of it, or nothing."""
@@ -169,17 +167,6 @@ def test_a_start_submits_what_is_missing(before, conduct, submitted, said, scene
     assert sorted(scene.asked) == sorted([getattr(scene, name)] for name in submitted[:2])
     assert [line.startswith(said) for line in scene.said if said and said[:8] == line[:8]] == [True] * bool(said)
     assert (NOTHING in scene.said) is (said == NOTHING)
-
-
-def test_a_verdict_is_corrected_but_not_in_a_record_that_a_job_may_be_writing(scene):
-    scene.recorded("failed")
-    scene.earlier()
-    before = scene.folder.record(scene.one).read_bytes()
-
-    scene.go(detach=True)
-
-    assert scene.folder.record(scene.one).read_bytes() == before
-    assert record.read(scene.folder.record(scene.other))["status"] == "done"
 
 
 def test_a_preview_shows_what_would_be_submitted_and_not_what_is_in_a_job(scene, capsys):

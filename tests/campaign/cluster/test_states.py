@@ -6,11 +6,15 @@ from campaign.cluster import fleet
 from campaign.cluster.states import states
 from campaign.errors import EnvironmentFaultError
 from campaign.slurm import scheduler
-from tests.campaign.fake_template import figures
+from tests.campaign.fake_template import COLD
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC
 
 CANCELLED, NODE_FAIL, LOST = "Slurm: CANCELLED", "Slurm: NODE_FAIL on n3", "Slurm: LOST"
+REASONS = {
+    "done": None, "invalid": f"0 of 5 measured runs valid, 3 needed; {COLD}",
+    "failed": "0 of 2 measured runs valid, 3 needed; killed by signal 9 (SIGKILL)",
+}  # fmt: skip
 TOO_SHORT = "the time limit of 60 min was reached 4 times"
 
 
@@ -23,13 +27,13 @@ class Scene:
     def recorded(self, what):
         """Write the record of the cell; `what` is nothing, or a status, "before" where an earlier submission wrote it.
 
-        Its reason is `words`, and it has two measured runs, one of them valid.
+        The reason of one that is under way is `words`; one that is done has three valid runs of four.
         """
         status, _, before = what.partition(" ")
         if status != "nothing":
-            runs = [{**figures(), "status": each, "token": "mine"} for each in ("valid", "invalid")]
-            token = "theirs" if before else "mine"
-            leave_record(self.folder, self.cell, *runs, status=status, token=token, reason="words")
+            runs = [{"status": each} for each in ("valid", "invalid", "valid", "valid")] if status == "done" else []
+            token, reason = "theirs" if before else "mine", "words" if status == "running" else None
+            leave_record(self.folder, self.cell, *runs, status=status, token=token, reason=reason)
 
     def batch(self, cluster="slurm", name="mine-0", cells=None, **more):
         """Write the batch that had the cell last, as the second of its workers."""
@@ -74,7 +78,7 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
 
     found = states(scene.folder, {"requests": []})
 
-    counted = {"status": "done", "reason": "words", "valid": 1, "measured": 2, "where": None, "emulated": []}
+    counted = {"status": "done", "reason": None, "valid": 3, "measured": 4, "where": None, "emulated": []}
     assert found == {scene.cell.id: counted}
 
 
@@ -85,7 +89,7 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
         ("nothing", True, ("planned", None)), ("running", False, ("interrupted", "words")),
         ("running", True, ("running", "words")), ("running", None, ("running", "words")),
         ("running before", False, ("interrupted", "words")),
-        *((over, at_work, (over, "words")) for over in ("done", "invalid", "failed") for at_work in (False, True)),
+        *((over, at_work, (over, REASONS[over])) for over in REASONS for at_work in (False, True)),
     ],
 )  # fmt: skip
 def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_work, told, cluster, scene):
@@ -104,7 +108,7 @@ REFUSED = {"refused": "Invalid account"}
     ("what", "ended", "told"),
     [
         *((what, REFUSED, ("planned", "Slurm refused it: Invalid account")) for what in ("nothing", "running before")),
-        *((f"{over} before", end, (over, "words")) for over in ("failed", "done") for end in (REFUSED, CANCELLED)),
+        *((f"{over} before", end, (over, REASONS[over])) for over in REASONS for end in (REFUSED, CANCELLED)),
         *((what, CANCELLED, ("interrupted", CANCELLED)) for what in ("nothing", "running")),
         *((what, NODE_FAIL, ("failed", NODE_FAIL)) for what in ("nothing", "running")),
         ("nothing", LOST, ("interrupted", LOST)), ("running", TOO_SHORT, ("failed", TOO_SHORT)),
@@ -135,10 +139,10 @@ def test_of_a_job_that_was_refused_or_left_the_cell_behind_the_batch_tells_and_a
         ("nothing", ("NODE_FAIL", "None", "n3"), ("failed", NODE_FAIL, None)),
         ("running", ("NODE_FAIL", "None", "n3"), ("failed", NODE_FAIL, None)),
         ("running", ("CANCELLED", "None", ""), ("interrupted", CANCELLED, None)),
-        ("done before", ("CANCELLED", "None", ""), ("done", "words", None)),
+        ("done before", ("CANCELLED", "None", ""), ("done", None, None)),
         ("nothing", (), ("interrupted", LOST, None)),
         ("running", (), ("interrupted", LOST, None)),
-        ("failed before", (), ("failed", "words", None)),
+        ("failed before", (), ("failed", REASONS["failed"], None)),
     ],
     ids=lambda value: str(value).replace("'", ""),
 )
@@ -181,7 +185,7 @@ def test_the_verdict_of_the_last_worker_stands_and_damage_is_damage_whatever_bec
     scene.recorded("failed")
     SITUATIONS[situation](scene)
 
-    assert (scene.told(), scene.programs.calls) == (("failed", "words"), [])
+    assert (scene.told(), scene.programs.calls) == (("failed", REASONS["failed"]), [])
     scene.folder.record(scene.cell.id).write_text("{")
     status, reason = scene.told()
     assert (status, "record.json" in reason) == ("damaged", True)
@@ -195,7 +199,7 @@ def test_a_record_that_was_finished_while_the_scheduler_was_asked_is_believed(sc
     scene.batch()
     scene.slurm("COMPLETED", "None", "n2", deed=f"cp {finished} {scene.folder.record(scene.cell.id)}")
 
-    assert scene.told() == ("done", "words")
+    assert scene.told() == ("done", None)
 
 
 def test_a_later_batch_speaks_for_its_cells_and_an_earlier_one_for_the_others(scene, cells):

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from campaign.cells.cell import make_cell
+from campaign.cells.verdicts import Verdicts
 from campaign.cli import stage
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import observed
 from campaign.staging.observed import FromMemory
 from jobs.profiler import Profile, table
 from jobs.profiler.window import COUNTERS, Window
+from tests.campaign.fake_template import TERMS
 from tests.campaign.on_disk import leave_record
 
 SIZES = {"a.bin": 5_000, "sub/b.bin": 70_000, "c.bin": 200}
@@ -46,7 +48,15 @@ def profiled(point, folder, data):
                                 os.pread(file.fileno(), 100, place)
                 (data.parent / "written").write_bytes(b"x")
             profile.save(folder.cell(cell.id) / f"profile-{number}.npz")
-            runs.append({"status": status, "load_s": 1e-9, "profile": {"file": f"profile-{number}.npz"}})
+            runs.append(
+                {
+                    "status": status,
+                    "load_s": 1e-9,
+                    "wall_s": 1e-9,
+                    "other_s": 0.0,
+                    "profile": {"file": f"profile-{number}.npz"},
+                }
+            )
         leave_record(folder, cell, *runs, data={"path": str(data)})
         return cell.id
 
@@ -57,7 +67,7 @@ def profiled(point, folder, data):
 def test_the_valid_runs_of_a_cell_say_what_each_file_took(mode, profiled, folder, data):
     cell = profiled(mode)
 
-    found = observed.of_cell(folder, observed.profiled(folder)[cell])
+    found = observed.of_cell(folder, observed.profiled(Verdicts(folder, TERMS))[cell])
 
     assert (found.names, found.source, found.origin, len(found.runs)) == (sorted(SIZES), data, cell, 2)
     for run in found.runs:
@@ -73,14 +83,14 @@ def test_the_valid_runs_of_a_cell_say_what_each_file_took(mode, profiled, folder
 def test_a_cell_that_read_copies_says_nothing_of_the_slow_storage_alone(profiled, folder):
     profiled("counters", staging="advised")
 
-    assert observed.profiled(folder) == {}
+    assert observed.profiled(Verdicts(folder, TERMS)) == {}
     with pytest.raises(UsageError, match="no valid profiled run"):
         stage.main(["plan", str(folder.root), "--fast", str(folder.root)])
 
 
 def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
     cell = profiled("counters")
-    recorded = observed.profiled(folder)[cell]
+    recorded = observed.profiled(Verdicts(folder, TERMS))[cell]
     inside = observed.of_cell(folder, recorded)
     for run in recorded["runs"]:
         elsewhere = folder.root.parent / run["profile"]["file"]
@@ -105,7 +115,7 @@ def test_a_profile_that_is_not_whole_gives_no_plan(changed, error, why, profiled
     path.write_bytes(b"") if changed is None else table.write(path, replace(window, **changed))
 
     with pytest.raises(error, match=why):
-        observed.of_cell(folder, observed.profiled(folder)[cell])
+        observed.of_cell(folder, observed.profiled(Verdicts(folder, TERMS))[cell])
 
 
 @pytest.fixture

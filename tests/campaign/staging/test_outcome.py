@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 from campaign.cells.cell import make_cell
+from campaign.cells.verdicts import Verdicts
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.outcome import of_profiles, outcomes
 from campaign.staging.plan import RULES
 from jobs.profiler.window import COUNTERS, Window
 from jobs.system.files import write_json
+from tests.campaign.fake_template import TERMS
 from tests.campaign.on_disk import leave_record
 from tests.campaign.staging.test_strangers import plan_of
+
+ANY = TERMS | {"min_valid_runs": 1}
 
 
 def _plan(cell, **gains):
@@ -27,7 +31,8 @@ def measured(point, folder):
 
     def leave(staging, *rates, status="done", **changed):
         cell = make_cell({**point, "profile": {"posix": "counters"}, "staging": staging, **changed})
-        runs = ({"status": "valid", "profile": {"read_mb_per_s": rate}} for rate in rates)
+        verdict = "invalid" if status == "invalid" else "valid"
+        runs = ({"status": verdict, "profile": {"read_mb_per_s": rate}} for rate in rates)
         leave_record(folder, cell, *runs, status=status)
         return cell
 
@@ -50,7 +55,7 @@ def test_a_prediction_holds_within_a_tenth_of_the_bandwidth(rates, holds, measur
     measured("advised", 900, threads=7)  # another cell
     measured("smallest", 50, status="invalid")  # of one run that a neighbour left nothing is told
 
-    found = outcomes(folder, _plan(cell, advised=0.25, smallest=0.2))
+    found = outcomes(Verdicts(folder, ANY), _plan(cell, advised=0.25, smallest=0.2))
 
     assert list(found) == ["advised"]
     gains = (found["advised"].measured, found["advised"].low, found["advised"].high)
@@ -62,15 +67,15 @@ def test_where_nothing_was_read_there_is_nothing_to_hold_it_against(measured, fo
     cell = measured("none", 40, 0)
 
     with pytest.raises(UsageError, match="no cell is done"):
-        outcomes(folder, _plan(cell, advised=0.25))
+        outcomes(Verdicts(folder, ANY), _plan(cell, advised=0.25))
     with pytest.raises(UsageError, match="has no cell x"):
-        outcomes(folder, {**_plan(cell), "origin": "x"})
+        outcomes(Verdicts(folder, ANY), {**_plan(cell), "origin": "x"})
     measured("advised", 50, 0)
     measured("all", 0)
-    (found,) = outcomes(folder, _plan(cell, advised=0.25, all=0.25)).values()
+    (found,) = outcomes(Verdicts(folder, ANY), _plan(cell, advised=0.25, all=0.25)).values()
     assert found.low == pytest.approx(50 / 40 - 1)
     with pytest.raises(UsageError, match="no cell is done"):
-        outcomes(folder, _plan(cell, all=0.25))
+        outcomes(Verdicts(folder, ANY), _plan(cell, all=0.25))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from campaign.cells import record
 from campaign.cluster import display, progress
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
@@ -12,7 +11,7 @@ from campaign.worker import disturbance
 from jobs import checks
 from jobs.checks import Limits
 from tests.campaign.fake_template import FakeTemplate, figures
-from tests.campaign.work_lists import walk
+from tests.campaign.work_lists import judged, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
 BUSY = {"other_cpu": 1.83, "device_use": [], "elapsed_s": 1.0}
@@ -20,8 +19,7 @@ BUSY = {"other_cpu": 1.83, "device_use": [], "elapsed_s": 1.0}
 
 def disturbed():
     """A run that nothing but `quiet` fails."""
-    found = checks.quiet(BUSY, Limits())
-    return figures(status="invalid", reason=f"quiet: {found['message']}", checks=[found], **BUSY)
+    return figures(**BUSY)
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def test_after_two_disturbed_runs_it_waits_for_quiet_and_then_ends_with_the_word
     assert len(template.asked) == 2
     assert patience_s <= given.now - began <= patience_s + 2
     assert "checks.other_cpu_max=1.9 to let such runs count here" in caught.value.hint
-    found = record.read(folder.record(work["cells"][0]["id"]))
+    found = judged(folder, work)[0]
     assert (found["status"], len(found["runs"])) == ("invalid", 2)
     assert not folder.record(work["cells"][1]["id"]).exists()
 

@@ -17,7 +17,7 @@ from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable, files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import LATER, UTC, asked_again, walk
+from tests.campaign.work_lists import LATER, UTC, asked_again, judged, walk
 from tests.jobs.durability import watched
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -64,7 +64,7 @@ def test_a_session_goes_on_with_the_record_as_it_may(story, folder, one):
         with contextlib.suppress(WorkerStoppedError, KeyboardInterrupt):
             walk(folder, work, *answers)
 
-        found = record.read(path)["runs"]
+        found = judged(folder, work)[0]["runs"]
         kinds = [f"{run['role'][0]}{run['status'][0]}" for run in found]
         assert (
             " ".join(k.upper() if run["token"] == "second" else k for k, run in zip(kinds, found, strict=True)) == runs
@@ -120,8 +120,8 @@ def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm
     ],
 )  # fmt: skip
 def test_what_a_later_submission_has_or_this_list_has_ended_is_left(submitted, status, known, cells, folder):
-    (cell, *_), _ = cells
-    work = {"token": "first", "submitted_utc": UTC}
+    (cell, *_), conduct = cells
+    work = {"token": "first", "submitted_utc": UTC, "conduct": conduct}
     if submitted:
         of = {"token": "first" if submitted == UTC else "other", "submitted_utc": submitted}
         leave_record(folder, cell, status=status or "running", campaign=of)
@@ -247,7 +247,7 @@ def test_a_worker_whose_cell_another_took_leaves_it_and_goes_on_or_ends_if_it_is
 
     records = [folder.record(item["id"]) for item in work["cells"]]
     assert records[0].read_bytes() == template.theirs
-    assert stopped or [record.read(path)["status"] for path in records[1:]] == ["done", "done"]
+    assert stopped or [each["status"] for each in judged(folder, work)[1:]] == ["done", "done"]
 
 
 def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, one):

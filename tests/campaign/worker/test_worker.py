@@ -19,7 +19,7 @@ from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
 from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
-from tests.campaign.work_lists import UTC, walk
+from tests.campaign.work_lists import UTC, judged, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -36,7 +36,6 @@ def test_each_cell_gets_its_warm_up_and_its_measured_runs_as_the_cell_says(folde
         assert [run["run"] for run in recorded["runs"]] == [0, 1, 2, 3, 4, 5]
     argument, log, timeout_s = template.asked[0]
     assert argument["settings"] == work["cells"][0]["settings"]
-    assert argument["limits"] == work["conduct"]["checks"]
     assert (log, timeout_s) == (folder.cell(work["cells"][0]["id"]) / "run-0.log", 77)
 
 
@@ -63,7 +62,7 @@ def test_the_record_is_on_disk_before_during_and_after_each_run(folder, one):
 
     Worker(folder, one, Looking()).walk()
 
-    assert seen[:3] == [["running"], ["valid", "running"], ["valid", "valid", "running"]]
+    assert seen[:3] == [["running"], ["ended", "running"], ["ended", "ended", "running"]]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
         walk(folder, work, figures(), figures(), WorkerStoppedError())
 
     recorded = record.read(folder.record(work["cells"][0]["id"]))
-    assert [run["status"] for run in recorded["runs"]] == ["valid", "valid", "failed"]
+    assert [run["status"] for run in recorded["runs"]] == ["ended", "ended", "failed"]
     assert "stopped" in recorded["runs"][2]["reason"]
     assert recorded["status"] == "running"
 
@@ -328,7 +327,7 @@ def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licen
 
     well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).walk()
 
-    recorded = record.read(folder.record(licensed["cells"][0]["id"]))
+    (recorded,) = judged(folder, licensed)
     assert (well, template.asked) == (False, [])
     assert "Slurm granted matlab:1, and lustre:1 was asked for" in recorded["reason"]
 

@@ -6,7 +6,7 @@ from jobs import run
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile
 from jobs.benchmarks.engines.engine import Order
-from tests.jobs.jobs_factory import DEAF
+from tests.jobs.jobs_factory import judged
 
 MIB = 1 << 20
 
@@ -28,4 +28,5 @@ def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes
     settings["benchmark"] |= {"access": access, "engine": "builtin"}
     settings["benchmark"] |= {key: changes[key] for key in changes if key in settings["benchmark"]}
     asked = {"file": str(file), "file_bytes": size, "block_bytes": block, "raw": raw and str(raw)}
-    return run.execute({"settings": settings, "limits": DEAF, "trace": None, "baseline": asked})
+    request = {"settings": settings, "trace": None, "baseline": asked}
+    return judged(run.execute(request), request)

@@ -18,7 +18,7 @@ from jobs.data.manifest import load
 from jobs.data.synthetic_hdf5 import HepSpec
 from jobs.profiler import table
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import DEAF, check, passed, request_of
+from tests.jobs.jobs_factory import DEAF, check, judged, passed, request_of
 
 SPEC = HepSpec(train_files=4, validation_files=3, samples=16, image_size=64, seed=5)
 KEYS = hepcnn.BENCHMARK.defaults["benchmark"] | {"epochs": 3, "width": 0.05, "dropout": 0.2}
@@ -166,7 +166,7 @@ def _on_two_ranks(template, made, tmp_path, sync):
     request = request_of(made, settings, limits={**DEAF, "time_error_max": 5.0}, timelog=str(tmp_path / "a.timelog"))
     conduct = {"ranks_timeout_s": 60, "run_timeout_s": 100}
 
-    return together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct)
+    return judged(together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct), request)
 
 
 @pytest.mark.long

@@ -11,12 +11,13 @@ import numpy as np
 from jobs import run
 from jobs.data import manifest, pipeline
 from jobs.objects import source
+from tests.jobs.jobs_factory import judged
 
 
 def execute(argument):
     """Run a request; the credentials are in the argument's environment."""
     os.environ.update(argument["environment"])
-    return {"value": run.execute(argument["request"])}
+    return {"value": judged(run.execute(argument["request"]), argument["request"])}
 
 
 def pixels(argument):

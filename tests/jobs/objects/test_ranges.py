@@ -19,7 +19,7 @@ from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError
 from jobs.objects import ranges, source
 from jobs.objects.client import DataError, Stored
-from tests.jobs.jobs_factory import DEAF, check
+from tests.jobs.jobs_factory import check
 from tests.jobs.objects.conftest import CREDENTIALS
 
 OF = "tests.jobs.objects.object_jobs"
@@ -64,7 +64,7 @@ def request_of(store, put, tmp_path):
             "dataset": {"height": 48, "width": 64} if benchmark == "climate" else {},
         }  # fmt: skip
         return {
-            "settings": settings, "dataset": "s3://bucket/below/it", "manifest": str(folder), "limits": DEAF,
+            "settings": settings, "dataset": "s3://bucket/below/it", "manifest": str(folder),
             "trace": None, "checkpoint": None, "timelog": None, "profile": None, "tensorflow": None,
         }  # fmt: skip
 

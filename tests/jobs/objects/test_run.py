@@ -17,7 +17,7 @@ from jobs.data import manifest
 from jobs.errors import EngineError
 from jobs.objects import servers
 from jobs.objects.client import Client
-from tests.jobs.jobs_factory import DEAF, check, make_request
+from tests.jobs.jobs_factory import check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
 from tests.jobs.objects.fake_store import BUSY, DENIED
 
@@ -92,7 +92,7 @@ def put_request(store, monkeypatch):
     benchmark = {"name": "baseline", "access": "write", "engine": "auto", "file_mb": 8, "transfer_mib": 1}
     settings = {"storage": store.storage, "benchmark": benchmark, "threads": 3, "cache": "cold"}
     asked = {"file": "baseline/written-x.bin", "file_bytes": 8 << 20, "block_bytes": 1 << 20, "raw": None}
-    return {"settings": settings, "baseline": asked, "limits": DEAF, "trace": None}
+    return {"settings": settings, "baseline": asked, "trace": None}
 
 
 def test_a_baseline_puts_objects_sees_them_listed_and_removes_only_its_own(put_request, store, job):

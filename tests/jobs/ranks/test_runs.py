@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from campaign.worker import together
-from tests.jobs.jobs_factory import DEAF, make_request, pages, write_jpegs
+from tests.jobs.jobs_factory import DEAF, judged, make_request, pages, write_jpegs
 
 
 @pytest.fixture
@@ -21,7 +21,8 @@ def together_on(template, tmp_path, disk):
         request["settings"] |= {"nodes": nodes, "sync": sync, "storage": {"root": str(disk)}}
         conduct = {"ranks_timeout_s": 60, "run_timeout_s": 60}
         request["limits"] = {**DEAF, "time_error_max": 5.0}
-        return together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct), folder
+        found = together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct)
+        return judged(found, request), folder
 
     return run
 

@@ -1,0 +1,125 @@
+"""Verdicts are made when records are read, by whoever reads them; only a worker writes a record."""
+
+import ast
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from campaign.cells import plan
+from campaign.cells.verdicts import Verdicts
+from campaign.cluster.states import states
+from jobs.model.terms import terms_of
+from tests.campaign.fake_template import COLD, TERMS, figures, invalid
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import LATER, asked_again, walk, work_list
+
+ROOT = Path(__file__).parents[3]
+BUSY = {"other_cpu": 1.0}
+
+
+@pytest.fixture
+def fronts(cells):
+    """One cell, and how two fronts conduct it: by default limits, and by such as let runs count beside others."""
+    (cell, *_), conduct = cells
+    strict = {**conduct, "wait_quiet_s": None}
+    return cell, strict, {**strict, "checks": {**conduct["checks"], "other_cpu_max": 2.0, "spread_max": 0.5}}
+
+
+@pytest.fixture
+def asks(folder, fronts):
+    """A function: let a front bring the cell to its end; returns its plan before, how many runs, and its verdict."""
+    number = itertools.count()
+
+    def ask(conduct, *answers):
+        (entry,) = plan.make(fronts[:1], conduct, folder).entries
+        token = f"ask{next(number)}"
+        work = asked_again(work_list(folder, fronts[:1], conduct), token=token, submitted_utc=f"{LATER}{token}")
+        template, (judged,) = walk(folder, work, *answers) if entry.missing else (None, read(folder, conduct))
+        return entry, len(template.asked) if template else 0, judged
+
+    return ask
+
+
+def read(folder, conduct):
+    verdicts = Verdicts(folder, terms_of(conduct))
+    return [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
+
+
+@pytest.mark.usefixtures("cpus")
+def test_two_fronts_with_other_limits_disturb_neither_each_other_nor_the_record(folder, fronts, asks):
+    cell, strict, loose = fronts
+    _, many, by_loose = asks(loose, *(figures(rate, **BUSY) for rate in (400, 400, 460, 400, 400, 400)))
+    assert (many, by_loose["status"]) == (6, "done")
+    entry, many, _ = asks(strict)
+    assert (entry.state, entry.missing, many) == ("invalid", 5, 6)
+    before = folder.record(cell.id).read_bytes()
+
+    told = [asks(conduct) for conduct in (loose, strict) * 2]
+
+    assert [(entry.state, entry.missing, many) for entry, many, _ in told] == [("done", 0, 0)] * 4
+    for (_, _, judged), (valid, spread, looser) in zip(told, [(10, True, 2), (5, True, 0)] * 2, strict=True):
+        runs = [run["status"] for run in judged["runs"] if run["role"] == "measured"]
+        assert (runs.count("valid"), len(runs)) == (valid, 10)
+        assert (judged["checks"][0]["passed"], len(judged.get("looser_checks", ()))) == (spread, looser)
+    assert folder.record(cell.id).read_bytes() == before
+    assert b'"checks": [' not in before
+    assert {run["status"] for run in json.loads(before)["runs"]} == {"ended"}
+
+
+@pytest.mark.usefixtures("cpus")
+def test_a_worker_that_was_killed_between_two_runs_is_read_by_whatever_limits_are_asked_for(folder, fronts, asks):
+    cell, strict, loose = fronts
+    work = work_list(folder, [cell], loose)
+    with pytest.raises(KeyboardInterrupt):
+        walk(folder, work, *[figures(**BUSY)] * 3, KeyboardInterrupt())
+    before = folder.record(cell.id).read_bytes()
+
+    entries = [plan.make([cell], conduct, folder).entries[0] for conduct in (strict, loose)]
+
+    assert [(entry.state, entry.missing, entry.disturbed) for entry in entries] == [
+        ("running", 5, "checks.other_cpu_max=1"), ("running", 3, "")
+    ]  # fmt: skip
+    assert folder.record(cell.id).read_bytes() == before
+    _, many, judged = asks(loose, *[figures(**BUSY)] * 4)
+    assert (many, judged["status"], [run["role"] for run in judged["runs"]].count("measured")) == (4, "done", 6)
+
+
+def test_of_a_cell_the_last_request_that_names_it_says_by_what_it_is_judged_else_its_worker(folder, cells):
+    cell, other, third = cells[0]
+    loose = {**TERMS, "checks": {**TERMS["checks"], "resident_max": 1.0}}
+    for each, terms in ((cell, loose), (other, TERMS), (third, loose)):
+        leave_record(folder, each, *[invalid()] * 5, status="invalid", terms=terms)
+    requests = [
+        {"cells": [cell.id], "terms": loose}, {"cells": [cell.id, other.id], "terms": TERMS},
+        {"cells": [other.id], "terms": loose},
+    ]  # fmt: skip
+
+    found = states(folder, {"requests": requests})
+
+    assert [found[each.id]["status"] for each in (cell, other, third)] == ["invalid", "done", "done"]
+    assert COLD in found[cell.id]["reason"]
+
+
+def test_a_record_without_figures_is_damaged_and_disturbs_no_other(folder, cells):
+    cell, other, _ = cells[0]
+    leave_record(folder, cell, {**figures(), "wall_s": "x"})
+    leave_record(folder, other, status="done")
+
+    verdicts = Verdicts(folder)
+
+    assert verdicts.read(folder.record(cell.id))[0] is None
+    assert "record.json is damaged" in verdicts.read(folder.record(cell.id))[1]
+    assert verdicts.read(folder.record(other.id))[0]["status"] == "done"
+
+
+def test_only_the_worker_writes_a_record():
+    writers = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "campaign").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("record.write", "cells.record.write")
+    }
+
+    assert writers == {"campaign/worker/__main__.py"}
