@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.timelog.intervals import Spans, union, without
+from analysis.timelog.intervals import Spans, Times, union, without
 from analysis.traces.categories import CATEGORIES, CHECKPOINT, COMPUTE, UNACCOUNTED
-
-if TYPE_CHECKING:
-    from analysis.timelog.intervals import Times
-    from analysis.traces.tensorflow_events import Runtime, Steps
+from analysis.traces.tensorflow_events import Runtime, Steps
 
 NS = 1e9
 

@@ -7,20 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.records.readable import UnreadableError, content
+from analysis.timelog.intervals import Times
 from analysis.traces import xplane
 from analysis.traces.categories import CATEGORIES, OTHER, TABLE
 from analysis.traces.wire import MalformedError
 from jobs.system import untrusted
-
-if TYPE_CHECKING:
-    from analysis.timelog.intervals import Times
 
 FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)

@@ -7,16 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import drain_journal, drain_loop, lease, reclaim, snapshots
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.slow_storage import Folder, place_of
+from jobs.burst_buffer.slow_storage import Folder, Place, place_of
 from jobs.errors import FolderError
 from jobs.terminal import open_streams, visible
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.slow_storage import Place
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -20,21 +20,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import drain_journal, marker, pieces, snapshots
+from jobs.burst_buffer.drain_journal import Committed
+from jobs.burst_buffer.marker import Marker
 from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
+from jobs.model.settings import Node
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, untrusted
+from jobs.system.transfer import How
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.drain_journal import Committed
-    from jobs.burst_buffer.marker import Marker
-    from jobs.model.settings import Node
-    from jobs.system.transfer import How
 
 _STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
 RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits

@@ -17,21 +17,19 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jobs.burst_buffer import lease, restart, slow_storage, snapshots
 from jobs.burst_buffer.drain_journal import Committed, Event, Failure, Journal
 from jobs.burst_buffer.drain_loop import Options
 from jobs.burst_buffer.drain_process import Drainer
+from jobs.burst_buffer.marker import Marker
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
 from jobs.burst_buffer.sides import Question, Sides
+from jobs.burst_buffer.slow_storage import Place
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import FolderError, RoomError
 from jobs.system import clock, durable, transfer
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.marker import Marker
-    from jobs.burst_buffer.slow_storage import Place
 
 _T = TypeVar("_T")
 _POLL_S, _POLL_BUCKET_S = 0.05, 0.5

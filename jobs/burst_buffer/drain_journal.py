@@ -7,14 +7,12 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from jobs.burst_buffer.marker import JOURNAL_NAME
+from jobs.burst_buffer.snapshots import Manifest
 from jobs.model import reading
 from jobs.system import files, untrusted
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.snapshots import Manifest
 
 
 class Event(TypedDict):

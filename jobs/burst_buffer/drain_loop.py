@@ -13,20 +13,17 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
 from jobs.burst_buffer import lease, snapshots
 from jobs.burst_buffer.drain_journal import Journal
+from jobs.burst_buffer.marker import Marker
 from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.slow_storage import Place, Slow
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import transfer
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.marker import Marker
-    from jobs.burst_buffer.slow_storage import Place, Slow
 
 GAVE_UP = 3
 _LOOK_S = 0.5

@@ -8,13 +8,10 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.burst_buffer.marker import LOG_NAME
+from jobs.burst_buffer.slow_storage import Place
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.slow_storage import Place
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[2]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.burst_buffer import BurstBuffer
 from jobs.burst_buffer.snapshots import PREFIX
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer import BurstBuffer
+from jobs.lazy_imports import tf
 
 
 def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
@@ -19,8 +18,6 @@ def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
     every
         Steps of the optimiser between two snapshots; they are counted on over a restart.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
     def write(folder: Path) -> None:
@@ -36,8 +33,6 @@ def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
 
 def restore(buffer: BurstBuffer, model: Any) -> int:
     """Bring a compiled model and its optimiser to the newest good snapshot; returns its step, 0 where there is none."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     newest = buffer.latest()
     if newest is None:
         return 0

@@ -8,16 +8,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from jobs.burst_buffer.marker import ALONE, MARKER_NAME, OURS, SCHEMA, Marker, of_folder
+from jobs.burst_buffer.slow_storage import Place
 from jobs.errors import FolderError, NotOursError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.slow_storage import Place
 
 _T = TypeVar("_T")
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock

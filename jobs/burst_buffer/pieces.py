@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.burst_buffer import snapshots
+from jobs.burst_buffer.snapshots import Manifest, StoredFile
 from jobs.errors import DamageError
-from jobs.objects.client import PART_BYTES, DataError, Stored
+from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, transfer, untrusted
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.snapshots import Manifest, StoredFile
-    from jobs.objects.client import Client
-    from jobs.system.transfer import How
+from jobs.system.transfer import How
 
 PART = "part_bytes"
 """Among the facts of a manifest: the bytes of each of its objects, but the last of a file."""

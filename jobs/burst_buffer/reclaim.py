@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from filelock import Timeout
 
 from jobs.burst_buffer import lease, snapshots
+from jobs.burst_buffer.slow_storage import Place
 from jobs.errors import FolderError
 from jobs.system import files
 
 if TYPE_CHECKING:
     from filelock import FileLock
-
-    from jobs.burst_buffer.slow_storage import Place
 
 TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
 _STATES = (None, "staging", "copying", "removing", "damaged")

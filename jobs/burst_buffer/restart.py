@@ -5,16 +5,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from jobs.burst_buffer import slow_storage, snapshots
+from jobs.burst_buffer.drain_journal import Committed
+from jobs.burst_buffer.slow_storage import Place
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import durable
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.drain_journal import Committed
-    from jobs.burst_buffer.slow_storage import Place
 
 
 class DrainWarning(UserWarning):

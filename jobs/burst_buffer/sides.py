@@ -7,13 +7,10 @@ from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import lease, slow_storage, snapshots
+from jobs.burst_buffer.slow_storage import Place, Slow
 from jobs.errors import FolderError, NotOursError
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.slow_storage import Place, Slow
 
 _ANSWER_S = 1.0  # how long a trainer stands still, at most, for a bucket that is slow to say whose it is
 

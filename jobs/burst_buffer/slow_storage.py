@@ -6,18 +6,15 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from jobs.burst_buffer import drain_journal, snapshots
 from jobs.burst_buffer.bucket import RETRIES, Bucket
-from jobs.burst_buffer.snapshots import FILES, edge
+from jobs.burst_buffer.drain_journal import Committed
+from jobs.burst_buffer.snapshots import FILES, Manifest, edge
 from jobs.errors import DamageError
 from jobs.system import files, transfer
-
-if TYPE_CHECKING:
-    from jobs.burst_buffer.drain_journal import Committed
-    from jobs.burst_buffer.snapshots import Manifest
-    from jobs.system.transfer import How
+from jobs.system.transfer import How
 
 Place: TypeAlias = Path | Bucket
 Slow: TypeAlias = "Folder | Bucket"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.burst_buffer import BurstBuffer, reclaim, snapshots
 from jobs.burst_buffer.drain_loop import Options
@@ -15,14 +15,11 @@ from jobs.burst_buffer.slow_storage import Place, place_of
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
+from jobs.model.request import SnapshotRequest
+from jobs.model.settings import Node
 from jobs.system import files
-from jobs.system.device import device_of
+from jobs.system.device import Device, device_of
 from jobs.system.traffic import Written
-
-if TYPE_CHECKING:
-    from jobs.model.request import SnapshotRequest
-    from jobs.model.settings import Node
-    from jobs.system.device import Device
 
 FOLDER = "checkpoints"
 """Where, below a storage's root, each cell has its folder."""

@@ -17,19 +17,17 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from jobs.data import make, manifest, specs
+from jobs.data.make import Progress
+from jobs.data.manifest import Manifest
 from jobs.data.pool import PoolBrokenError, fill, make_files
+from jobs.data.specs import Spec
 from jobs.errors import DatasetError
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, untrusted
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from jobs.data.make import Progress
-    from jobs.data.manifest import Manifest
-    from jobs.data.specs import Spec
 
 _JOURNAL = ".tfio-journal"
 _INTERVAL_S = 5.0  # what a kill may cost

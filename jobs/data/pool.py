@@ -13,13 +13,11 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
+from jobs.data.specs import Spec
 from jobs.data.synthetic_hdf5 import Hdf5Spec
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.data.specs import Spec
 
 TEMPORARY_GLOB = f"*{files.TEMPORARY}"
 """Names of files that are being written."""

@@ -11,13 +11,10 @@ import os
 import re
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jobs.errors import FolderError
-
-if TYPE_CHECKING:
-    from jobs.model.settings import Node
+from jobs.model.settings import Node
 
 TIMEOUT_S = (0.1, 3600.0)
 """The least and the most of a request's timeout."""

@@ -9,10 +9,10 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from jobs.objects.client import Client, Stored
+
 if TYPE_CHECKING:
     import obstore
-
-    from jobs.objects.client import Client, Stored
 
 _LATE_S = 1.0  # for requests in flight to be cancelled; the thread does not keep a process from ending
 

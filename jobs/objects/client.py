@@ -25,15 +25,13 @@ from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
 from jobs.model.declared import defaults
-from jobs.model.settings import ObjectStorage
+from jobs.model.settings import Node, ObjectStorage
 from jobs.objects import credentials, faults, room
+from jobs.objects.room import Room
 from jobs.system import clock, untrusted
 
 if TYPE_CHECKING:
     import obstore
-
-    from jobs.model.settings import Node
-    from jobs.objects.room import Room
 
 _T = TypeVar("_T")
 PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from jobs.lazy_imports import np
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ class Ranges:
         self._taken(name, view, span, data)
 
     def _taken(self, name: str, view: memoryview, span: Span, data: obstore.Bytes) -> None:
-        import numpy as np  # noqa: PLC0415 - only for objects
-
         came = np.frombuffer(cast("Any", data), np.uint8)
         np.copyto(np.frombuffer(view, np.uint8), came)  # without Python's lock
         if self._client.storage["checksum"] and self._stored[name].sha256:

@@ -10,17 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from jobs.lazy_imports import np, tf
+from jobs.model.settings import Node
 from jobs.objects import servers
 from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, Stored
 from jobs.objects.ranges import Ranges
 
 if TYPE_CHECKING:
-    import numpy as np
     import obstore
-    import tensorflow as tf
-
-    from jobs.model.settings import Node
 
 
 class Listed(Protocol):
@@ -61,15 +59,11 @@ class Source:
 
     def array(self, name: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return the contents as they lie in the client's memory, uint8 ``(bytes,)``: nothing is copied."""
-        import numpy as np  # noqa: PLC0415 - only for objects
-
         keep_thread_state()
         return np.frombuffer(cast("Any", self.take(os.fsdecode(np.asarray(name).item()))), np.uint8)
 
     def tensor(self, name: tf.Tensor) -> tf.Tensor:
         """Read an object within a pipeline: uint8 ``(bytes,)``."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         contents = tf.numpy_function(self.array, [name], tf.uint8)
         contents.set_shape((None,))
         return contents

@@ -6,13 +6,11 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.errors import DatasetError
+from jobs.objects.source import Source
 from jobs.observe.observer import Observer
-
-if TYPE_CHECKING:
-    from jobs.objects.source import Source
 
 _NAMED = 3  # files that a record names; the rest are counted
 
