@@ -133,7 +133,7 @@ def _plain(storage: dict[str, Any], names: list[str]) -> float:
 
 def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
     """Return the seconds that the pipeline takes."""
-    benchmark = {key: getattr(pipeline.Keys, key) for key in pipeline.Keys.__dataclass_fields__} | {"preprocess": False}
+    benchmark = {**defaults(pipeline.PipelineKeys), "preprocess": False}
     settings: Any = {"benchmark": benchmark, "threads": _CALLS, "batch_size": 64, "prefetch": 0, "seed": 1}
     files = tuple(ImageFile(name, size, 0) for name in names)
     listed = Manifest("folder", {}, None, files, ("",))

@@ -15,7 +15,7 @@ from tests.jobs.jobs_factory import eventually
 from tests.jobs.template_jobs import STILL_S
 
 CLASSES, SIZE, BATCH = 3, 32, 4
-BENCHMARK = {"image_size": SIZE, "width": 0.05, "learning_rate": 1e-2, "dropout": 0.5}
+BENCHMARK = {"image_size": SIZE, "width": 0.05, "learning_rate": 1e-2, "dropout": 0.5, "optimizer": "adam"}
 
 
 def _network():
