@@ -22,7 +22,12 @@ from jobs.model.settings import Common
 
 _SCHEMA = re.compile(r"/schema/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SAYS_ENOUGH = ("text", "true or false", "list", "mapping")  # of a legal value, without a word of ours
+_SAYS_ENOUGH = (
+    "text",
+    "true or false",
+    "list, as in [one,other]",
+    "mapping, as in {key: value}",
+)  # of a legal value, without a word of ours
 
 
 class Choice(NamedTuple):

@@ -66,8 +66,8 @@ def typed(point: Mapping[str, Any]) -> Point:
 def typed_node(node: Any, known: Mapping[str, Known], path: str = "") -> dict[str, Any]:
     """Do this for one node and those below it; `path` ends in a dot, or is empty at the top."""
     if not isinstance(node, dict):
-        name = path.rstrip(".")
-        raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
+        name, first = path.rstrip("."), next(iter(known))
+        raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
     for key in node.keys() - known.keys():
         raise unknown_key(f"{path}{key}", known)
     for key in known.keys() - node.keys():
@@ -78,7 +78,7 @@ def typed_node(node: Any, known: Mapping[str, Known], path: str = "") -> dict[st
 def _typed(value: Any, each: Known, key: str) -> Any:
     if isinstance(each, tuple):
         return typed_node(value, declared(fitting(value, each)), f"{key}.")
-    if each.node is None:
+    if each.node is None or not isinstance(value, dict):
         return typed_value(value, each, key)
     if each.node is each.type:
         return typed_node(value, declared(each.node), f"{key}.")
@@ -96,7 +96,7 @@ def typed_value(value: Any, each: Declared, key: str) -> Any:
         return each.read(value)
     except ValueError as error:
         what, cure = error.args
-        raise UsageError(f"{key}={value} {what}", cure) from error
+        raise UsageError(f"{key}={'null' if value is None else value} {what}", cure) from error
 
 
 def known_of(point: Mapping[str, Any], key: str) -> Declared | None:

@@ -38,6 +38,7 @@ class Declared:
     bounds: tuple[float, float] | None  # the least and the greatest legal number
     words: tuple[str, ...]  # those that it may be, where it is one of a few
     scalar: type  # `int`, `float`, `bool` or `str`; `list`, or `dict` of nodes by name
+    items: type  # of a list: what its items are; else as `scalar`
     node: type[Keys] | None  # what it holds, where it is a node, or each of those by name is one
 
     @property
@@ -51,7 +52,7 @@ class Declared:
         null = ", or null" if self.nullable else ""
         if self.bounds:
             return "{:g} to {:g}".format(*self.bounds) + null
-        return (", ".join(self.words) or _KINDS[self.scalar]) + null
+        return (", ".join(self.words) or _EXAMPLES.get(self.scalar, _KINDS[self.scalar])) + null
 
     def read(self, value: Any) -> Any:
         """Return a value as this setting has it: 1 is ``1.0`` where it is a float, and ``"1"`` where it is a text.
@@ -59,10 +60,10 @@ class Declared:
         Raises ValueError with what is wrong with the value, and the cure.
         """
         try:
-            return msgspec.to_builtins(msgspec.convert(_cast(value, self.scalar), self.type))
+            return msgspec.to_builtins(msgspec.convert(self._cast(value), self.type))
         except msgspec.ValidationError:
             pass
-        if self.bounds and isinstance(_cast(value, self.scalar), int | float) and not isinstance(value, bool):
+        if self.bounds and isinstance(self._cast(value), int | float) and not isinstance(value, bool):
             raise ValueError("is out of range", f"legal: {self.legal}")
         if self.words:
             close = difflib.get_close_matches(str(value), self.words, n=1)
@@ -71,8 +72,14 @@ class Declared:
         what = "is neither true nor false" if self.scalar is bool else f"is no {_KINDS[self.scalar]}"
         raise ValueError(what, f"legal: {self.legal}")
 
+    def _cast(self, value: Any) -> Any:
+        if self.scalar is list and isinstance(value, list):
+            return [_cast(each, self.items) for each in value]
+        return _cast(value, self.scalar)
+
 
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text", list: "list", dict: "mapping"}
+_EXAMPLES = {list: "list, as in [one,other]", dict: "mapping, as in {key: value}"}
 
 
 def _cast(value: Any, scalar: type) -> Any:
@@ -109,7 +116,8 @@ def _of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
     node = next((part for part in parts if isinstance(part, type) and issubclass(part, Keys)), None)
     kinds = [get_origin(part) or part for part in parts]
     scalar = str if words else next((each for each in (dict, list, bool, int, float, str) if each in kinds), dict)
-    return Declared(field.name, hint, default, setting, bounds, words, scalar, node)
+    items = next((each for each in (bool, int, float, str) if each in kinds), scalar)
+    return Declared(field.name, hint, default, setting, bounds, words, scalar, items, node)
 
 
 def _parts(hint: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from campaign.config import reference
 from campaign.config.tree import CHOICES, NODES
-from jobs.model.conduct import Running, SiteStorage
+from jobs.model.conduct import Running, SiteStorage, Slurm
 from jobs.model.declared import MISSING, declared, defaults
 from jobs.model.settings import Common, Side
 
@@ -59,3 +59,9 @@ def test_a_value_is_read_as_the_type_of_its_setting(value, read):
             each.read(value)
     else:
         assert repr(each.read(value)) == repr(True if value is True else read)
+
+
+def test_the_items_of_a_list_are_read_as_what_they_are():
+    assert declared(Slurm)["modules"].read([2024, "gcc"]) == ["2024", "gcc"]
+    with pytest.raises(ValueError, match="is no list"):
+        declared(Slurm)["modules"].read([["gcc"]])
