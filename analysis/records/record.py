@@ -291,8 +291,11 @@ def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:
 
 def _check(check: Mapping[str, Any]) -> Check:
     limit: Any = check["limit"]
-    many = limit.items() if type(limit) is dict else [("", limit)]
-    return Check(check["rule"], check["passed"], tuple(each for each in many if type(each[1]) in NUMBERS))
+    if type(limit) is dict:
+        limits = tuple(each for each in limit.items() if type(each[1]) in NUMBERS)
+    else:
+        limits = (("", limit),) if type(limit) in NUMBERS else ()
+    return Check(check["rule"], check["passed"], limits)
 
 
 def _machine(provenance: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,9 +15,12 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
 
 from jobs.system import files
 
@@ -64,21 +67,28 @@ def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
 
     With `any_number` the caller looks at the numbers itself, and can say where they stand.
     """
-    try:
-        value = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        why = "is nested too deep" if isinstance(error, RecursionError) else f"is not whole JSON ({error})"
-        raise UntrustedError(f"it {why}") from error
+    value = _parsed(text)
     level, depth = [value], 0
     while level:
-        if not any_number and (odd := [each for each in level if _is_beyond_use(each)]):
+        numbers = [each for each in level if type(each) is float or type(each) is int]
+        if not any_number and not _are_small(numbers) and (odd := [each for each in numbers if _is_beyond_use(each)]):
             raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number{_place_of(value, odd[0])}")
-        nodes = [each for each in level if type(each) in (dict, list)]
+        nodes = [each for each in level if type(each) is dict or type(each) is list]
         if nodes and depth == DEEPEST_JSON:
             raise UntrustedError("it is nested too deep")
         level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in nodes))
         depth += 1
     return value
+
+
+def _parsed(text: bytes | bytearray) -> Any:
+    with suppress(ValueError, RecursionError):  # msgspec refuses half a pair of surrogates, which names of files have
+        return msgspec.json.decode(text)
+    try:
+        return json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        why = "is nested too deep" if isinstance(error, RecursionError) else f"is not whole JSON ({error})"
+        raise UntrustedError(f"it {why}") from error
 
 
 def _place_of(value: Any, wanted: Any) -> str:
@@ -97,8 +107,15 @@ def _place_of(value: Any, wanted: Any) -> str:
     return ""
 
 
-def _is_beyond_use(value: Any) -> bool:
-    return type(value) in (int, float) and not abs(value) <= _LARGEST_NUMBER  # nor is NaN
+def _are_small(numbers: list[float]) -> bool:
+    """Return whether all numbers together are within use, as in nearly every file; else each is to be looked at."""
+    with suppress(OverflowError):
+        return sum(map(abs, numbers)) <= _LARGEST_NUMBER
+    return False
+
+
+def _is_beyond_use(value: float) -> bool:
+    return not abs(value) <= _LARGEST_NUMBER  # nor is NaN
 
 
 def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
