@@ -13,7 +13,7 @@ from jobs.benchmarks.alexnet import images_asked
 from tests.jobs.jobs_factory import Tensor, make_alexnet_settings, make_settings, truncate, write_classes
 
 CLASSES = 4
-SMALL = {"image_size": 32, "width": 0.02}
+SMALL = {"image_size": 32, "width": 0.02, "optimizer": "adam"}
 EMULATED = {"accelerator": "emulated", "step_s": 0.0}
 PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 LEARNING = {"batch_size": 8, "prefetch": 1, "image_size": 64, "width": 0.25}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.benchmarks.alexnet_network import kernel_shapes
 
-SMALL = {"image_size": 32, "width": 0.1, "learning_rate": 1e-3, "dropout": 0.0}
+SMALL = {"image_size": 32, "width": 0.1, "learning_rate": 1e-3, "dropout": 0.0, "optimizer": "adam"}
 PUBLISHED = {**SMALL, "image_size": 224, "width": 1.0}
 
 
