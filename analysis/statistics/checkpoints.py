@@ -39,7 +39,9 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
             target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
             mode=[mode(each) for each in facts],
-            target_storage=[str(each.get("checkpoint.slow.name", each.get("checkpoint.name", NO_TARGET))) for each in facts],
+            target_storage=[
+                str(each.get("checkpoint.slow.name", each.get("checkpoint.name", NO_TARGET))) for each in facts
+            ],
             fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
             target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
             fast_device=table["cell"].map(_device(runs, ("source_fast",))),

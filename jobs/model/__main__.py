@@ -12,6 +12,9 @@ import msgspec
 
 from jobs.model.record import SCHEMA, Record
 
+OF_VERDICTS = ("checks", "looser_checks", "profile_cost")
+"""Keys of a judged record, which is in memory alone."""
+
 
 def lines() -> Iterator[str]:
     """Yield the lines of the schema: one per property, for people to read and for changes to be seen."""
@@ -22,7 +25,8 @@ def lines() -> Iterator[str]:
     yield ' "$defs": {'
     kinds = list(schema["$defs"].items())
     for number, (name, kind) in enumerate(kinds, 1):
-        properties = list(kind.pop("properties").items())
+        left_out = OF_VERDICTS if name in ("Record", "RecordedRun") else ()
+        properties = [each for each in kind.pop("properties").items() if each[0] not in left_out]
         yield f"  {json.dumps(name)}: {json.dumps(kind)[:-1]},"
         yield '   "properties": {'
         for place, (key, value) in enumerate(properties, 1):

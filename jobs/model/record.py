@@ -11,7 +11,11 @@ from jobs.model.terms import Terms
 from jobs.model.values import Amount, Count, Line, Nested, Number, Word
 
 SCHEMA = 1
-Status = Literal["running", "ended", "done", "failed", "invalid"]
+if TYPE_CHECKING:
+    Status = Literal["running", "ended", "done", "failed", "invalid"]
+else:
+    Status = Literal["running", "ended"]
+"""On disk a record is running or ended; done, failed and invalid are verdicts, which are in memory alone."""
 
 
 class ProfileCost(TypedDict):
@@ -103,7 +107,7 @@ else:
 
         run: Required[Count]
         role: Required[Role]
-        status: Required[Literal["running", "ended", "valid", "invalid", "failed"]]
+        status: Required[Literal["running", "ended", "failed"]]  # valid and invalid are verdicts
         reason: Required[str | None]
 
 

@@ -3,24 +3,32 @@
 Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from jobs.model.conduct import Conduct
-from jobs.model.limits import Tolerances
+from jobs.model.limits import Limits, Tolerances
+from jobs.model.values import Amount, Count
 
 OF_SITE = Tolerances.__struct_fields__  # of the other limits the defaults are everybody's
+
+
+if TYPE_CHECKING:
+    OfChecks = dict[str, float]
+    OfSite = dict[str, float]
+else:
+    OfChecks, OfSite = Limits, Tolerances
 
 
 class Terms(TypedDict):
     """The terms by which a cell is judged: limits of the checks, and how many runs it is to have."""
 
-    checks: dict[str, float]  # the limits (`jobs.model.limits.Limits`)
-    of_site: dict[str, float]  # the site's own limits, of those that it has; looser ones are named in a verdict
-    runs: int  # with the warm-ups
-    warmup_runs: int
-    min_valid_runs: int  # measured ones
-    max_runs: int  # with the warm-ups, where `until_spread` adds runs
-    until_spread: float | None  # width of the interval of the median, as a share of the median
+    checks: OfChecks  # the limits
+    of_site: OfSite  # the site's own limits, of those that it has; looser ones are named in a verdict
+    runs: Count  # with the warm-ups
+    warmup_runs: Count
+    min_valid_runs: Count  # measured ones
+    max_runs: Count  # with the warm-ups, where `until_spread` adds runs
+    until_spread: Amount | None  # width of the interval of the median, as a share of the median
     compare: bool  # each measured run has one without a profile beside it
 
 

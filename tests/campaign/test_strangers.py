@@ -77,7 +77,7 @@ def test_a_text_of_others_makes_no_line_and_no_control_sequence(bad, results, fo
     for run in written["runs"]:
         run |= {"status": "failed", "reason": bad, "log": bad, "unreadable": [{"file": bad, "error": bad}]}
         run |= {"log_tail": bad}
-    written |= {"reason": bad, "status": "failed"}
+    written |= {"reason": bad, "status": "ended"}
     written["campaign"]["words"] = [bad]
     written["cell"]["settings"]["storage"]["name"], written["dataset"]["path"] = bad, bad
     results.write_text(json.dumps(written))

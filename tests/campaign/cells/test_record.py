@@ -17,7 +17,7 @@ from jobs.system import durable, untrusted
 from tests.campaign.fake_template import COLD, TERMS, failed, figures
 
 
-def _record(point, *runs, status="done"):
+def _record(point, *runs, status="ended"):
     """Make a record of runs of a role, a verdict to come, and a rate."""
     made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"}, TERMS)
     for role, verdict, rate in runs:
