@@ -17,8 +17,6 @@ from jobs.objects import STORES
 
 _SHOWN_NAMES = 3
 _ORDER = (False, None, True)  # of the ends of checks: the worst one first
-_RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
-_WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
 _NEGLIGIBLE_GAP_S = 0.005  # between two parts of a step the kernel may give one time slice to another thread
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
 # Of objects: what their servers fetched last is in caches that nobody here can empty.
@@ -30,22 +28,13 @@ _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them a
 
 
 def rate(run: Mapping[str, Any]) -> float | None:
-    """Return the rate whose spread over the runs of a cell is judged; None for a run without figures."""
-    found = _rate(run)
-    return run[found[0]] if found else None
+    """Return the rate whose spread over the runs of a cell is judged; None for a run without metrics."""
+    return run[run["rate"]["key"]] if "rate" in run else None
 
 
 def unit(run: Mapping[str, Any]) -> str:
     """Return the unit of the rate of a run; empty where it has none."""
-    found = _rate(run)
-    return found[1] if found else ""
-
-
-def _rate(run: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return key and unit of the rate: a run names them; one of before has one of the well-known ones."""
-    if "rate" in run:
-        return run["rate"]["key"], run["rate"]["unit"]
-    return next(((key, unit) for key, unit in _RATES if key in run), None)
+    return str(run["rate"]["unit"]) if "rate" in run else ""
 
 
 def judge(
@@ -345,7 +334,7 @@ def time_adds_up(run: Run, limits: Limits) -> Check:
     adjtimex(2) makes faster or slower for all programs.
     """
     figures: Mapping[str, Any] = run
-    parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
+    parts = sum(figures[part] for part in run["wall_parts"])
     wall = run["wall_s"]
     gap = abs(wall - parts)
     error = gap / wall if wall and gap > _NEGLIGIBLE_GAP_S else 0.0

@@ -64,7 +64,6 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
         for key in keys:
             if key not in before or key not in now or before[key] == now[key]:
                 continue
-            # Records of before hold the path of a root with its links.
             if key != "path" or os.path.realpath(str(before[key])) != os.path.realpath(str(now[key])):
                 return what, *_first_part(key, before[key], now[key])
     return None
