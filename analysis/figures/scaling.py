@@ -40,6 +40,8 @@ FIGURES = {
     "fig5": (False, "Fig. 5. Micro-benchmark: read only"),
 }
 WIDTH = 0.72
+# Share by which bars may differ in bytes per image: less than the height of a tick label on the axis.
+SAME_SIZE = 0.01
 # Inches that the numbers of a panel's own scales take.
 SCALE_WIDTH = 0.55
 # A published mark above so many times our highest bar would leave no room for the bars.
@@ -180,13 +182,10 @@ def one_scale(frame: pd.DataFrame) -> bool:
     return bool(highest.empty or highest.min() >= LEAST_OF_OURS * highest.max())
 
 
-def same_size(frame: pd.DataFrame, tolerance: float = 0.01) -> bool:
-    """Say whether all bars agree in bytes per image, so that one right axis is true for each of them.
-
-    The tolerance of 1 % is less than the height of a tick label on the axis.
-    """
+def same_size(frame: pd.DataFrame) -> bool:
+    """Say whether all bars agree in bytes per image, so that one right axis is true for each of them."""
     size = frame["bytes_per_image"].dropna()
-    return bool(len(size) and size.max() - size.min() <= tolerance * size.median())
+    return bool(len(size) and size.max() - size.min() <= SAME_SIZE * size.median())
 
 
 def _top(frame: pd.DataFrame) -> float:

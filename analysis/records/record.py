@@ -18,9 +18,9 @@ from analysis.records.readable import UnreadableError
 from analysis.records.settings import flatten
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
-from jobs.model import consistent, reading
+from jobs.model import consistent
 from jobs.model.record import Record as Stored
-from jobs.system.untrusted import UntrustedError
+from jobs.model.results import Snapshot
 
 if TYPE_CHECKING:
     from analysis.records.settings import Facts
@@ -35,7 +35,7 @@ FIGURES_TOGETHER = frozenset(FIGURES)
 # What a run says in words, where it says it.
 WORDS = ("accelerator", "engine", "engine_version")
 # Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
-OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
+OF_SNAPSHOT = tuple(name for name in Snapshot.__annotations__ if name.endswith("_s"))
 # Of a run that was profiled; a run has them as `posix_reads`, and its reads by size as `posix_read_size_0` and so on.
 OF_PROFILE = (
     "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
@@ -147,8 +147,8 @@ class Record:
 
 
 def load(path: Path, judging: Judging) -> Record:
-    """Return the record in a file, judged; raises UnreadableError as `parse` does, and for one that cannot be read."""
-    return _record(judged(path, judging), path.parent)
+    """Return the record in a file, judged; raises UnreadableError for one that cannot be read, judged or true."""
+    return record_of(judged(path, judging), path.parent)
 
 
 def judged(path: Path, judging: Judging) -> Stored:
@@ -156,22 +156,8 @@ def judged(path: Path, judging: Judging) -> Stored:
     return judging.judged(readable.load(path, Stored))
 
 
-def parse(value: Any, folder: Path = Path(), judging: Judging | None = None) -> Record:
-    """Return the record that a JSON value of schema 1, found in a folder, describes; unknown keys are no error.
-
-    Raises
-    ------
-    UnreadableError
-        If it has another shape than a record, contradicts itself, or lacks figures that it is judged by.
-    """
-    try:
-        stored = reading.checked(value, Stored)
-    except UntrustedError as error:
-        raise UnreadableError(f"is damaged: {error}") from error
-    return _record((judging or Judging()).judged(stored), folder)
-
-
-def _record(value: Stored, folder: Path) -> Record:
+def record_of(value: Stored, folder: Path) -> Record:
+    """Return a judged record, found in a folder; raises UnreadableError for one that contradicts itself."""
     for why in consistent.contradictions(value):
         raise UnreadableError(f"contradicts itself: {why}")
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]

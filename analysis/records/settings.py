@@ -29,8 +29,7 @@ ACCELERATOR_LEFT_ALONE = (None, "auto")
 # What a cell is that does not name a setting because it is nothing to it.
 _UNSET = {
     "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "profile.every": "undivided",
-    "staging": "not-staged", "nodes": "nodes-1", "sync": "sync-none", "benchmark.optimizer": "optimizer-adam",
-    "benchmark.stage": "not-staged",
+    "staging": "not-staged", "sync": "sync-none",
 }  # fmt: skip
 # The settings of a group that tell most of it, where they are enough.
 _CHOSEN = (("dataset.name", "dataset.files"), ("benchmark.name",), ("checkpoint.name",), ("accelerator.name",))

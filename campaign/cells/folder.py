@@ -15,12 +15,11 @@ from filelock import FileLock, Timeout
 
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.model import reading
-from jobs.model.record import Manifest
+from jobs.model.record import SCHEMA, Manifest
 from jobs.system import files, untrusted
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json
 
-SCHEMA = 1
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
 _PLENTY_BYTES = 64 << 20  # where this is free nobody counts

@@ -13,7 +13,7 @@ from campaign.cells.cell import Cell
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
 from jobs.model import reading
-from jobs.model.record import Data, Record, Submission
+from jobs.model.record import SCHEMA, Data, Record, Submission
 from jobs.model.results import Addition, Role, Run
 from jobs.model.terms import Terms
 from jobs.system import files, untrusted
@@ -21,8 +21,6 @@ from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
 
-SCHEMA = 1
-_RUN_KEYS = {"run", "role", "status", "reason"}
 _CURE = "restore it, or move it away"
 INTERRUPTED = "interrupted: the worker ended during this run"
 
@@ -58,8 +56,8 @@ def read(path: Path) -> Record | None:
             f"{path} was written by a newer version (schema {error.schema}, this one knows {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
         ) from error
-    if record and (fault := _fault(record, path.parent.name)):
-        raise DamagedRecordError(f"{path} is damaged: {fault}", _CURE)
+    if record and (cell := record["cell"]["id"]) != path.parent.name:
+        raise DamagedRecordError(f"{path} is damaged: it is of the cell {cell}", _CURE)
     return record
 
 
@@ -107,13 +105,6 @@ def _read(path: Path, *, again: bool = True) -> Record | None:
             return None
         hint = "repair the file system or the file's mode; the record is left as it is"
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
-
-
-def _fault(record: Record, name: str) -> str | None:
-    """Return what makes it no record of the cell whose folder has this name; None for a good one."""
-    if record["cell"]["id"] != name:
-        return f"it is of the cell {record['cell']['id']}"
-    return None if all(run.keys() >= _RUN_KEYS for run in record["runs"]) else "its runs are not all runs"
 
 
 def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
@@ -178,7 +169,7 @@ def begin_run(record: Record, role: Role, token: str, added: Addition | None = N
     return run
 
 
-def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
+def fail_open_runs(record: Record, why: str) -> None:
     """Mark runs that a worker left open when it ended: they are lost, and say so."""
     for run in record["runs"]:
         if run["status"] == "running":

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from analysis import processes
 from analysis.figures.kit import draw, save
+from analysis.records.record import record_of
 from analysis.text.html import Markup
+from jobs.judging.judge import judged
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 BYTES_PER_IMAGE = 112_000
@@ -19,6 +21,11 @@ FAILED = {"cold": {"resident_fraction": 1.0}, "quiet": {"other_cpu": 3.0}, "comp
 UNKNOWN = {"cold": {"resident_fraction": None}, "device_bytes": {"device_bytes": None}, "quiet": {"device_use": None}}
 # The spread is judged by a figure of its own, so that rates may differ in records that are stable.
 JUDGED = "elapsed_s_with_fork"
+
+
+def parse(value, folder=Path()):
+    """Return the record as the analysis has it, judged by its own terms."""
+    return record_of(judged(value, value["terms"]), folder)
 
 
 def scattered(value):

@@ -2,8 +2,7 @@
 
 from analysis.cli.measured import tables
 from analysis.figures.all import specs
-from analysis.records.record import parse
-from tests.analysis.record_factory import id_of, of_benchmark, record, run
+from tests.analysis.record_factory import id_of, of_benchmark, parse, record, run
 
 BENCHMARK = {
     "name": "alexnet", "image_size": 224, "ignore_errors": True, "autotune": False, "map_and_batch_fusion": False,

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from analysis.records.frame import runs_frame
-from analysis.records.record import parse
 from analysis.traces import posix, profile_parts
 from analysis.traces.system import TraceError
 from jobs.profiler import Profile
 from tests.analysis.claims_factory import curve
-from tests.analysis.record_factory import id_of, record, run
+from tests.analysis.record_factory import id_of, parse, record, run
 from tests.analysis.training_factory import figures_of, trace_text, words
 from tests.analysis.verdicts.test_tfdarshan import imagenet, malware
 

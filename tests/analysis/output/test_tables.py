@@ -16,13 +16,12 @@ from analysis.output import notes, tables, terminal
 from analysis.output.page import cells
 from analysis.output.page.results import Results
 from analysis.records.read import Found, Skipped
-from analysis.records.record import parse
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text.plain import DASH
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_sweep import toy
-from tests.analysis.record_factory import disturbed, failed, id_of, record, run, scattered, unstable
+from tests.analysis.record_factory import disturbed, failed, id_of, parse, record, run, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, grid, step, training
 

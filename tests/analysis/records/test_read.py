@@ -8,9 +8,9 @@ from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read
 from analysis.records.frame import runs_frame
-from analysis.records.record import OF_SNAPSHOT, parse
+from analysis.records.record import OF_SNAPSHOT
 from tests.analysis.baseline_records import baseline
-from tests.analysis.record_factory import CONTRACT, id_of, record, run, store
+from tests.analysis.record_factory import CONTRACT, id_of, parse, record, run, store
 from tests.analysis.saving_factory import WRITTEN
 
 

@@ -1,9 +1,8 @@
 import pytest
 
 from analysis.records.frame import runs_frame
-from analysis.records.record import parse
 from analysis.statistics.medians import not_counted
-from tests.analysis.record_factory import CONTRACT, disturbed, failed, id_of, left, record, run, unstable
+from tests.analysis.record_factory import CONTRACT, disturbed, failed, id_of, left, parse, record, run, unstable
 from tests.analysis.training_factory import row_of, table_of
 
 
