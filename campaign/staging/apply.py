@@ -40,7 +40,7 @@ class Copying:
 def copying(folder: Path, rules: Sequence[str]) -> Copying:
     """Return what the rules of the plan in `folder`, which must be ours, would copy."""
     plan = _own(folder)
-    listed = {rule: [_file(*plan["listed"][place]) for place in plan["rules"][rule]["files"]] for rule in rules}
+    listed = {rule: [plan["listed"][place] for place in plan["rules"][rule]["files"]] for rule in rules}
     if empty := [rule for rule, those in listed.items() if not those]:
         why = plan["why_not"] or "the capacity holds none of its files"
         raise UsageError(f"the plan stages nothing by the rule {empty[0]}: {why}", "--rule all copies all the same")
@@ -100,7 +100,3 @@ def _ours(copies: Path, source: Path) -> Iterator[None]:
             yield
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
-
-
-def _file(name: str | int, size: str | int, changed_ns: str | int) -> staged_copies.File:
-    return str(name), int(size), int(changed_ns)

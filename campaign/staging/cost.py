@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -45,8 +45,7 @@ class Cost:
         return self.seek_s * seeks + self.byte_s * sizes
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(TypedDict):
     """How much more bandwidth a run has, as a share; `low` and `high` bound it with 95 % confidence."""
 
     gain: float
@@ -160,7 +159,7 @@ def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[C
     and of probes.
     """
     if not moved.any():
-        return Gain(0.0, 0.0, 0.0)
+        return Gain(gain=0.0, low=0.0, high=0.0)
     runs, total_s, parallel = observed.runs, float(slow.seconds.sum()), slow.kept_in_parallel(moved, fast[0])
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
@@ -183,4 +182,4 @@ def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[C
     bounds = [found, *np.quantile(drawn, _TAILS).tolist()]
     if alone[0] is not None:  # a queue of one, or none at all
         bounds += [gained(slow.kept(moved, fast[0], slow.cost), *means), gained(parallel, *means)]
-    return Gain(found, min(bounds), max(bounds))
+    return Gain(gain=found, low=min(bounds), high=max(bounds))

@@ -11,6 +11,7 @@ from typing import Any
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import UsageError
 from campaign.staging import observed
+from campaign.staging.cost import Gain
 from campaign.staging.plan import RULES, Plan
 from jobs.data import staged_copies
 from jobs.judging import stopping
@@ -25,7 +26,7 @@ _SAME_READS = 0.01  # of the bytes, by which two profiles of the same reads diff
 class Outcome:
     """Gains of bandwidth as shares: the predicted one, and that of the medians with the extremes of the runs."""
 
-    predicted: Mapping[str, float]
+    predicted: Gain
     measured: float
     low: float
     high: float
@@ -76,7 +77,7 @@ def of_profiles(folder: Path, plan: Plan, paths: Sequence[Path]) -> dict[str, Ou
 def _bytes_of_plan(window: Window, plan: Plan, copied: Mapping[str, Sequence[int]], path: Path) -> float:
     """Return the bytes that were read of the plan's files, originals and copies; UsageError: not as in its profile."""
     originals = observed.read_below(window, [Path(plan["source"]), Path(plan["called"])])
-    rows = [row for name, *_ in plan["listed"] for places in (originals, copied) for row in places.get(str(name), ())]
+    rows = [row for name, *_ in plan["listed"] for places in (originals, copied) for row in places.get(name, ())]
     read_bytes = float(window.counters["bytes_read"][rows].sum())
     if abs(read_bytes - plan["read_bytes"]) > _SAME_READS * plan["read_bytes"]:
         before = f"{plan['origin']} {plan['read_bytes'] / 1e6:,.1f}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
+from msgspec import Meta
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost, probe
@@ -26,17 +27,19 @@ SCHEMA = 1
 NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
 _BLOCK = 4096  # bytes; a file's room on ext4 and XFS
-_GAIN = {"gain", "low", "high"}
-_ABOVE_0 = ("files", "bytes", "read_bytes", "mb_per_s")  # what shares are made of
 _LEAST_GAIN = 0.01  # what no measurement here would show
+
+
+Some = Annotated[float, Meta(gt=0)]
+"""An amount that shares are made of."""
 
 
 class Rule(TypedDict):
     """What one rule moves: places in the plan's list."""
 
-    files: list[int]
+    files: list[Annotated[int, Meta(ge=0)]]
     bytes: int
-    gain: dict[str, float]
+    gain: cost.Gain
 
 
 class Plan(TypedDict):
@@ -47,20 +50,20 @@ class Plan(TypedDict):
     root: str
     origin: str
     runs: int
-    files: int
-    bytes: int
+    files: Annotated[int, Meta(ge=1)]
+    bytes: Annotated[int, Meta(ge=1)]
     capacity_bytes: int
     calls_at_once: float
     called: str  # what the program called `source`
-    read_bytes: float  # in a run, of the files that can be copied
-    mb_per_s: float  # of these, over the whole run
+    read_bytes: Some  # in a run, of the files that can be copied
+    mb_per_s: Some  # of these, over the whole run
     waiting: float  # share of the run that it waited for its input
     slow: dict[str, float]
     fast: dict[str, float]
     why_not: str | None  # why nothing is advised
     left_out: int  # files that are links, or are not what was read
     from_memory: dict[str, float] | None  # `FromMemory`; None: not known
-    listed: list[list[str | int]]  # of each file that can be copied name, bytes and time of change (ns)
+    listed: list[staged_copies.File]  # that can be copied
     rules: dict[str, Rule]
 
 
@@ -85,7 +88,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
     rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
     why_not = _why_not(observed, root, rules["advised"])
     if why_not:
-        rules["advised"] = _rule(movable & False, movable, size, cost.Gain(0.0, 0.0, 0.0))
+        rules["advised"] = _rule(movable & False, movable, size, cost.Gain(gain=0.0, low=0.0, high=0.0))
     wall_s, read_bytes = float(np.mean([run.wall_s for run in observed.runs])), float(slow.sizes[movable].sum())
     return {
         "schema": SCHEMA,
@@ -106,7 +109,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
         "why_not": why_not,
         "left_out": int((~movable).sum()),
         "from_memory": asdict(observed.from_memory) if observed.from_memory else None,
-        "listed": [[name, *each] for name, each in zip(observed.names, found, strict=True) if each and each[0]],
+        "listed": [(name, *each) for name, each in zip(observed.names, found, strict=True) if each and each[0]],
         "rules": rules,
     }
 
@@ -136,7 +139,7 @@ def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
     return {
         "files": np.flatnonzero(moved[movable]).tolist(),
         "bytes": int(size[moved].sum()),
-        "gain": asdict(gain),
+        "gain": gain,
     }
 
 
@@ -181,19 +184,14 @@ def load(folder: Path) -> Plan:
         raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
     except (ValueError, reading.NewerFileError) as error:
         raise EnvironmentFaultError(f"{folder / NAME} is damaged: {error}", "plan again") from error
-    return plan
+    return {**plan, "listed": [(*row,) for row in plan["listed"]]}
 
 
 def _fault(plan: Plan) -> str:
     """Say what of a plan could not be followed, or would lead elsewhere; empty where nothing does."""
     listed, rules = plan["listed"], plan["rules"]
-    if odd := next((row for row in listed if [*map(type, row)] != [str, int, int]), None):
-        return f"{odd!r} is no file with bytes and time"
-    if missing := [rule for rule in RULES if rule not in rules or _GAIN - rules[rule]["gain"].keys()]:
-        return f"the rule {missing[0]} is missing, or its gain"
-    if any(not 0 <= place < len(listed) for rule in RULES for place in rules[rule]["files"]):
+    if missing := [rule for rule in RULES if rule not in rules]:
+        return f"the rule {missing[0]} is missing"
+    if any(place >= len(listed) for rule in RULES for place in rules[rule]["files"]):
         return "a rule has a file that is not listed"
-    if stray := staged_copies.strays((plan["source"], plan["root"]), (str(name) for name, *_ in listed)):
-        return stray
-    amounts: Mapping[str, Any] = plan
-    return next((f"{name} is {amounts[name]!r}, not above 0" for name in _ABOVE_0 if not amounts[name] > 0), "")
+    return staged_copies.strays((plan["source"], plan["root"]), (name for name, *_ in listed))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.storage import checkpoint_targets
-from jobs.model.conduct import Cluster, Conduct, Site
+from jobs.model.conduct import Conduct
 from jobs.model.record import Data
 from jobs.model.terms import OF_SITE
 from jobs.model.work import ListedItem, WorkList
@@ -63,7 +62,7 @@ def _needed(conduct: Conduct) -> Conduct:
     """Leave out the words that are for Slurm: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
     cluster = {key: value for key, value in conduct["cluster"].items() if key not in _FOR_SLURM}
     site = {key: value for key, value in conduct["site"].items() if key in ("name", *OF_SITE)}
-    return {**conduct, "cluster": cast("Cluster", cluster), "site": cast("Site", site)}
+    return {**conduct, "cluster": cluster, "site": site}
 
 
 def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:

@@ -110,7 +110,7 @@ class BurstBuffer:
         edge("marked")
         for folder in folders:
             snapshots.recover(folder, ["staging"])
-        if marker is None or session or marker["options"] != asdict(self.options):
+        if marker is None or session or marker.get("options") != asdict(self.options):
             more = {"options": asdict(self.options), "session": self._sides.session}  # what the drainer goes by
             self._with_room(lambda: lease.mark(self.fast, "fast", self._sides.buffer_id, **more))
         known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]

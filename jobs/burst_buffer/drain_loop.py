@@ -102,7 +102,7 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
         if marker is None:
             return 0
         options = options_of(marker)
-        sides = Sides(fast, slow, marker["id"], options.keep, marker["session"])
+        sides = Sides(fast, slow, marker["id"], options.keep, marker.get("session"))
         while (progress := _insist(sides, options, journal, trainer)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()

@@ -81,7 +81,7 @@ def require(folder: Place, buffer_id: str, session: str | None = None) -> None:
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(folder, Path) else "give each training its own prefix"
         raise NotOursError(f"{folder} is not the place of this burst buffer any more", cure)
-    if session and marker["session"] != session:
+    if session and marker.get("session") != session:
         raise NotOursError(f"{folder} has been taken by another trainer", "give each training its own prefix")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from jobs.errors import FolderError
 from jobs.model import reading
@@ -15,25 +15,17 @@ MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
 ALONE = "only"  # role of the one folder of a training without a burst buffer
-_ROLES = ("fast", "slow", ALONE)
 OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
 _ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
 
 
 class Marker(TypedDict):
-    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other."""
+    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder alone."""
 
     id: str
-    role: str
-    options: Any
-    session: str | None  # of the trainer that was the last to open a bucket, which has no locks
-
-
-class _Stored(TypedDict):
-    id: str | int
-    role: str
+    role: Literal["fast", "slow", "only"]
     options: NotRequired[Any]
-    session: NotRequired[str | None]
+    session: NotRequired[str | None]  # of the trainer that was the last to open a bucket, which has no locks
 
 
 def of_folder(folder: Path) -> Marker | None:
@@ -53,16 +45,13 @@ def of_folder(folder: Path) -> Marker | None:
 def parsed(load: Callable[[], Any], marker: object) -> Marker:
     """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
     try:
-        value = reading.checked(load(), _Stored, SCHEMA)
+        return reading.checked(load(), Marker, SCHEMA)
     except untrusted.UntrustedError as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
     except reading.NewerFileError as error:
         raise FolderError(
             f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
         ) from error
-    if value["role"] not in _ROLES:
-        raise FolderError(f"{marker} is no marker of ours: it names no role", "name an empty folder")
-    return Marker(id=str(value["id"]), role=value["role"], options=value.get("options"), session=value.get("session"))
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -27,7 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+
+from msgspec import Meta
 
 from jobs.errors import DamageError, FolderError, RoomError
 from jobs.model import reading
@@ -53,7 +55,8 @@ class StoredFile(NamedTuple):
 class _Stored(TypedDict):
     name: str
     step: int
-    files: list[tuple[str, int, str]]
+    files: Annotated[list[tuple[str, Annotated[int, Meta(ge=0)], str]], Meta(min_length=1)]
+    facts: NotRequired[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -118,22 +121,17 @@ def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
     match = _NAME.fullmatch(name)
     try:
         value: Any = reading.checked(load(), _Stored, SCHEMA)
-        manifest = Manifest(**{**value, "files": tuple(_stored(*file) for file in value["files"])})
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
+        if strays := [file.name for file in manifest.files if not files.is_below(file.name)]:
+            raise ValueError(f"{strays[0]!r} is no file in a snapshot")  # noqa: TRY301 - told as the rest
+    except (FileNotFoundError, ValueError, TypeError) as error:
         raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
     except reading.NewerFileError as error:
         raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
     ours = match and (match["name"], int(match["step"])) == (manifest.name, manifest.step)
-    if not ours or not manifest.files or not isinstance(manifest.facts, dict):
-        raise DamageError(f"{path} is of another snapshot, or of no files", "an older snapshot may be good")
+    if not ours:
+        raise DamageError(f"{path} is of another snapshot", "an older snapshot may be good")
     return manifest
-
-
-def _stored(name: str, size: int, sha256: str) -> StoredFile:
-    """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
-    if not files.is_below(name) or type(size) is not int or size < 0:
-        raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
-    return StoredFile(name, size, str(sha256))
 
 
 def sealed(root: Path) -> list[str]:

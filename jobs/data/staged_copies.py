@@ -36,15 +36,12 @@ _CURE = "python -m campaign stage plan, then stage apply"
 
 
 class _Map(TypedDict):
-    """The file: folders of the originals and of the copies, the root of the storage that holds these, and the copies.
-
-    Of each copy name, bytes and time of change (ns).
-    """
+    """A file: the folders of originals and copies, the root of the storage that holds these, and what was copied."""
 
     source: str
     copies: str
     root: str
-    files: list[list[str | int]]
+    files: list[File]
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ def load(path: Path) -> StagedFiles:
     """Read a map; DatasetError where it is missing, damaged or newer."""
     try:
         found = reading.read(files.named(path), _Map, SCHEMA)
-        copied = {str(name): (int(size), int(changed)) for name, size, changed in found["files"]}
+        copied = {name: (size, changed_ns) for name, size, changed_ns in found["files"]}
     except (OSError, ValueError, reading.NewerFileError) as error:
         raise DatasetError(f"{path} is no map of staged files that can be read: {error}", _CURE) from error
     if fault := strays([found["source"], found["copies"], found["root"]], copied):

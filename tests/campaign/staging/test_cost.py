@@ -31,9 +31,9 @@ def test_the_gain_of_the_best_files_is_predicted_although_chance_helped_to_choos
     found = cost.gain(seen, slow, [FAST], [None], moved)
 
     assert (slow.cost.seek_s, slow.cost.byte_s) == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.05)
-    assert found.gain == pytest.approx(_true_gain(SIZES, moved), rel=0.06)
-    assert found.low <= _true_gain(SIZES, moved) <= found.high
-    assert cost.gain(seen, slow, [FAST], [None], SIZES > 0).high < 2 * _true_gain(SIZES, SIZES > 0)
+    assert found["gain"] == pytest.approx(_true_gain(SIZES, moved), rel=0.06)
+    assert found["low"] <= _true_gain(SIZES, moved) <= found["high"]
+    assert cost.gain(seen, slow, [FAST], [None], SIZES > 0)["high"] < 2 * _true_gain(SIZES, SIZES > 0)
 
 
 @pytest.mark.parametrize("runs", [2, 3, 8])
@@ -54,7 +54,7 @@ def test_what_is_not_waited_for_cannot_be_saved(observed):
 
     found = cost.gain(seen, cost.on_slow(seen), [FAST], [None], np.ones(800, bool))
 
-    assert found.gain == pytest.approx(1 / 0.9 - 1)
+    assert found["gain"] == pytest.approx(1 / 0.9 - 1)
 
 
 def test_calls_that_wait_for_one_another_still_tell_the_two_costs(observed):

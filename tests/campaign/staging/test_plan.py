@@ -74,7 +74,7 @@ def test_where_it_cannot_help_nothing_is_advised(changed, why, planned):
     [(0.01, 1e-9, True), (0.0099, 1e-9, False), (0.5, 0.0, False), (0.5, -0.1, False), (0.5, 1e-9, True)],
 )
 def test_a_gain_is_advised_from_one_percent_if_it_is_surely_above_none(gain, low, advised, planned, monkeypatch):
-    monkeypatch.setattr(cost, "gain", lambda *_: cost.Gain(gain, low, 0.7))
+    monkeypatch.setattr(cost, "gain", lambda *_: cost.Gain(gain=gain, low=low, high=0.7))
 
     assert (planned(4_000_000)["why_not"] is None) is advised
 
