@@ -15,7 +15,8 @@ from tests.campaign.work_lists import compose
 
 HOST = {"host": "n1", "affinity": [0, 1]}
 # Figures here say what bounds a cell; only what is in memory before it decides whether they count.
-LIMITS = {name: 0.0 if name.endswith("_min") else 1e9 for name in TERMS["checks"]} | {"resident_max": 0.01}
+LIMITS = {name: 0.0 if name.endswith("_min") else 1.0 for name in TERMS["checks"]} | {"resident_max": 0.01}
+LIMITS |= {"other_cpu_max": 1e4, "stolen_max": 1e4, "throttled_max": 1e4, "spread_max": 100.0, "peak_max": 1000.0}
 LOOSE = {**TERMS, "checks": LIMITS}
 
 

@@ -58,6 +58,7 @@ RUN = {
     "resident_fraction": 0.005, "device_bytes": 995, "bytes_read": 1000, "wall_s": 1.0, "load_s": 0.995,
     "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "device_use": [device_use(other_reads=40)], "other_cpu": 0.4,
     "elapsed_s": 1.0, "images_per_s": 100.0, "read_mb_per_s": 95.0,
+    "wall_parts": ["load_s", "compute_s", "checkpoint_s", "other_s"],
 }  # fmt: skip
 PEAK = {"by": "b", "mb_per_s": 100.0, "ceiling_mb_per_s": 100.0, "reads": None}
 
