@@ -62,8 +62,9 @@ def test_snapshots_that_are_read_back_from_servers_of_this_machine_leave_nothing
 
 def test_what_cannot_be_seen_is_no_fault_of_a_run_on_objects():
     figures = {
-        **run_of(), "wall_parts": ["load_s", "compute_s", "checkpoint_s", "other_s"], "images": 1, "images_asked": 1, "image_errors": 0, "wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0,
+        **run_of(), "images": 1, "images_asked": 1, "image_errors": 0, "wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0,
         "checkpoint_s": 0.0, "other_s": 0.0, "elapsed_s": 1.0, "kernel_s": 1.0, "device_use": None, "other_cpu": 0.0,
+        "wall_parts": ["load_s", "compute_s", "checkpoint_s", "other_s"],
     }  # fmt: skip
 
     checks, reason = judge(figures, "cold", Limits())
