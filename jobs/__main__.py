@@ -139,7 +139,8 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
 
 def _add_setting(parser: argparse.ArgumentParser, each: Declared) -> None:
     """Add the option of a setting; its values are those that a campaign takes."""
-    flag, text = f"--{each.name.replace('_', '-')}", each.setting.help.replace("%", "%%")
+    text = f"{each.setting.help} ({each.legal})" if each.bounds else each.setting.help
+    flag, text = f"--{each.name.replace('_', '-')}", text.replace("%", "%%")
     if each.scalar is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=each.default, help=text)
     elif each.words:

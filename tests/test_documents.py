@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NOW = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # the change log also tells of what was
 _LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 _MEASURED = re.compile(r"<!-- bench: (\w+) -->\n(.+?)\n\n", re.DOTALL)

@@ -25,9 +25,9 @@ usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]
        python -m analysis CAMPAIGN_DIR
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
-state (on Slurm also the node-hours and what sbatch would get), and starts nothing. It asks on the terminal before it
-spends node-hours; --yes and CAMPAIGN_YES=1 do not ask. --only takes of the grid the cells named: by id, the start of
-it, or the hash at its end."""
+state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks
+before it spends node-hours; with --yes or CAMPAIGN_YES=1 it does not ask. --only measures only some cells of the grid:
+each is named by its id, the start of its id, or the hash at the end of its id."""
 _TAIL = """\
 Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
 environment cannot run it, 4 the scheduler refused, 130 interrupted.

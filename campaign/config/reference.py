@@ -1,4 +1,4 @@
-"""The settings for people: the body of ``--help``, and docs/reference/keys.md, which this writes.
+"""The texts of the settings for people: the body of ``--help``, and docs/reference/keys.md, which this module writes.
 
 ::
 
@@ -22,16 +22,19 @@ from jobs.model.settings import Common
 
 _SCHEMA = re.compile(r"/schema/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SAYS_ENOUGH = (
-    "text",
-    "true or false",
-    "list, as in [one,other]",
-    "mapping, as in {key: value}",
-)  # of a legal value, without a word of ours
+_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in [one,other]")  # legal values that --help leaves out
+_INTRODUCTION = """\
+The words of the command line are `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
+A choice has the keys of its section: `storage=hdd storage.root=/mnt/hdd`. Several values for one key or group
+(`threads=1,2,4`) make a grid. The title of a section is what to type, and what it is.
+
+In the tables, `…` means that there is no default, and "smoke" names the default of `+size=smoke`. Numbers are typed
+without commas. 1 MB is 10^6 bytes, 1 GB is 10^9 bytes, 1 MiB is 2^20 bytes.
+"""
 
 
 class Choice(NamedTuple):
-    """A choice of a group: its name, what it is, and the lines of its values."""
+    """A choice of a group: its name, its description, and the lines of its values."""
 
     name: str
     about: str
@@ -42,30 +45,56 @@ class Section(NamedTuple):
     """The settings of one node, and the choices that have them."""
 
     key: str  # of the node; empty for the keys at the top
-    about: str
     kind: type[Keys]
     choices: tuple[Choice, ...] = ()
 
     @property
-    def rows(self) -> Iterator[Declared]:
-        """The settings; a name is what the choices are told by."""
-        return (each for name, each in declared(self.kind).items() if name != "name")
+    def about(self) -> str:
+        """The description, in one line."""
+        return " ".join((self.kind.__doc__ or "").split()).removesuffix(".")
+
+    @property
+    def details(self) -> str:
+        """The description without its first sentence, which is in the title; may be empty."""
+        details = self.about.partition(". ")[2]
+        return f"{details}." if details else ""
+
+    @property
+    def typed(self) -> str:
+        """How a choice, or a key where there is no choice, is typed."""
+        names = ", ".join(choice.name for choice in self.choices)
+        return f"{self.key}={names}" if names else f"{self.key}.KEY=VALUE".lstrip(".")
+
+    @property
+    def rows(self) -> Iterator[tuple[str, Declared]]:
+        """The settings by their dotted keys, without the name, which is the choice."""
+        before = f"{self.key}." if self.key else ""
+        return ((before + key, each) for key, each in _rows(self.kind) if key != "name")
+
+    @property
+    def title(self) -> str:
+        """How the section is typed, and the first sentence of its description."""
+        first = self.about.partition(". ")[0]
+        return f"`{self.typed}`: {first[0].lower()}{first[1:]}"
+
+
+def _rows(kind: type[Keys], before: str = "") -> Iterator[tuple[str, Declared]]:
+    """Yield the settings of a node and of the nodes below it by their keys; NAME is a name that the user chooses."""
+    for name, each in declared(kind).items():
+        if each.node is not each.type:
+            yield before + name, each
+        if each.node:
+            yield from _rows(each.node, f"{before}{name}." if each.node is each.type else f"{before}{name}.NAME.")
 
 
 def sections() -> Iterator[Section]:
-    """Yield all settings: those at the top, those of the nodes, those of the groups by kind."""
-    at_the_top: tuple[type[Keys], ...] = (Common, Running)
-    yield from (Section("", _first(kind), kind) for kind in at_the_top)
-    yield from (Section(name, _first(kind), kind) for name, kind in NODES.items())
+    """Yield all sections: the keys at the top, the nodes, and of each group one section per kind of keys."""
+    yield from (Section("", kind) for kind in (Common, Running))
+    yield from (Section(name, kind) for name, kind in NODES.items())
     for group, kinds in CHOICES.items():
-        chosen = [*_choices(group)]
+        choices = [*_choices(group)]
         for name, kind in kinds.items():
-            those = tuple(choice for schema, choice in chosen if schema == name)
-            yield Section(group, _first(kind), kind, those)
-
-
-def _first(kind: type[Keys]) -> str:
-    return " ".join((kind.__doc__ or "").split())
+            yield Section(group, kind, tuple(choice for schema, choice in choices if schema == name))
 
 
 def _choices(group: str) -> Iterator[tuple[str, Choice]]:
@@ -84,21 +113,19 @@ def _choices(group: str) -> Iterator[tuple[str, Choice]]:
 
 
 def _values(text: str) -> str:
-    """Return the lines below a defaults list, but for the name."""
+    """Return the lines below a defaults list, without the name."""
     body = re.sub(r"\A(?: \[[^\n]*\n|\n(?: +-[^\n]*\n)*)", "", text)
     return re.sub(r"^name: .*\n?", "", body, flags=re.MULTILINE).strip("\n")
 
 
 def yaml_files(entry: Traversable) -> Iterator[Traversable]:
-    """Yield the YAML files of a folder; none of what is no folder."""
+    """Yield the YAML files of a folder; none if the entry is a file."""
     if entry.is_dir():
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
 
 
 def default_of(each: Declared) -> str:
     """Return a default as it is typed; an ellipsis for a setting that the choice or the user must give."""
-    if each.node is each.type:
-        return "a storage"
     if each.default == MISSING:
         return "…"
     smoke = f" (smoke: {_typed(each.setting.smoke)})" if each.setting.smoke is not None else ""
@@ -106,57 +133,54 @@ def default_of(each: Declared) -> str:
 
 
 def _typed(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value or '""' if isinstance(value, str) else json.dumps(value)
 
 
 def as_text() -> Iterator[str]:
     """Yield the sections for a terminal."""
-    for key, about, kind, choices in sections():
-        section = Section(key, about, kind, choices)
-        rows = [*section.rows]
-        yield (
-            f"\nKeys{_title(section)}:\n  # {about}"
-            if rows
-            else f"\n{', '.join(f'{key}={each.name}' for each in choices)}:"
-        )
-        for each in rows:
-            legal = "" if each.legal.removesuffix(", or null") in _SAYS_ENOUGH else each.legal
-            said = all(word in each.setting.help for word in each.words) and bool(each.words)
-            beside = ", ".join(filter(None, (each.setting.unit, "" if said else legal)))
-            text = f"{each.setting.help} ({beside})" if beside else each.setting.help
-            yield f"  {each.name}: {default_of(each)} ".ljust(21) + (f"# {text}" if text else "")
-        for choice in choices:
-            yield f"  {key}={choice.name}  # {choice.about}"
+    for section in sections():
+        yield f"\n{section.title.replace('`', '')}"
+        if section.details:
+            yield f"  # {section.details}"
+        for key, each in section.rows:
+            choices_explained = bool(each.words) and all(word in each.setting.help for word in each.words)
+            hidden = choices_explained or each.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
+            yield (
+                f"  {key}={default_of(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
+            )
+        for choice in section.choices:
+            yield f"  {section.key}={choice.name}  # {choice.about}"
             yield from (f"    {line}" for line in choice.values.splitlines())
-
-
-def _title(section: Section) -> str:
-    names = f"={', '.join(choice.name for choice in section.choices)}" if section.choices else ""
-    return f" of {section.key}{names} ({section.key}.KEY=VALUE)" if section.key else ""
 
 
 def as_markdown() -> Iterator[str]:
     """Yield the lines of docs/reference/keys.md."""
     yield "# Keys of the configuration\n"
     yield "<!-- Written by `python -m campaign.config.reference`, from the declarations of the settings. -->\n"
-    yield "Several values for one key (`threads=1,2,4`) make a grid. A default may be another one with `+size=smoke`."
+    yield _INTRODUCTION
+    yield from (f"- [{section.title}](#{_anchor(section.title)})" for section in sections())
     for section in sections():
-        rows = [*section.rows]
-        names = ", ".join(f"`{section.key}={each.name}`" for each in section.choices)
-        yield f"\n## {names or section.key or section.kind.__name__}\n"
-        yield section.about
+        yield f"\n## {section.title}"
+        if section.details:
+            yield f"\n{section.details}"
         if section.choices:
             yield ""
             yield from (f"- `{section.key}={choice.name}`: {choice.about}" for choice in section.choices)
-        if rows:
+        if rows := [*section.rows]:
             yield "\n| key | default | legal | meaning |\n| --- | --- | --- | --- |"
-        for each in rows:
-            key = f"{section.key}.{each.name}" if section.key else each.name
-            unit = f" ({each.setting.unit})" if each.setting.unit else ""
-            outside = "" if each.setting.cell or not section.key else " No part of what a cell is."
-            meaning = f"{each.setting.help}{unit}".replace("|", "\\|")
-            legal = each.legal.replace("|", "\\|")
-            yield f"| `{key}` | `{default_of(each)}` | {legal} | {meaning}.{outside} |"
+            yield from (_table_row(key, each) for key, each in rows)
+
+
+def _anchor(title: str) -> str:
+    """Return the name that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _table_row(key: str, each: Declared) -> str:
+    same_cell = "" if each.setting.cell else " Does not change the id of the cell."
+    return f"| `{key}` | `{default_of(each)}` | {each.legal} | {each.setting.help}.{same_cell} |"
 
 
 if __name__ == "__main__":

@@ -220,28 +220,33 @@ Dropout = Annotated[float, Meta(ge=0, le=0.99)]
 
 
 class TrainingKeys(pipeline.PipelineKeys):
-    """What a training on files says beside its input."""
+    """Training on files."""
 
     prefetch_to_device: Annotated[
-        bool, Setting("do the batches that prefetch keeps ready stand on the device that computes")
+        bool, Setting("whether prefetched batches are copied to the device that computes (the GPU, if there is one)")
     ] = False
     control: Annotated[
         Control,
-        Setting("no_io: one batch in memory, again and again, nothing is read | no_compute: no training step"),
+        Setting(
+            "what is left out, for comparison; none: nothing; no_io: reading (one batch in memory is used again and"
+            " again); no_compute: the training step"
+        ),
     ] = "none"
     optimizer: Annotated[
-        Literal["adam", "sgd"], Setting("adam | sgd, which keeps no moments: its snapshots have a third of the bytes")
+        Literal["adam", "sgd"],
+        Setting(
+            "optimizer of the training; adam: Adam; sgd: gradient descent, which has no moments, so that a snapshot"
+            " has a third of the bytes"
+        ),
     ] = "adam"
-    learning_rate: Annotated[LearningRate, Setting("of the optimizer")] = 1e-4
+    learning_rate: Annotated[LearningRate, Setting("learning rate of the optimizer")] = 1e-4
 
 
 class Keys(TrainingKeys):
-    """What a training of AlexNet says."""
+    """Training of AlexNet."""
 
-    width: Annotated[Width, Setting("of the network: channels and units relative to AlexNet's")] = 1.0
-    dropout: Annotated[Dropout, Setting("share of the units of the first two dense layers that a step leaves out")] = (
-        0.5
-    )
+    width: Annotated[Width, Setting("number of channels and units, relative to AlexNet")] = 1.0
+    dropout: Annotated[Dropout, Setting("dropout rate of the first two dense layers")] = 0.5
 
 
 BENCHMARK = Benchmark(

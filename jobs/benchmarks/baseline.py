@@ -36,26 +36,36 @@ _MIB = 1 << 20
 
 
 class Keys(Named):
-    """What is done to the one file of a baseline."""
+    """One file that is written or read, to measure the storage alone."""
 
     access: Annotated[
         Literal["write", "read", "random_read"],
-        Setting("write: a new file, flushed | read: the whole file | random_read: blocks of the dataset's mean size"),
+        Setting(
+            "how the file is accessed; write: a new file is written and flushed; read: the file is read from start to"
+            " end; random_read: blocks of the dataset's mean file size are read at random offsets"
+        ),
     ] = "read"
     engine: Annotated[
         Literal["auto", "ior", "fio", "builtin"],
-        Setting("ior | fio | builtin (O_DIRECT); auto: the first of them that is there; random_read: not ior"),
+        Setting(
+            "program that reads or writes the file; auto: the first that is installed; ior: IOR (not for"
+            " random_read); fio: fio; builtin: our own, with O_DIRECT"
+        ),
     ] = "auto"
     file_mb: Annotated[
-        int, Meta(ge=1, le=10**7), Setting("size of the file, rounded up to whole transfers", smoke=400)
+        int,
+        Meta(ge=1, le=10**7),
+        Setting("size of the file, rounded up to a multiple of transfer_mib", unit="MB", smoke=400),
     ] = 5000
     transfer_mib: Annotated[
-        int, Meta(ge=1, le=1024), Setting("MiB of one request of read and write; no part of random_read")
+        int,
+        Meta(ge=1, le=1024),
+        Setting("size of one request of access=read and access=write; without effect on random_read", unit="MiB"),
     ] = datafile.TRANSFER_MIB
     seconds_max: Annotated[
         float,
         Meta(ge=0.1, le=3600),
-        Setting("of random_read alone: how long `threads` readers read at most, no block twice", smoke=0.75),
+        Setting("longest duration of access=random_read, which reads no block twice", unit="seconds", smoke=0.75),
     ] = 10.0
 
 

@@ -40,35 +40,44 @@ _NO_DATA = "stats.h5"
 
 
 class Keys(Named):
-    """What a training as CDB's says."""
+    """Training from HDF5 files as in CDB."""
 
-    epochs: Annotated[int, Meta(ge=1, le=1000), Setting("a validation pass follows each")] = 1
+    epochs: Annotated[
+        int, Meta(ge=1, le=1000), Setting("number of epochs; a validation pass follows each epoch", unit="epochs")
+    ] = 1
     control: Annotated[
         Literal["none", "no_io", "no_compute", "metadata"],
         Setting(
-            "no_io: an image in memory, nothing is read | no_compute: no step | metadata: files are opened, not read"
+            "what is left out, for comparison; none: nothing; no_io: reading (one image in memory is used again and"
+            " again); no_compute: the training step; metadata: the data (files are opened but not read)"
         ),
     ] = "none"
     driver: Annotated[
         Literal["core", "sec2"],
-        Setting("of HDF5: sec2 | core: each file is read whole into memory, as CDB did. reader=offsets has none"),
+        Setting(
+            "HDF5 file driver; sec2: POSIX reads; core: each file is read whole into memory, as in CDB; without"
+            " effect on reader=offsets"
+        ),
     ] = "sec2"
-    channels: Annotated[list[int] | None, Setting("of the 16 of a file; null: all")] = field(
+    channels: Annotated[list[int] | None, Setting("channels that are read, of the 16 in a file; null: all")] = field(
         default_factory=lambda: [0, 1, 2, 10]
     )
     readers: Annotated[
-        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, threads of offsets")
+        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, or threads of reader=offsets")
     ] = 4
-    preprocess: Annotated[bool, Setting("false: no scaling and no weights of classes")] = True
+    preprocess: Annotated[bool, Setting("whether fields are scaled and classes are weighted")] = True
     image_size: Annotated[
         int,
         Meta(ge=8, le=4096),
-        Setting("pixels, both sides, of what a network is trained on, where accelerator is cpu or gpu"),
+        Setting("width and height of an image for the network, with accelerator=cpu or gpu", unit="pixels"),
     ] = 64
-    learning_rate: Annotated[LearningRate, Setting("of Adam")] = 1e-4
+    learning_rate: Annotated[LearningRate, Setting("learning rate of Adam")] = 1e-4
     stage: Annotated[
         str | None,
-        Setting("a folder on a fast storage of each node, /mnt/fast say: files are copied there before the epochs"),
+        Setting(
+            "folder on a fast storage of each node, for example /mnt/fast, to which the files are copied before the"
+            " epochs; null: no copy"
+        ),
     ] = None
 
 

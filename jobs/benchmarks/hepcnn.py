@@ -176,26 +176,34 @@ class HepRun(Run):
 
 
 class Keys(Named):
-    """What a training as HEPCNNB's says."""
+    """Training from HDF5 files as in HEPCNNB."""
 
     shuffle: Annotated[
         Shuffle,
-        Setting("none: files and samples in their order | local: within a rank's own files | global: over all ranks"),
+        Setting(
+            "what each epoch shuffles; none: nothing; local: the files and samples of each rank; global: also which"
+            " rank"
+            " gets which file"
+        ),
     ] = "local"
     epochs: Annotated[
-        int, Meta(ge=1, le=1000), Setting("a validation pass follows each one that ends before the run does")
+        int,
+        Meta(ge=1, le=1000),
+        Setting("number of epochs; a validation pass follows each epoch that ends before the run", unit="epochs"),
     ] = 5
-    control: Annotated[Control, Setting("no_io: samples in memory, nothing is read | no_compute: no training step")] = (
-        "none"
-    )
+    control: Annotated[
+        Control,
+        Setting(
+            "what is left out, for comparison; none: nothing; no_io: reading (samples in memory are used again and"
+            " again); no_compute: the training step"
+        ),
+    ] = "none"
     readers: Annotated[
-        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, threads of offsets")
+        int, Meta(ge=1, le=256), Setting("processes of reader=h5py_pool and h5py_shared, or threads of reader=offsets")
     ] = 1
-    width: Annotated[Width, Setting("of the network: filters relative to HEPCNNB's 128")] = 1.0
-    learning_rate: Annotated[LearningRate, Setting("of Adam")] = 1e-3
-    dropout: Annotated[
-        Dropout, Setting("share of the values that a step leaves out behind each of the first four convolutions")
-    ] = 0.5
+    width: Annotated[Width, Setting("number of filters, relative to the 128 of HEPCNNB")] = 1.0
+    learning_rate: Annotated[LearningRate, Setting("learning rate of Adam")] = 1e-3
+    dropout: Annotated[Dropout, Setting("dropout rate after each of the first four convolutions")] = 0.5
 
 
 class _Hepcnn(Benchmark):

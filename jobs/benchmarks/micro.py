@@ -148,9 +148,11 @@ class _Meetings:
 
 
 class Keys(pipeline.PipelineKeys):
-    """How a folder of images is read."""
+    """Reading of a folder of images."""
 
-    preprocess: Annotated[bool, Setting("false: the map only reads the file (Fig 5)")] = True
+    preprocess: Annotated[
+        bool, Setting("true: images are read, decoded and resized; false: files are only read (Fig 5)")
+    ] = True
 
 
 BENCHMARK = Benchmark(

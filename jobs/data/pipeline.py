@@ -32,20 +32,31 @@ _NAMED_FILES = 20  # a record names this many unreadable files; the count is alw
 
 
 class PipelineKeys(Named):
-    """What every benchmark that reads images says of its input pipeline."""
+    """Input pipeline of a benchmark that reads images."""
 
-    image_size: Annotated[int, Meta(ge=8, le=4096), Setting("pixels, both sides, after the resize")] = 224
+    image_size: Annotated[
+        int, Meta(ge=8, le=4096), Setting("width and height of an image after the resize", unit="pixels")
+    ] = 224
     ignore_errors: Annotated[
-        bool, Setting("unreadable files are passed over, counted and named; false: the first ends the run")
+        bool,
+        Setting(
+            "true: unreadable files are skipped, counted and named in the record; false: the first one ends the run"
+        ),
     ] = True
-    autotune: Annotated[bool, Setting("may tf.data choose buffer sizes and parallelism by itself")] = False
+    autotune: Annotated[bool, Setting("whether tf.data may choose buffer sizes and parallelism (autotuning)")] = False
     map_and_batch_fusion: Annotated[
-        bool, Setting("may tf.data fuse map and batch (it can only where ignore_errors is off)")
+        bool, Setting("whether tf.data may fuse map and batch; needs ignore_errors=false")
     ] = False
-    deterministic: Annotated[bool, Setting("batches in the shuffled order, whichever file arrives first")] = True
+    deterministic: Annotated[
+        bool, Setting("whether batches keep the shuffled order, even if a later file arrives first")
+    ] = True
     private_threads: Annotated[
         Annotated[int, Meta(ge=0, le=1024)] | None,
-        Setting("threads of the pipeline's own pool; null: as many as `threads`; 0: TensorFlow's shared pool"),
+        Setting(
+            "threads of the pipeline's own thread pool; null: as many as `threads`; 0: the pipeline uses TensorFlow's"
+            " shared pool",
+            unit="threads",
+        ),
     ] = None
 
 

@@ -1,1 +1,1 @@
-"""What a cell is judged by, when its record is read: the runs that it lacks, and those that do not count."""
+"""Verdicts on cells and runs, computed when a record is read; and how many runs a cell still needs."""

@@ -1,4 +1,4 @@
-"""Runs that others disturbed: which they are, and which limits would let them count."""
+"""Runs that other programs disturbed (check `quiet`), and the limits with which they would be valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failed_checks(runs: Iterable[Run]) -> list[Check]:
 
 
 def allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
-    """Return the words by which runs that failed `quiet` would have passed it; `limits` are those that they had."""
+    """Return the settings with which the failed runs would pass `quiet`; `limits` are those that they had."""
     lacking = [each for check in failed for each in _lacking(check)]
     most = {name: max(more for key, more in lacking if key == name) for name, _ in lacking}
     enough = {name: math.ceil((limits[name] + more) * _PARTS[name]) / _PARTS[name] for name, more in most.items()}
@@ -26,7 +26,10 @@ def allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
 
 
 def _lacking(check: Check) -> Iterator[tuple[str, float]]:
-    """Yield by how much each limit was too low; what serves an emulated storage is in the check's own limit alone."""
+    """Yield each limit that was too low, and by how much.
+
+    The limit in the check already allows for the processes that serve an emulated storage.
+    """
     observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
     for name in ("other_cpu", "other_device"):
         more = (observed[name] or 0.0) - limit[name]

@@ -1,4 +1,4 @@
-"""The verdict on a cell: a function of the raw figures of its runs and of the terms that are asked for."""
+"""The verdict on a cell, computed from the raw metrics of its runs and the terms of the campaign."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jobs.model.results import Conditions, Peak, Run
 from jobs.model.terms import Terms
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a record raises that was written by hand: figures are missing, or no numbers."""
+"""The errors of a record that was written by hand, whose metrics are missing or are no numbers."""
 
 
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
-    """Return a record with the verdicts on its runs and on the cell; the record that is given stays as it is.
+    """Return a copy of a record with the verdicts on its runs and on the cell.
 
-    `peak` is what the storage gives by itself (`jobs.judging.peaks`), None where that is unknown.
+    `peak` is the speed of the storage alone (`jobs.judging.peaks`); None: unknown.
 
-    A run that ended is valid or invalid and has its ``checks``; a cell is done, invalid or failed, with the ``reason``,
-    or running where its worker is not over with it and it lacks runs. A record without figures, or with figures that
-    are no numbers, raises one of `ODD_FIGURES`.
+    A run that ended becomes valid or invalid and gets its ``checks``. A cell becomes done, invalid or failed, with the
+    ``reason``; it stays running while its worker has not finished and runs are missing. Raises one of `ODD_FIGURES` if
+    metrics are missing or are no numbers.
     """
     runs: list[Run] = []
     limits, first = Limits(**terms["checks"]), None
@@ -41,9 +41,10 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
 
 
 def judged_run(run: Run, claim: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None) -> Run:
-    """Return a run with its verdict; one that has not ended, or failed, as it is.
+    """Return a run with its verdict; a run that has not ended, or that failed, is returned unchanged.
 
-    `claim` is the state of the page cache that the cell claims, `first` the conditions of the first run that counts.
+    `claim` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
+    measured run.
     """
     if run["status"] in ("running", "failed"):
         return run
@@ -52,7 +53,7 @@ def judged_run(run: Run, claim: str, limits: Limits, peak: Peak | None = None, f
 
 
 def first_conditions(record: Record) -> Conditions | None:
-    """Return the conditions of the first run of a judged record that counts; None where none counts."""
+    """Return the conditions of the first valid measured run of a judged record; None if there is no such run."""
     return next(filter(None, map(_conditions, record["runs"])), None)
 
 
@@ -61,7 +62,7 @@ def _conditions(run: Run) -> Conditions | None:
 
 
 def _judge_cell(record: Record, terms: Terms) -> None:
-    """Give a cell whose runs are judged its checks and its status."""
+    """Set the checks and the status of a cell whose runs are judged."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
     narrow = stopping.check(rates, terms)
@@ -83,9 +84,9 @@ def _judge_cell(record: Record, terms: Terms) -> None:
 
 
 def looser_checks(terms: Terms) -> list[str]:
-    """Return the thresholds that let more pass than the site's own, each with both.
+    """Return the limits that are looser than those of the site, each with both values, in words.
 
-    A claim that rests on such a cell cannot be tested: what passed may have passed because of them.
+    A claim of a paper cannot be tested with such a cell, because a run may be valid only due to the looser limit.
     """
     limits, own = terms["checks"], {**asdict(Limits()), **terms["of_site"]}
     looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]

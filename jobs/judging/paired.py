@@ -1,7 +1,7 @@
-"""What a profile costs the runs of a cell, where ``profile.compare`` asks: each measured run beside one without it.
+"""The cost of a profile with ``profile.compare=true``: each measured run is paired with a run without the profile.
 
-The two of a pair follow one another, the profiled one first in every other pair, so that a machine that becomes slower
-or faster takes neither side. Runs without a profile have a role of their own: they are in no median of the cell.
+The two runs of a pair follow one another. The profiled run is first in every other pair, so that a machine that becomes
+slower or faster favours neither. Runs without the profile have a role of their own and are not in the cell's median.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jobs.model.settings import Settings
 from jobs.model.terms import Terms
 
 UNPROFILED: Final = "unprofiled"
-"""The role of a run that is made without the profile that its cell asks for."""
+"""The role of a run without the profile that its cell asks for."""
 
 
 def asked(settings: Settings, terms: Terms) -> bool:
-    """Return whether each measured run of a cell is to have one without a profile beside it."""
+    """Return whether each measured run of a cell is paired with a run without the profile."""
     return terms["compare"] and "profile" in settings
 
 
@@ -31,9 +31,9 @@ def order(record: Record) -> list[Role]:
 
 
 def pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
-    """List each measured run with the one without a profile: pairs of which both are of a status, None for any.
+    """List the pairs of a measured run and a run without the profile in which both have this status; None: any.
 
-    Of a pair that was begun again the later runs count: those before them were made in another session.
+    If a pair was started again, its later runs count; the earlier ones belong to another session of a worker.
     """
     found: dict[int, dict[str, Run]] = defaultdict(dict)
     for run in record["runs"]:
@@ -44,14 +44,14 @@ def pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]
 
 
 def cost(record: Record) -> ProfileCost | None:
-    """Return by how much the profile made runs longer, as shares of the wall time; None without a valid pair."""
+    """Return how much longer the profile made the runs, as shares of the wall time; None if no pair is valid."""
     shares = [profiled["wall_s"] / plain["wall_s"] - 1 for profiled, plain in pairs(record)]
     if not shares:
         return None
     return {"pairs": len(shares), "median": statistics.median(shares), "min": min(shares), "max": max(shares)}
 
 
-def in_words(found: ProfileCost) -> str:
-    """Return the cost for a person."""
-    low, high, median = (f"{found[key]:+.2%}" for key in ("min", "max", "median"))
-    return f"{median} of wall time (median of {found['pairs']} pairs of runs, {low} to {high})"
+def in_words(cost: ProfileCost) -> str:
+    """Return the cost as a text for people."""
+    low, high, median = (f"{cost[key]:+.2%}" for key in ("min", "max", "median"))
+    return f"{median} of wall time (median of {cost['pairs']} pairs of runs, {low} to {high})"

@@ -1,4 +1,4 @@
-"""What storages give by themselves, as far as baselines have measured it: the peaks that runs are judged by."""
+"""The speeds of storages alone, as baselines measured them: the peaks that cold runs are compared with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jobs.model.results import Peak
 from jobs.model.settings import Node
 
 KIND = "storage"
-"""The kind of a benchmark that measures a storage by itself: of a baseline."""
+"""The kind of the benchmark `baseline`, which measures a storage alone."""
 READ, RANDOM = "read", "random_read"
 AT_ONCE = 2
-"""Requests of a reader that are out: its own, and what the kernel reads ahead of it."""
+"""Requests in flight per reader: its own, and the read-ahead of the kernel."""
 
 
 class Peaks:
-    """Baselines that are done, among judged records."""
+    """The finished baselines among judged records."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.baselines = [each for each in records if each["cell"]["kind"] == KIND and _is_done(each)]
@@ -29,12 +29,13 @@ class Peaks:
             self._of_host[each["provenance"].get("host")].append(each)
 
     def of(self, record: Record) -> Peak | None:
-        """Return the peak of what a record read: that of the same host and storage; None where none is known.
+        """Return the peak of the storage that a record read from, on the same host; None if it is unknown.
 
-        Random reads of the same data by as many readers, else the file that was read from end to end, which says
-        nothing of several readers. Of several (another engine, another size) the highest. But an emulated storage is as
-        fast as its bound at most: the kernel lets short runs be faster; and where a model serves it, the model's
-        arithmetic is the ceiling: a baseline may have been slowed down by what else this machine did.
+        The peak is the baseline of random reads of the same data by as many readers; else that of a whole file read
+        from start to end, which bounds a single reader only. The highest of several baselines (other engines or sizes)
+        counts. The peak of an emulated storage is at most its limit, although the kernel lets short runs be faster.
+        If a model serves the storage, the ceiling is calculated by the model, because other programs may have slowed
+        the baseline down.
         """
         settings = record["cell"]["settings"]
         if record["cell"]["data"] != "images" or "staging" in settings:  # of two storages at once nothing is known
@@ -58,7 +59,7 @@ class Peaks:
 
 
 def _is_done(baseline: Record) -> bool:
-    """Return whether a baseline is done and has what others are judged by."""
+    """Return whether a baseline is finished and has rates of reading."""
     with suppress(*ODD_FIGURES):
         rates = [run["read_mb_per_s"] > 0 for run in stopping.measured(baseline, "valid")]
         reads = baseline["cell"]["settings"]["benchmark"]["access"] in (READ, RANDOM)
@@ -75,27 +76,27 @@ def _peak_of(baseline: Record, *, bounded: bool) -> Peak:
 
 
 def _peak(by: str, mb_per_s: float, reads: int | None = None, *, bounded: bool = True) -> Peak:
-    """Return a peak; its ceiling, where the readers are `bounded`, is as many times as high as requests may be out."""
+    """Return a peak; if the readers are `bounded`, its ceiling is `AT_ONCE` times its rate."""
     ceiling = AT_ONCE * mb_per_s if bounded else None
     return {"by": by, "mb_per_s": mb_per_s, "ceiling_mb_per_s": ceiling, "reads": reads}
 
 
 def _emulated(record: Record) -> Node:
-    """Return what an emulated storage says of itself; nothing of a real one."""
+    """Return the facts of an emulated storage; empty for a real one."""
     return (record["provenance"].get("emulated") or {}).get("storage") or {}
 
 
 def throttled(record: Record) -> Peak | None:
-    """Return what the kernel lets through of an emulated storage; None for a real one, or for one without a bound."""
+    """Return the limit of an emulated storage as a peak; None for a real one, or one without a limit."""
     facts = _emulated(record)
     most = facts.get("read_mb_per_s")
     return _peak(f"{facts['name']}, emulated", most) if most else None
 
 
 def _modelled(record: Record) -> Peak | None:
-    """Return what the model of an emulated storage gives by the worker's calculation; None without a model.
+    """Return the peak of an emulated storage as the worker calculated it by the model; None if there is no model.
 
-    Its ceiling is what it gives to twice as many readers: an arm that chooses among more requests is faster.
+    The ceiling is the rate for twice as many readers, because a disk arm that chooses among more requests is faster.
     """
     facts = _emulated(record)
     if not (expected := facts.get("expected")):
@@ -105,7 +106,7 @@ def _modelled(record: Record) -> Peak | None:
 
 
 def fits(baseline: Record, record: Record, access: str) -> bool:
-    """Return whether a baseline of this access says what the storage of a record can give to it."""
+    """Return whether a baseline of this access bounds the rate of a record."""
     settings, of_baseline = record["cell"]["settings"], baseline["cell"]["settings"]
     if of_baseline["benchmark"]["access"] != access or not bounds(baseline, record):
         return False
@@ -113,7 +114,7 @@ def fits(baseline: Record, record: Record, access: str) -> bool:
 
 
 def same_storage(baseline: Record, record: Record) -> bool:
-    """Return whether both are of one storage on one host."""
+    """Return whether both records are of the same storage on the same host."""
     storages = [each["cell"]["settings"]["storage"] for each in (baseline, record)]
     return storages[0] == storages[1] and _place(baseline) == _place(record)
 
@@ -133,7 +134,7 @@ def reads_same(baseline: Record, record: Record) -> bool:
 
 
 def _place(record: Record) -> tuple[object, ...]:
-    """Return what a storage must be the same by, whatever its name: host, device, and how it is bounded if emulated."""
+    """Return what identifies a storage, whatever its name: host, device, and the limits of an emulated one."""
     provenance, facts = record["provenance"], _emulated(record)
     mount = provenance.get("mount")
     source = mount.get("source") if isinstance(mount, dict) else None

@@ -1,15 +1,15 @@
-"""How many runs a cell lacks: those that it was asked for and does not have, and those that ``until_spread`` adds.
+"""The number of runs that a cell still needs: those of ``runs``, and those that ``until_spread`` adds.
 
 The interval of the median is that of two order statistics, exact for independent runs of any distribution: the k-th
 smallest and the k-th largest of n hold the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
 H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
-narrowest pair, picked by its values, would hold it less often. Of fewer than five runs no pair does.
+narrowest pair, chosen by its values, would hold it less often. No pair of fewer than five runs holds it that often.
 
-To test the interval after each run and to stop at the first narrow one is a sequential procedure: among many
-intervals one is narrow by luck, so that the one that it stops at holds the median less often than it says (Y. S. Chow
-and H. Robbins, Ann. Math. Statist. 36, 1965, promise as much for a mean, and for very narrow ones alone). 4,000
-simulated cells, until_spread=0.01: 93, 91, 88 and 92 % with normal noise of 0.3, 0.5, 1 and 2 %. It bounds the width,
-and proves nothing of the median; `max_runs` bounds the number of tests.
+The interval is tested after each run, and the runs stop at the first narrow one. This is a sequential procedure: one of
+many intervals is narrow by luck, so the last interval holds the median less often than its confidence (Y. S. Chow and
+H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a mean, and only for very narrow intervals). In 4,000
+simulated cells with until_spread=0.01 it held the median in 93, 91, 88 and 92 % (normal noise: 0.3, 0.5, 1 and 2 %).
+The procedure bounds the width, not the error of the median; `max_runs` bounds the number of tests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEWEST_RUNS = 5
 
 @dataclass(frozen=True)
 class Interval:
-    """Two order statistics, and the probability with which they hold the median between them."""
+    """Two order statistics, and the probability that the median is between them."""
 
     low: float
     high: float
@@ -40,7 +40,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Return the interval of the median; None where there are too few values for one."""
+    """Return the interval of the median; None if there are too few values."""
     ordered, n = sorted(values), len(values)
     found, beyond = None, 0.0
     for k in range(1, n // 2 + 1):
@@ -52,21 +52,21 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 def adds_runs(terms: Terms) -> bool:
-    """Return whether runs are to be added."""
+    """Return whether ``until_spread`` may add runs."""
     return terms["until_spread"] is not None
 
 
 def most_runs(terms: Terms) -> int:
-    """Return how many valid measured runs a cell may come to have."""
+    """Return the largest number of valid measured runs of a cell."""
     wanted = terms["runs"] - terms["warmup_runs"]
     return max(wanted, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else wanted
 
 
 def owed_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
+    """Count the measured runs that ``runs`` asks for and the cell does not have.
 
-    A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated. Where
-    runs come in pairs, one of which a half is missing is owed whole.
+    An invalid run counts as a run of a cell that is done, and is repeated in any other cell. A pair of runs
+    (`jobs.judging.paired`) of which one is missing is repeated as a whole.
     """
     wanted = terms["runs"] - terms["warmup_runs"]
     if record is None:
@@ -77,44 +77,44 @@ def owed_runs(record: Record | None, terms: Terms) -> int:
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that are still to be had, at least: those owed, else one where one is to be added."""
+    """Count the measured runs that the cell still needs at least: those of ``runs``, else one if one is added."""
     return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
 def most_missing_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
+    """Count the measured runs that the cell may still need at most, if ``until_spread`` adds all that it may."""
     least = missing_runs(record, terms)
     room = most_runs(terms) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
 
 
 def reason_to_add(record: Record, terms: Terms) -> Addition | None:
-    """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
-    known = rates(record)
-    if not adds_runs(terms) or len(known) >= most_runs(terms) or not _wide(known, terms):
+    """Return why ``until_spread`` adds a run to a cell; None if it adds none."""
+    valid_rates = rates(record)
+    if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _wide(valid_rates, terms):
         return None
-    found = interval(known)
+    current = interval(valid_rates)
     return {
         "until_spread": terms["until_spread"],
-        "n": len(known),
-        "interval": [found.low, found.high] if found else None,
-        "confidence": found.confidence if found else None,
-        "width": _width(known),
+        "n": len(valid_rates),
+        "interval": [current.low, current.high] if current else None,
+        "confidence": current.confidence if current else None,
+        "width": _width(valid_rates),
     }
 
 
 def rates(record: Record) -> list[float]:
-    """Return what each run that counts achieved: images/s, of a baseline MB/s."""
+    """Return the rates of the valid measured runs, in images/s or, of a baseline, in MB/s."""
     return [rate for run in measured(record, "valid") if (rate := checks.rate(run)) is not None]
 
 
 def measured(record: Record, status: str | None = None) -> list[Run]:
-    """List the measured runs (not the warm-ups), all or those of one status."""
+    """List the measured runs (no warm-ups) with this status; None: all."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
 def check(rates: Sequence[float], terms: Terms) -> Check | None:
-    """Return the check ``until_spread`` of a cell; None where it was not asked for."""
+    """Return the check ``until_spread`` of a cell; None without that setting."""
     if not adds_runs(terms):
         return None
     found, width = interval(rates), _width(rates)

@@ -23,132 +23,221 @@ Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Running(Keys):
-    """How a campaign is run; none of these can change a result, so none is part of a cell."""
+    """How a campaign is run. These keys do not change a result, so they do not change the id of a cell."""
 
-    runs: Annotated[Runs, Setting("executions of a cell, warm-up included")] = 6
+    runs: Annotated[Runs, Setting("runs per cell, with the warm-up runs", unit="runs")] = 6
     warmup_runs: Annotated[
-        int, Meta(ge=0, le=999), Setting("the first of them, kept and shown but not in the median")
+        int,
+        Meta(ge=0, le=999),
+        Setting("warm-up runs: the first runs of a cell, which are not in the median", unit="runs"),
     ] = 1
     until_spread: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
-        Setting("adds runs until the interval of the median is no wider than this share of it; null: never"),
+        Setting(
+            "runs are added until the confidence interval of the median is at most this share of the median wide;"
+            " null: no runs are added"
+        ),
     ] = None
     max_runs: Annotated[
-        Runs, Setting("executions of a cell at most where until_spread adds some, warm-up included")
+        Runs, Setting("limit on the runs of a cell if until_spread adds some, with the warm-up runs", unit="runs")
     ] = 30
     min_valid_runs: Annotated[
         Runs,
-        Setting("a cell with fewer valid measured runs is invalid; where fewer are asked for, one that lacks any"),
+        Setting(
+            "valid measured runs that a cell needs; if fewer runs are asked for, all of them must be valid", unit="runs"
+        ),
     ] = 3
     run_timeout_s: Annotated[
-        float, Meta(ge=1, le=_WEEK_S), Setting("seconds; a run still going after this is killed and failed")
+        float,
+        Meta(ge=1, le=_WEEK_S),
+        Setting("longest duration of a run; after it the run is killed and counts as failed", unit="seconds"),
     ] = 3600.0
     ranks_timeout_s: Annotated[
-        float, Meta(ge=1, le=24 * 3600), Setting("seconds that ranks wait for one another before their clocks start")
+        float,
+        Meta(ge=1, le=24 * 3600),
+        Setting("longest time that ranks wait for each other before the clock of a run starts", unit="seconds"),
     ] = 300.0
     drain_timeout_s: Annotated[
-        Patience, Setting("seconds that a run waits for its burst buffer to be drained when the training has ended")
+        Patience,
+        Setting(
+            "longest time after the training for the burst buffer to copy its snapshots to the slow storage",
+            unit="seconds",
+        ),
     ] = 600.0
     wait_quiet_s: Annotated[
         Patience | None,
         Setting(
-            "seconds that a worker waits for a machine to become quiet, where others disturbed two runs in succession"
-            " (check quiet); then it ends. What a desktop or a nightly job does in passing is over in two minutes; who"
-            " stays longer stays. null: runs go on, and do not count"
+            "longest time that a worker waits until other programs are quiet, after they disturbed two runs in"
+            " succession"
+            " (check quiet); then the worker ends; null: runs go on, and disturbed runs do not count",
+            unit="seconds",
         ),
     ] = 120.0
-    order_seed: Annotated[Seed, Setting("of the shuffled order of the cells, so that drift is noise and no trend")] = 0
+    order_seed: Annotated[
+        Seed,
+        Setting("seed of the random order of the cells; a random order turns a slow drift of the machine into noise"),
+    ] = 0
     retries: Annotated[
         int,
         Meta(ge=0, le=100),
-        Setting("times that what failed for no reason of its own is run again: its job ended, others disturbed it"),
+        Setting(
+            "repetitions of a cell that failed for an external reason: its job ended, or other programs disturbed it"
+        ),
     ] = 0
-    redo: Annotated[bool, Setting("measure again what is already recorded")] = False
-    campaign_dir: Annotated[str, Setting("private to you; a relative one belongs to the folder you are in")] = "results"
+    redo: Annotated[bool, Setting("whether recorded cells are measured again")] = False
+    campaign_dir: Annotated[
+        str, Setting("folder of the campaign, readable by you only; a relative path starts at the current folder")
+    ] = "results"
     size: Annotated[
         Literal["paper", "lab", "smoke"] | None,
-        Setting("what a recipe's numbers are: +size=paper (its default), +size=smoke or, for NERSC's, +size=lab"),
+        Setting(
+            "size of a recipe; paper: the published numbers; smoke: a test of minutes; lab: between the two, for"
+            " NERSC's recipes; typed with a plus: +size=smoke"
+        ),
     ] = None
     detach: Annotated[
-        bool, Setting("submit to Slurm and return at once; `python -m campaign status` shows the rest")
+        bool,
+        Setting(
+            "whether the command ends after it has submitted to Slurm; `python -m campaign status` then shows the"
+            " progress"
+        ),
     ] = False
 
 
 class Trace(Keys):
-    """The system trace of each run: trace-<n>.csv beside its record."""
+    """System trace of each run. The file `trace-<n>.csv` is beside the record."""
 
     interval_s: Annotated[
         Annotated[float, Meta(ge=0.1, le=3600)] | None,
-        Setting("seconds between samples; null: no trace"),
+        Setting("time between two samples; null: no trace", unit="seconds"),
     ] = 1.0
-    tail_s: Annotated[float, Meta(ge=0, le=3600), Setting("seconds for which it continues after the last step")] = 0.0
+    tail_s: Annotated[
+        float, Meta(ge=0, le=3600), Setting("time for which the trace continues after the last step", unit="seconds")
+    ] = 0.0
 
 
 class SiteStorage(Keys):
-    """What a site says of one of its storages; null: nothing, and storage=… has its own default."""
+    """One storage of a site. A key that is null has the default of the same key of storage."""
 
-    root: Annotated[str | None, Setting("must be there; without it, the storage is not here")] = None
-    shared: Annotated[bool | None, Setting("is it one file system on every node: then one cell at a time")] = None
+    root: Annotated[
+        str | None, Setting("folder of the storage, which must exist; null: this site does not have the storage")
+    ] = None
+    shared: Annotated[
+        bool | None, Setting("whether all nodes use the same file system; then it serves one cell at a time")
+    ] = None
     exclusive: Annotated[
         Literal["license", "singleton", "lock", "none"] | None,
         Setting(
-            "license: Slurm's licence; singleton: one job name for the storage; lock: a lock file in its root; none"
+            "what prevents two jobs from using the storage at the same time; license: a Slurm licence; singleton: one"
+            " Slurm job name per storage; lock: a lock file in its root; none: nothing"
         ),
     ] = None
-    license: Annotated[str | None, Setting("for exclusive: license; `scontrol show licenses` lists them")] = None
-    stripe_count: Annotated[StripeCount | None, Setting("Lustre: OSTs that each file is spread over, -1: all")] = None
-    stripe_size_mib: Annotated[StripeMib | None, Setting("Lustre: MiB on one OST before the next")] = None
-    node_root: Annotated[str | None, Setting("where rank {rank} of a run sees it, on emulated nodes")] = None
-    kind: Annotated[Literal["posix", "s3"] | None, Setting("posix: files in a folder | s3: objects in a bucket")] = None
-    endpoint: Annotated[str | None, Setting("of objects: https://s3.example.org")] = None
-    bucket: Annotated[str | None, Setting("there already; made datasets lie in it below datasets/")] = None
-    prefix: Annotated[str | None, Setting("of all keys")] = None
-    region: Annotated[str | None, Setting("of the bucket")] = None
-    device: Annotated[str | None, Setting("its disk, or a folder on that: proves a cold run of objects")] = None
+    license: Annotated[
+        str | None,
+        Setting("Slurm licence that each job asks for with exclusive: license; `scontrol show licenses` lists them"),
+    ] = None
+    stripe_count: Annotated[
+        StripeCount | None,
+        Setting("number of Lustre OSTs per generated file; -1: all; null: default of the file system"),
+    ] = None
+    stripe_size_mib: Annotated[
+        StripeMib | None, Setting("size of a Lustre stripe; null: default of the file system", unit="MiB")
+    ] = None
+    node_root: Annotated[
+        str | None,
+        Setting("folder of the storage as rank {rank} sees it, for emulated nodes; null: root for every rank"),
+    ] = None
+    kind: Annotated[
+        Literal["posix", "s3"] | None,
+        Setting("kind of storage; posix: files in a folder; s3: objects in a bucket; null: posix"),
+    ] = None
+    endpoint: Annotated[str | None, Setting("address of the object store, for example https://s3.example.org")] = None
+    bucket: Annotated[str | None, Setting("bucket, which must exist")] = None
+    prefix: Annotated[
+        str | None, Setting("prefix of all object keys; generated datasets are below PREFIX/datasets")
+    ] = None
+    region: Annotated[str | None, Setting("region of the bucket; null: us-east-1")] = None
+    device: Annotated[
+        str | None,
+        Setting(
+            "disk of the object store's servers, or a folder on it, if it is on this machine; needed to prove a cold"
+            " run"
+        ),
+    ] = None
 
 
 class SiteKeys(Tolerances):
-    """What one workstation or cluster has; conf/site/mysite.yaml.template explains each key at length."""
+    """One workstation or cluster. conf/site/mysite.yaml.template explains each key at length."""
 
-    name: Annotated[str, Setting("stands in messages and in campaign.json")] = MISSING
-    partition: Annotated[str | None, Setting("of Slurm; null: the site's default")] = None
-    account: Annotated[str | None, Setting("of Slurm, where the site wants one")] = None
-    qos: Annotated[str | None, Setting("quality of service of Slurm")] = None
-    constraint: Annotated[str | None, Setting("features that a node must have")] = None
-    pool: Annotated[str | None, Setting("nodes that may be used; null: all")] = None
-    gpus_per_node: Annotated[Gpus | None, Setting("asked for with each job; null: none")] = None
-    mem_gb: Annotated[Memory | None, Setting("asked for on each node, in 10^9 bytes; null: Slurm's default")] = None
-    wckey: Annotated[str | None, Setting("workload key of Slurm, where the site wants one")] = None
-    comment: Annotated[str | None, Setting("of each job; null: campaign folder and figure")] = None
-    modules: Annotated[list[str], Setting("environment modules that a job loads first")] = field(default_factory=list)
-    prelude: Annotated[list[str], Setting("commands that a job then begins with, one a line")] = field(
+    name: Annotated[str, Setting("name of the site, as it appears in messages and in campaign.json")] = MISSING
+    partition: Annotated[str | None, Setting("Slurm partition of the jobs; null: Slurm's default")] = None
+    account: Annotated[str | None, Setting("Slurm account that pays for the jobs; null: Slurm's default")] = None
+    qos: Annotated[str | None, Setting("Slurm quality of service (QOS) of the jobs; null: Slurm's default")] = None
+    constraint: Annotated[
+        str | None, Setting("features that a node must have, in the syntax of sbatch --constraint; null: none")
+    ] = None
+    pool: Annotated[str | None, Setting("nodes that jobs may use, for example n[1-4],n7; null: all")] = None
+    gpus_per_node: Annotated[Gpus | None, Setting("GPUs that each job asks for per node; null: none", unit="GPUs")] = (
+        None
+    )
+    mem_gb: Annotated[
+        Memory | None, Setting("memory that each job asks for per node; null: Slurm's default", unit="GB")
+    ] = None
+    wckey: Annotated[str | None, Setting("Slurm workload characterization key (WCKey); null: none")] = None
+    comment: Annotated[
+        str | None, Setting("comment of each job; null: name of the campaign folder and of the figure")
+    ] = None
+    modules: Annotated[list[str], Setting("environment modules that each job loads before anything else")] = field(
+        default_factory=list
+    )
+    prelude: Annotated[list[str], Setting("shell commands that each job runs after it has loaded the modules")] = field(
         default_factory=list
     )
     timeout_max_min: Annotated[
         Annotated[int, Meta(ge=1, le=_YEAR_MIN)] | None,
-        Setting("the longest job that the site allows; null: not known", unit="minutes"),
+        Setting("longest job that the site allows; null: unknown", unit="minutes"),
     ] = None
     ask_above_node_hours: Annotated[
-        Amount, Setting("without a terminal to ask on, more is submitted with --yes or CAMPAIGN_YES=1 alone")
+        Amount,
+        Setting(
+            "largest cost that is submitted without a question if there is no terminal; more needs --yes or"
+            " CAMPAIGN_YES=1",
+            unit="node-hours",
+        ),
     ] = 10.0
     login_data_gb: Annotated[
-        Amount, Setting("what a campaign on Slurm makes on the login node, in 10^9 bytes; for more see make_data")
+        Amount,
+        Setting(
+            "largest amount of data that a campaign generates on the login node; make_data decides what happens above"
+            " it",
+            unit="GB",
+        ),
     ] = 10.0
     make_data: Annotated[
         Literal["login", "job", "ask"],
-        Setting("login: there all the same; job: by a job of its own; ask: by one, and never without a yes"),
+        Setting(
+            "where data above login_data_gb is generated; login: on the login node; job: in a Slurm job; ask: in a"
+            " Slurm job, after a confirmation"
+        ),
     ] = "ask"
-    login_processes: Annotated[Count, Setting("that make data there, at nice 19")] = 2
+    login_processes: Annotated[
+        Count, Setting("processes that generate data on the login node, with nice 19", unit="processes")
+    ] = 2
     accelerator: Annotated[
-        str, Setting("what accelerator=auto trains on: auto (a GPU where there is one) | gpu | cpu | emulated")
+        str,
+        Setting(
+            "accelerator that accelerator=auto stands for: gpu, cpu, emulated, or auto, which takes a GPU if there is"
+            " one"
+        ),
     ] = "auto"
     trusted_network: Annotated[
         bool,
-        Setting("nobody else reaches the nodes: TensorFlow's servers, which ask for no secret, add gradients up"),
+        Setting(
+            "whether only your jobs can reach the network of the nodes, so that TensorFlow's servers, which check no"
+            " password, are safe (sync=ring)"
+        ),
     ] = False
-    storages: Annotated[dict[str, SiteStorage], Setting("what the site has, by name; see storage=site")] = field(
-        default_factory=dict
-    )
+    storages: Annotated[dict[str, SiteStorage], Setting("storages of the site, by name")] = field(default_factory=dict)
 
 
 class Here(Named):
@@ -156,50 +245,78 @@ class Here(Named):
 
 
 class Slurm(Named):
-    """Jobs of Slurm; what the site says of these keys is their default."""
+    """Jobs of Slurm. A key that the site also has (site.partition) takes its default from there."""
 
-    partition: Annotated[str | None, Setting("where jobs go; null: the site's default")] = None
-    account: Annotated[str | None, Setting("who pays")] = None
-    qos: Annotated[str | None, Setting("quality of service")] = None
-    constraint: Annotated[str | None, Setting("features that a node must have, as sbatch writes them")] = None
-    pool: Annotated[
-        str | None, Setting("nodes that may be used: n[1-4],n7; a job gets one of them, the others are excluded")
+    partition: Annotated[str | None, Setting("Slurm partition of the jobs; null: Slurm's default")] = None
+    account: Annotated[str | None, Setting("Slurm account that pays for the jobs; null: Slurm's default")] = None
+    qos: Annotated[str | None, Setting("Slurm quality of service (QOS) of the jobs; null: Slurm's default")] = None
+    constraint: Annotated[
+        str | None, Setting("features that a node must have, in the syntax of sbatch --constraint; null: none")
     ] = None
-    exclude: Annotated[str | None, Setting("never on these nodes: n[1-4]")] = None
-    dependency: Annotated[str | None, Setting("start after other jobs of yours: afterok:123")] = None
-    licenses: Annotated[str | None, Setting("beside what storage.license asks for: matlab:1")] = None
-    wckey: Annotated[str | None, Setting("workload key")] = None
-    comment: Annotated[str | None, Setting("null: campaign folder and figure")] = None
-    timeout_min: Annotated[int, Meta(ge=1, le=_YEAR_MIN), Setting("minutes a job may take")] = 60
-    mem_gb: Annotated[Memory | None, Setting("memory of a job, in 10^9 bytes; null: Slurm's default")] = None
-    cpus_per_task: Annotated[Count | None, Setting("null: as many as the cell's threads need")] = None
-    gpus_per_node: Annotated[Gpus | None, Setting("null: none")] = None
-    exclusive: Annotated[bool, Setting("a node for each job alone")] = True
-    modules: Annotated[list[str], Setting("environment modules that a job loads first")] = field(default_factory=list)
-    prelude: Annotated[list[str], Setting("commands that a job then begins with")] = field(default_factory=list)
+    pool: Annotated[str | None, Setting("nodes that jobs may use, for example n[1-4],n7; null: all")] = None
+    exclude: Annotated[str | None, Setting("nodes that jobs must not use, for example n[1-4]; null: none")] = None
+    dependency: Annotated[
+        str | None, Setting("jobs that must end before these start, for example afterok:123; null: none")
+    ] = None
+    licenses: Annotated[
+        str | None,
+        Setting(
+            "Slurm licences that each job asks for in addition to storage.license, for example matlab:1; null: none"
+        ),
+    ] = None
+    wckey: Annotated[str | None, Setting("Slurm workload characterization key (WCKey); null: none")] = None
+    comment: Annotated[
+        str | None, Setting("comment of each job; null: name of the campaign folder and of the figure")
+    ] = None
+    timeout_min: Annotated[int, Meta(ge=1, le=_YEAR_MIN), Setting("time limit of a job", unit="minutes")] = 60
+    mem_gb: Annotated[
+        Memory | None, Setting("memory that each job asks for per node; null: Slurm's default", unit="GB")
+    ] = None
+    cpus_per_task: Annotated[
+        Count | None, Setting("CPUs of a job; null: as many as the threads of its cells need", unit="CPUs")
+    ] = None
+    gpus_per_node: Annotated[Gpus | None, Setting("GPUs that each job asks for per node; null: none", unit="GPUs")] = (
+        None
+    )
+    exclusive: Annotated[bool, Setting("whether a job has its node for itself")] = True
+    modules: Annotated[list[str], Setting("environment modules that each job loads before anything else")] = field(
+        default_factory=list
+    )
+    prelude: Annotated[list[str], Setting("shell commands that each job runs after it has loaded the modules")] = field(
+        default_factory=list
+    )
     extra: Annotated[
-        dict[str, Any], Setting("other options of sbatch: +cluster.extra.mail-type=END; true: the option alone")
+        dict[str, Any],
+        Setting("other options of sbatch, for example +cluster.extra.mail-type=END; true: an option without a value"),
     ] = field(default_factory=dict)
-    cells_per_job: Annotated[int, Meta(ge=1, le=100_000), Setting("cells that one job takes, one after the other")] = 1
-    pack: Annotated[bool, Setting("cells_per_job and a shorter timeout_min by what the recorded runs took")] = False
+    cells_per_job: Annotated[
+        int, Meta(ge=1, le=100_000), Setting("cells that one job measures, one after the other", unit="cells")
+    ] = 1
+    pack: Annotated[
+        bool, Setting("whether cells_per_job and timeout_min follow from the duration of recorded runs")
+    ] = False
     parallel: Annotated[
         Annotated[int, Meta(ge=1, le=100_000)] | None,
-        Setting("jobs at once; null: one where the storage is shared, else 256 of an array"),
+        Setting("jobs that run at the same time; null: 1 if the storage is shared, else 256", unit="jobs"),
     ] = None
     max_requeues: Annotated[
         int,
         Meta(ge=0, le=1000),
-        Setting("times that a job is begun again: after its time limit, a preemption, a lost node"),
+        Setting("how often a job is requeued after its time limit, a preemption or the loss of its node"),
     ] = 3
     signal_delay_s: Annotated[
         int,
         Meta(ge=1, le=65_535),  # sbatch(1), --signal
-        Setting("seconds before its time limit at which a job is told to save and ask for more"),
+        Setting(
+            "time before its time limit at which a job gets the signal to save its record and to requeue itself",
+            unit="seconds",
+        ),
     ] = 90
-    oversubscribe: Annotated[bool, Setting("may a cell have fewer CPUs than threads")] = False
-    save_patience_s: Annotated[Patience, Setting("seconds a job waits on a full disk before it gives up a record")] = (
-        600.0
-    )
+    oversubscribe: Annotated[bool, Setting("whether a cell may have more threads than CPUs")] = False
+    save_patience_s: Annotated[
+        Patience,
+        Setting("time that a job waits for space on a full disk before it gives up the record", unit="seconds"),
+    ] = 600.0
 
 
 _OTHERS = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float], "profile": NotRequired[Node]}

@@ -1,4 +1,4 @@
-"""What a setting is: the type, range and default of a field of a Struct, and beside them what only people read."""
+"""Declarations of settings: a field of a Struct has the type, the range and the default, `Setting` the texts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 
 MISSING: Any = "???"
-"""The default of a setting that has none: a choice, the site or the user says it."""
+"""The default of a setting that has none: a choice, the site or the user must give a value."""
 
 
 class Setting(NamedTuple):
-    """What a field says of itself beside its type, its range (``msgspec.Meta``) and its default."""
+    """The texts of a setting; its field has the type, the range (``msgspec.Meta``) and the default."""
 
-    help: str
-    unit: str = ""
-    smoke: Any = None  # the default where the size is ``smoke``; None: the same
-    cell: bool = True  # whether it is part of what a cell is
+    help: str  # what it is, as a noun phrase in lower case; of a choice what each does
+    unit: str = ""  # of a number, as in ``seconds``
+    smoke: Any = None  # the default of ``+size=smoke``; None: the same
+    cell: bool = True  # whether it is part of a cell's id
 
 
 class Keys(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,35 +29,36 @@ class Keys(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Declared:
-    """A setting as its Struct declares it."""
+    """A setting with what its Struct declares of it."""
 
     name: str
     type: Any
     default: Any
     setting: Setting
-    bounds: tuple[float, float] | None  # the least and the greatest legal number
-    words: tuple[str, ...]  # those that it may be, where it is one of a few
+    bounds: tuple[float, float] | None  # the smallest and the largest legal number
+    words: tuple[str, ...]  # the legal words; empty: it is no choice among words
     scalar: type  # `int`, `float`, `bool` or `str`; `list`, or `dict` of nodes by name
-    items: type  # of a list: what its items are; else as `scalar`
-    node: type[Keys] | None  # what it holds, where it is a node, or each of those by name is one
+    items: type  # of a list: the type of its items; else as `scalar`
+    node: type[Keys] | None  # the type of a node, or of the nodes of a mapping by name; None: it is a value
 
     @property
     def nullable(self) -> bool:
-        """Whether it may be null."""
+        """Whether null is a legal value."""
         return type(None) in get_args(self.type) or type(None) in get_args(_bare(self.type))
 
     @property
     def legal(self) -> str:
-        """Which values it may have, in words."""
+        """The legal values in words, a range with its unit."""
         null = ", or null" if self.nullable else ""
         if self.bounds:
-            return "{:g} to {:g}".format(*self.bounds) + null
+            least, most = map(plain_number, self.bounds)
+            return f"{least} to {most} {self.setting.unit}".rstrip() + null
         return (", ".join(self.words) or _EXAMPLES.get(self.scalar, _KINDS[self.scalar])) + null
 
     def read(self, value: Any) -> Any:
-        """Return a value as this setting has it: 1 is ``1.0`` where it is a float, and ``"1"`` where it is a text.
+        """Return a value in the type of the setting: 1 becomes ``1.0`` for a float, and ``"1"`` for a text.
 
-        Raises ValueError with what is wrong with the value, and the cure.
+        Raises ValueError with two arguments: what is wrong with the value, and the cure.
         """
         try:
             return msgspec.to_builtins(msgspec.convert(self._cast(value), self.type))
@@ -82,8 +83,13 @@ _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "tex
 _EXAMPLES = {list: "list, as in [one,other]", dict: "mapping, as in {key: value}"}
 
 
+def plain_number(value: float) -> str:
+    """Return a number in full, with a comma after each three digits: 1,000,000,000, not 1e+09."""
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
+
+
 def _cast(value: Any, scalar: type) -> Any:
-    """Return what YAML and Hydra have read as another type than was meant: an account 4711, true as 1."""
+    """Return a value in another type than YAML and Hydra read it as: an account 4711 is a text, 1 is true."""
     if scalar is str and type(value) in (int, float):
         return str(value)
     if scalar is bool and type(value) is int and value in (0, 1):
@@ -121,7 +127,7 @@ def _of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """Yield a hint, what stands beside it, and its parts."""
+    """Yield a type hint, its metadata (``Annotated``) and the same of its parts."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     if get_origin(hint) is not Literal:
@@ -139,5 +145,5 @@ def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the defaults of a Struct's settings as plain values, without those that have none."""
+    """Return the defaults of a Struct's settings as plain values; a setting without a default is left out."""
     return {**_defaults(kind)}

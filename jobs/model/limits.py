@@ -10,53 +10,65 @@ from jobs.model.declared import Keys, Setting
 
 
 class Tolerances(Keys):
-    """The limits of which a site has its own."""
+    """Limits of the checks that a site can set for itself."""
 
     spread_max: Annotated[
-        float, Meta(ge=0, le=100), Setting("(max - min) / median of a cell's measured runs that is called stable")
+        float, Meta(ge=0, le=100), Setting("largest (max - min) / median of the measured runs of a stable cell")
     ] = 0.04  # the paper's cluster stayed below 4 % (IV.A)
     other_cpu_max: Annotated[
-        float, Meta(ge=0, le=1e4), Setting("kept busy by other processes during a run", unit="cores")
+        float,
+        Meta(ge=0, le=1e4),
+        Setting("largest CPU use of other processes during a run", unit="cores"),
     ] = 0.5
     throttled_max: Annotated[
-        float, Meta(ge=0, le=1e4), Setting("share of a run for which a CPU quota (cgroup) holds its threads back")
+        float, Meta(ge=0, le=1e4), Setting("largest share of a run for which a CPU quota (cgroup) stops its threads")
     ] = 0.01
 
 
 class Limits(Tolerances):
-    """Limits of the checks (jobs/checks.py gives each rule); of the first three the site has its own."""
+    """Limits of the checks. The site (site.spread_max) sets the first three; jobs/checks.py has the rules."""
 
     resident_max: Annotated[
-        float, Meta(ge=0, le=1), Setting("share of the files' pages in memory before a cold run")
+        float, Meta(ge=0, le=1), Setting("largest share of the files' pages in memory before a cold run")
     ] = 0.01
     device_bytes_min: Annotated[
         float,
         Meta(ge=0, le=1),
-        Setting("bytes that came from the device over those that the files have there, cold; of objects 0.9"),
+        Setting(
+            "smallest ratio of bytes read from the device to bytes of the files on the device, in a cold run; of an"
+            " object store it is 0.9"
+        ),
     ] = 0.99
     time_error_max: Annotated[
-        float, Meta(ge=0, le=1), Setting("share of the wall time that the named parts may miss")
+        float,
+        Meta(ge=0, le=1),
+        Setting("largest difference between the wall time and the sum of its parts, as a share of the wall time"),
     ] = 0.01
     other_device_max: Annotated[
-        float, Meta(ge=0, le=1), Setting("share of the run in which the device served other processes")
+        float, Meta(ge=0, le=1), Setting("largest share of a run for which the device served other processes")
     ] = 0.05
     stolen_max: Annotated[
         float,
         Meta(ge=0, le=1e4),
-        Setting("taken by the hypervisor of a virtual machine, on average", unit="processors"),
+        Setting("largest average CPU time that the hypervisor takes from a virtual machine", unit="cores"),
     ] = 0.5
     delayed_max: Annotated[
         float,
         Meta(ge=0, le=1),
-        Setting("share of the time in which threads with work were asleep, held by others or stopped"),
+        Setting(
+            "largest share of a run for which threads with work slept, were blocked by another program or were stopped"
+        ),
     ] = 0.05
     io_limit_max: Annotated[
         float,
         Meta(ge=0, le=1e4),
-        Setting("what a run reached of the limits that control groups set to reads and writes"),
+        Setting("largest share that a run uses of the I/O limits of its control group (cgroup)"),
     ] = 0.5
     peak_max: Annotated[
         float,
         Meta(ge=0, le=1000),
-        Setting("MB/s of a cold run over those of its storage by itself; above the ceiling the run is invalid"),
+        Setting(
+            "largest ratio of a cold run's MB/s to the baseline of its storage (benchmark=baseline); a faster run is"
+            " unverifiable, and invalid above the ceiling (docs/measuring.md)"
+        ),
     ] = 1.05

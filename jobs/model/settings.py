@@ -25,237 +25,334 @@ StripeMib = Annotated[int, Meta(ge=1, le=4095)]  # a stripe of less than 4 GiB
 
 
 class Named(Keys):
-    """A choice of a group."""
+    """No keys."""
 
-    name: Annotated[str, Setting("the choice; stands in ids of cells and in messages")] = MISSING
+    name: Annotated[str, Setting("name of the choice, as it appears in cell ids and messages")] = MISSING
 
 
 class Common(Keys):
-    """What can change a result; together with the groups, these make a cell."""
+    """What can change a result. These keys and the choices of the groups make a cell."""
 
-    threads: Annotated[Count, Setting("parallel calls of the map: files read and decoded at once")] = 4
-    batch_size: Annotated[int, Meta(ge=1, le=65_536), Setting("images a batch; climate: 1")] = 64
+    threads: Annotated[
+        Count, Setting("files that are read and decoded in parallel; benchmark=baseline: parallel readers")
+    ] = 4
+    batch_size: Annotated[
+        int, Meta(ge=1, le=65_536), Setting("images per batch; default of benchmark=climate: 1", unit="images")
+    ] = 64
     prefetch: Annotated[
-        int, Meta(ge=0, le=1024), Setting("batches kept ready ahead of the consumer; 0: none; climate: 16, of images")
+        int,
+        Meta(ge=0, le=1024),
+        Setting(
+            "batches that are prepared before the step asks for them; 0: none; benchmark=climate: 16 images by default",
+            unit="batches",
+        ),
     ] = 0
-    iterations: Annotated[Steps | None, Setting("batches a run; null: each file once")] = None
-    seed: Annotated[Seed, Setting("of the shuffled order of the files")] = 0
+    iterations: Annotated[Steps | None, Setting("length of a run; null: each file is read once", unit="batches")] = None
+    seed: Annotated[Seed, Setting("seed of the random order of the files, and of the random numbers of a training")] = 0
     cache: Annotated[
         Literal["cold", "warm", "as_is"],
-        Setting("cold: evicted and proved | warm: read once before, and proved | as_is: left alone"),
+        Setting(
+            "page cache before a run; cold: it has none of the files; warm: it has all of them; both are proved;"
+            " as_is: it is not changed"
+        ),
     ] = "cold"
     reader: Annotated[
         Literal["h5py_threads", "h5py_pool", "h5py_shared", "offsets"],
-        Setting("of HDF5: h5py_threads | h5py_pool | h5py_shared (processes) | offsets (without the library)"),
+        Setting(
+            "how HDF5 files are read; h5py_threads: by threads of the pipeline; h5py_pool: by processes that send"
+            " pickled arrays; h5py_shared: by processes that write into shared memory; offsets: without the HDF5"
+            " library (docs/hdf5.md)"
+        ),
     ] = "h5py_threads"
     staging: Annotated[
         Literal["none", "smallest", "largest", "advised", "all"],
-        Setting("files read from copies of `stage apply`: none | smallest | largest | advised | all (docs/staging.md)"),
+        Setting(
+            "files that are read from the copies that `stage apply` made; none: no copies are read; smallest,"
+            " largest: the files that fit, by size; advised: the files that save the most time; all: every file"
+            " (docs/staging.md)"
+        ),
     ] = "none"
     nodes: Annotated[
-        Count, Setting("ranks of a run, one a node; on this machine so many processes (docs/cluster.md)")
+        Count,
+        Setting(
+            "nodes of a run, with one rank per node; on one machine, a process stands for a node (docs/cluster.md)",
+            unit="nodes",
+        ),
     ] = 1
     sync: Annotated[
         Literal["none", "barrier", "allreduce", "ring"],
-        Setting("what ranks do after each step: none | barrier | allreduce | ring (needs site.trusted_network)"),
+        Setting(
+            "what ranks do together after each step; none: nothing; barrier: wait for each other; allreduce: add up"
+            " gradients on the first node; ring: add up gradients with TensorFlow's servers (needs"
+            " site.trusted_network=true)"
+        ),
     ] = "none"
 
 
 class Profile(Keys):
-    """POSIX calls of each run, seen from inside: profile-<n>.npz beside its record (docs/profiler.md).
+    """Profile of the calls of each run. The file `profile-<n>.npz` is beside the record (docs/profiler.md).
 
-    It costs a little, so a cell that is profiled is another cell; baselines, whose engines are other programs, are not
-    profiled.
+    A profile slows a run down a little, so a cell with a profile is another cell than one without. A baseline is not
+    profiled, because its engine is another program.
     """
 
     posix: Annotated[
         Literal["none", "counters", "trace"],
-        Setting("none | counters: Darshan's, for each file | trace: every call"),
+        Setting(
+            "what is recorded of the POSIX calls; none: nothing; counters: Darshan's counters per file; trace: every"
+            " call"
+        ),
     ] = "none"
     tensorflow: Annotated[
-        str, Setting("none | 5-15: TensorFlow's own profiler from step 5 to step 15 | all of them (docs/traces.md)")
+        str,
+        Setting("steps that TensorFlow's own profiler records: none, all, or a range such as 5-15 (docs/traces.md)"),
     ] = "none"
     every: Annotated[
         Steps | None,
-        Setting("batches after which another part of the window begins (trace); null: it is not divided"),
+        Setting(
+            "length of one part of the profile, for profile.posix=trace; null: the profile is one part", unit="batches"
+        ),
     ] = None
     compare: Annotated[
         bool,
-        Setting("each measured run beside one without the profile, so that the record says what it costs", cell=False),
+        Setting(
+            "whether each measured run is paired with a run without the profile, to measure what the profile costs",
+            cell=False,
+        ),
     ] = False
 
 
 class Accelerator(Named):
-    """What a training computes with."""
+    """Device that computes the steps of a training."""
 
     step_s: Annotated[
-        Annotated[float, Meta(ge=0, le=3600)] | None, Setting("seconds of an emulated step; null for others")
+        Annotated[float, Meta(ge=0, le=3600)] | None,
+        Setting("duration of a step of accelerator=emulated; null: the other accelerators", unit="seconds"),
     ] = None
 
 
 class Synthetic(Named):
-    """Images that are made from a seed."""
+    """Generated images."""
 
     files: Annotated[Files, Setting("number of images")] = MISSING
-    median_bytes: Annotated[int, Meta(ge=1_000, le=100_000_000), Setting("of a file")] = MISSING
-    sigma: Annotated[float, Meta(ge=0, le=2), Setting("of ln(bytes): sqrt(2 ln(mean / median)) of a log-normal")] = (
+    median_bytes: Annotated[int, Meta(ge=1_000, le=100_000_000), Setting("median size of a file", unit="bytes")] = (
         MISSING
     )
-    width: Annotated[Pixels, Setting("median", unit="pixels")] = MISSING
-    height: Annotated[Pixels, Setting("median", unit="pixels")] = MISSING
-    classes: Annotated[int, Meta(ge=1, le=100_000), Setting("sub-folders")] = MISSING
-    seed: Annotated[Seed, Setting("of the data")] = 0
+    sigma: Annotated[
+        float,
+        Meta(ge=0, le=2),
+        Setting("standard deviation of ln(file size): sizes are log-normal, so sigma is sqrt(2 ln(mean / median))"),
+    ] = MISSING
+    width: Annotated[Pixels, Setting("median width of an image", unit="pixels")] = MISSING
+    height: Annotated[Pixels, Setting("median height of an image", unit="pixels")] = MISSING
+    classes: Annotated[int, Meta(ge=1, le=100_000), Setting("number of classes; each class is a sub-folder")] = MISSING
+    seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
 class Executables(Named):
-    """Files that are no images, made from a seed."""
+    """Generated files that are no images."""
 
     files: Annotated[Files, Setting("number of files")] = MISSING
-    median_bytes: Annotated[int, Meta(ge=1_000, le=100_000_000), Setting("scales all sizes alike")] = MISSING
-    classes: Annotated[int, Meta(ge=1, le=1_000), Setting("sub-folders")] = MISSING
-    seed: Annotated[Seed, Setting("of the data")] = 0
+    median_bytes: Annotated[
+        int, Meta(ge=1_000, le=100_000_000), Setting("median size of a file; all sizes scale with it", unit="bytes")
+    ] = MISSING
+    classes: Annotated[int, Meta(ge=1, le=1_000), Setting("number of classes; each class is a sub-folder")] = MISSING
+    seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
 class Hep(Named):
-    """Jet images in HDF5, as HEPCNNB's."""
+    """Generated HDF5 files of jet images, as in HEPCNNB."""
 
-    train_files: Annotated[Files, Setting("files for training")] = MISSING
-    validation_files: Annotated[int, Meta(ge=0, le=10_000_000), Setting("files for validation")] = MISSING
+    train_files: Annotated[Files, Setting("number of training files")] = MISSING
+    validation_files: Annotated[int, Meta(ge=0, le=10_000_000), Setting("number of validation files")] = MISSING
     samples: Annotated[
-        int, Meta(ge=1, le=100_000), Setting("in a file for training; one for validation has 94 for each 709 of them")
+        int,
+        Meta(ge=1, le=100_000),
+        Setting("samples per training file; a validation file has 94/709 of them", unit="samples"),
     ] = MISSING
-    image_size: Annotated[int, Meta(ge=1, le=16_384), Setting("both sides", unit="pixels")] = 224
-    seed: Annotated[Seed, Setting("of the data")] = 0
+    image_size: Annotated[int, Meta(ge=1, le=16_384), Setting("width and height of an image", unit="pixels")] = 224
+    seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
 class Climate(Named):
-    """Fields of a climate model in HDF5, as CDB's."""
+    """Generated HDF5 files of a climate model, as in CDB."""
 
-    files: Annotated[Files, Setting("number of files; the last one is stats.h5")] = MISSING
-    height: Annotated[Pixels, Setting("of a field", unit="pixels")] = MISSING
-    width: Annotated[Pixels, Setting("of a field", unit="pixels")] = MISSING
-    seed: Annotated[Seed, Setting("of the data")] = 0
+    files: Annotated[Files, Setting("number of files, with the file of statistics (stats.h5)")] = MISSING
+    height: Annotated[Pixels, Setting("height of a field", unit="pixels")] = MISSING
+    width: Annotated[Pixels, Setting("width of a field", unit="pixels")] = MISSING
+    seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
 class Folder(Named):
-    """The user's own images, or HDF5 files of which a data set is named."""
+    """Your own images or HDF5 files."""
 
-    path: Annotated[str, Setting("dataset.path=/where/the/images/are")] = MISSING
+    path: Annotated[str, Setting("folder of your files")] = MISSING
     hdf5: Annotated[
         str | None,
-        Setting("of HDF5 files (.h5, .hdf5, .nc) the data set that is read of each, as in climate/data; null: images"),
+        Setting(
+            "data set that is read from each HDF5 file (.h5, .hdf5, .nc), for example climate/data; null: the files"
+            " are images"
+        ),
     ] = None
 
 
 class Access(Named):
-    """How jobs are kept apart on a storage: no part of what a cell is."""
+    """What prevents jobs from using a storage at the same time. It does not change the id of a cell."""
 
     shared: Annotated[
-        bool, Setting("is it one file system (or store) on every node, so that jobs share its speed", cell=False)
+        bool,
+        Setting("whether all nodes use the same file system or object store, so that jobs share its speed", cell=False),
     ] = True
     exclusive: Annotated[
         Literal["license", "singleton", "lock", "none"],
-        Setting("what keeps jobs apart on it: license | singleton | lock | none", cell=False),
+        Setting(
+            "what prevents two jobs from using the storage at the same time; license: a Slurm licence; singleton: one"
+            " Slurm job name per storage; lock: a lock file; none: nothing",
+            cell=False,
+        ),
     ] = "lock"
-    license: Annotated[str | None, Setting("Slurm licence of one user of it, for exclusive=license", cell=False)] = None
+    license: Annotated[
+        str | None,
+        Setting("Slurm licence that each job asks for with exclusive=license, for example lustre:1", cell=False),
+    ] = None
 
 
 class Storage(Access):
-    """Files below a folder."""
+    """Files in a folder of a file system."""
 
-    root: Annotated[str | None, Setting("its folder; made datasets lie in <root>/datasets")] = None
+    root: Annotated[
+        str | None, Setting("folder of the storage; generated datasets are in its sub-folder `datasets`")
+    ] = None
     stripe_count: Annotated[
-        StripeCount | None, Setting("Lustre: OSTs a made file is spread over, -1: all; null: left alone")
+        StripeCount | None,
+        Setting("number of Lustre OSTs per generated file; -1: all; null: default of the file system"),
     ] = None
     stripe_size_mib: Annotated[
-        StripeMib | None, Setting("Lustre: MiB on one OST before the next; null: left alone")
+        StripeMib | None, Setting("size of a Lustre stripe; null: default of the file system", unit="MiB")
     ] = None
     node_root: Annotated[
-        str | None, Setting("where rank {rank} of a run sees it, on emulated nodes; null: as all others")
+        str | None,
+        Setting("folder of the storage as rank {rank} sees it, for emulated nodes; null: storage.root for every rank"),
     ] = None
 
 
 class ObjectStorage(Access):
-    """Objects in a bucket that speaks S3 (docs/s3.md)."""
+    """Objects in a bucket of an S3 store (docs/s3.md)."""
 
-    kind: Annotated[Literal["posix", "s3"], Setting("s3: objects in a bucket")] = "s3"
-    endpoint: Annotated[str | None, Setting("http://HOST:PORT, or https://…, whose certificate is verified")] = None
-    bucket: Annotated[str | None, Setting("there already")] = None
-    prefix: Annotated[str, Setting("of all keys; made datasets lie in <prefix>/datasets")] = ""
-    region: Annotated[str, Setting("of the bucket")] = "us-east-1"
+    kind: Annotated[
+        Literal["posix", "s3"], Setting("kind of storage; posix: files in a folder; s3: objects in a bucket")
+    ] = "s3"
+    endpoint: Annotated[
+        str | None,
+        Setting("address of the object store: http://HOST:PORT or https://HOST; an https certificate is verified"),
+    ] = None
+    bucket: Annotated[str | None, Setting("bucket, which must exist")] = None
+    prefix: Annotated[str, Setting("prefix of all object keys; generated datasets are below PREFIX/datasets")] = ""
+    region: Annotated[str, Setting("region of the bucket")] = "us-east-1"
     engine: Annotated[
         Literal["threads", "async"],
-        Setting("threads: a get in each call of the map | async: one event loop gets objects ahead of them"),
+        Setting(
+            "how objects are requested; threads: each pipeline thread requests its own object; async: one event loop"
+            " requests objects in advance"
+        ),
     ] = "threads"
-    concurrency: Annotated[Count | None, Setting("requests in flight of async; null: threads")] = None
+    concurrency: Annotated[
+        Count | None, Setting("requests in flight of engine=async; null: as many as `threads`", unit="requests")
+    ] = None
     timeout_s: Annotated[
         float,
         Meta(ge=0.1, le=3600),
-        Setting("seconds until a request whose last byte has not come is sent again"),
+        Setting("time after which an incomplete request is sent again", unit="seconds"),
     ] = 30.0
     retries: Annotated[
-        int, Meta(ge=0, le=10_000), Setting("times that a request is sent again before the run fails; each is counted")
+        int,
+        Meta(ge=0, le=10_000),
+        Setting("repetitions of a failing request before the run fails; the record has their number"),
     ] = 60
-    backoff_s: Annotated[float, Meta(ge=0.05, le=600), Setting("seconds between two of them at most")] = 1.0
+    backoff_s: Annotated[
+        float, Meta(ge=0.05, le=600), Setting("longest pause before a request is repeated", unit="seconds")
+    ] = 1.0
     checksum: Annotated[
-        bool, Setting("SHA-256 of each object that a manifest of ours has one of; it costs processor time")
+        bool,
+        Setting("whether the SHA-256 of each generated object is verified during the run, which costs processor time"),
     ] = False
     device: Annotated[
         str | None,
-        Setting("the servers' disk (or a folder on it) on this machine: proves a cold run", cell=False),
+        Setting(
+            "disk of the object store's servers, or a folder on it, if it is on this machine; needed to prove a cold"
+            " run",
+            cell=False,
+        ),
     ] = None
 
 
 class Saved(Named):
-    """What every target says of its snapshots."""
+    """When and how snapshots are saved, on every kind of target."""
 
     every: Annotated[
         Steps,
-        Setting("iterations from one snapshot to the next; all variables are saved, the optimiser's too", smoke=2),
+        Setting(
+            "steps between two snapshots; a snapshot has all variables, with those of the optimizer",
+            unit="steps",
+            smoke=2,
+        ),
     ] = 20
-    keep: Annotated[int, Meta(ge=1, le=1000), Setting("newest snapshots that are kept, on each storage")] = 5
+    keep: Annotated[
+        int,
+        Meta(ge=1, le=1000),
+        Setting("number of snapshots that are kept on each storage; older ones are deleted", unit="snapshots"),
+    ] = 5
     mode: Annotated[
         Literal["sync", "async"],
-        Setting("sync: training waits until the snapshot is durable (fast storage) | async: for a copy in memory"),
+        Setting(
+            "what training waits for; sync: the snapshot is durable on the storage (of a burst buffer: the fast one);"
+            " async: the snapshot is copied in memory"
+        ),
     ] = "sync"
     in_flight: Annotated[
         int,
         Meta(ge=1, le=64),
-        Setting("async: copies in memory at most; where all are being written, training waits for one"),
+        Setting("copies in memory with mode=async; training waits if all of them are being written", unit="copies"),
     ] = 1
 
 
 class Direct(Saved):
-    """Snapshots go straight to a storage."""
+    """Snapshots on one storage."""
 
-    root: Annotated[str | None, Setting("its folder; snapshots lie in <root>/checkpoints while a run lasts")] = None
+    root: Annotated[
+        str | None, Setting("folder of the storage; during a run, snapshots are in its sub-folder `checkpoints`")
+    ] = None
 
 
 class Side(Named):
     """One of the two storages of a burst buffer."""
 
     root: Annotated[
-        str | None, Setting("a folder; of the slow one also a bucket: https://HOST/BUCKET/PREFIX (docs/s3.md)")
+        str | None,
+        Setting(
+            "folder of the storage; the slow storage can also be a bucket, https://HOST/BUCKET/PREFIX (docs/s3.md)"
+        ),
     ] = None
 
 
 class Buffered(Saved):
-    """Snapshots go to a fast storage and are copied to a slow one by a separate process (paper III.C)."""
+    """Snapshots on a fast storage. A separate process copies them to a slow one (paper III.C)."""
 
     fast: Side = field(default_factory=Side)
     slow: Side = field(default_factory=Side)
     when_full: Annotated[
         Literal["block", "fall_through"],
         Setting(
-            "fast storage full of what is not drained yet: block: training waits | fall_through: write to the slow one"
+            "what happens if the fast storage is full; block: training waits until snapshots are copied to the slow"
+            " storage; fall_through: snapshots go directly to the slow storage"
         ),
     ] = "block"
     bandwidth_mb_per_s: Annotated[
         Annotated[float, Meta(ge=0.001, le=1e6)] | None,
-        Setting("bound on the drain, in 10^6 bytes a second; null: none"),
+        Setting("limit on the speed of the copy to the slow storage; null: no limit", unit="MB/s"),
     ] = None
-    direct: Annotated[bool, Setting("does the drain write past the page cache (O_DIRECT)")] = False
-    streams: Annotated[int, Meta(ge=1, le=256), Setting("threads of the drain")] = 1
+    direct: Annotated[bool, Setting("whether the copy to the slow storage bypasses the page cache (O_DIRECT)")] = False
+    streams: Annotated[int, Meta(ge=1, le=256), Setting("threads that copy to the slow storage", unit="threads")] = 1
 
 
 EVERY = ("benchmark", "dataset", "storage", *Common.__struct_fields__, "accelerator", "checkpoint", "profile")

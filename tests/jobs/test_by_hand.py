@@ -206,10 +206,10 @@ def test_a_missing_engine_ends_in_three_and_a_folder_that_is_not_there_or_somebo
 @pytest.mark.parametrize(
     ("flag", "value", "wrong"),
     [
-        ("--file-mb", "0", "is out of range; legal: 1 to 1e+07"),
+        ("--file-mb", "0", "is out of range; legal: 1 to 10,000,000 MB"),
         ("--transfer-mib", "-1", "is out of range"),
         ("--block-bytes", "x", "is not 1 or more"),
-        ("--threads", "many", "is no whole number; legal: 1 to 1024"),
+        ("--threads", "many", "is no whole number; legal: 1 to 1,024"),
     ],
 )
 def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value, wrong):

@@ -20,7 +20,7 @@ _WRONG = {
     "+foo=1": ("unknown key 'foo'", "threads"),
     "foo.bar=1,2": ("unknown key 'foo'", "legal here"),
     "~threads": ("threads is missing", "threads=…"),
-    "threads=abc": ("threads=abc is no whole number", "1 to 1024"),
+    "threads=abc": ("threads=abc is no whole number", "1 to 1,024"),
     "threads=[1": ("cannot read 'threads=[1'", "quote"),
     "threads=${nothing}": ("threads", "--help"),
     "cache=lukewarm": ("cache=lukewarm is none of cold, warm, as_is", "did you mean 'warm'?"),
@@ -110,11 +110,10 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
 
     shown = capsys.readouterr().out
     assert ", demo, folder, hep, " in shown
-    assert "  threads: 4         # parallel calls of the map" in shown
-    assert "  deterministic: true" in shown
-    assert "Keys of checkpoint=hdd, local, " in shown
-    assert "Keys of checkpoint=none" not in shown  # it has only its name
-    assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
+    assert "  threads=4          # files that are read and decoded in parallel" in shown
+    assert "  benchmark.deterministic=true" in shown
+    assert "\ncheckpoint=hdd, local, " in shown
+    assert "defaults" not in shown.partition("KEY=VALUE: ")[2].partition("Exit codes")[0].replace("its default", "")
     assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)
 
 

@@ -108,9 +108,9 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
 @pytest.mark.parametrize(
     ("word", "legal"),
     [
-        ("hdd.read_iops=-1", "legal: 1 to 1e+08, or null"),
-        ("node.size_gb=0", "legal: 0.06 to 1e+06, or null"),
-        ("hdd.queue=0", "legal: 1 to 1024"),
+        ("hdd.read_iops=-1", "legal: 1 to 100,000,000, or null"),
+        ("node.size_gb=0", "legal: 0.06 to 1,000,000, or null"),
+        ("hdd.queue=0", "legal: 1 to 1,024"),
         ("nodes=65", "legal: 0 to 64"),
     ],
 )

@@ -130,7 +130,7 @@ _WRONG = [
     (SLURM, "+cluster.extra.mail-user=[a]", "is no plain value", "one line of text"),
     # Numbers.
     (PLAIN, "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
-    ("site=tegner", "++site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
+    ("site=tegner", "++site.storages.lustre.stripe_count=2001", "stripe_count=2001", "-1 to 2,000"),
     ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
     # Names and paths.
     (SLURM, "campaign_dir=''", "campaign_dir='' is no path", "folder"),
@@ -225,7 +225,7 @@ def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(each):
         with pytest.raises(UsageError, match="is out of range") as caught:
             typed_value(value, each, "the.key")
         assert caught.value.message == f"the.key={value} is out of range"
-        assert caught.value.hint.startswith(f"legal: {least:g} to {most:g}")
+        assert caught.value.hint.replace(",", "").startswith(f"legal: {least:.15g} to {most:.15g}")
     assert [typed_value(value, each, "the.key") for value in (least, most)] == [least, most]
 
 

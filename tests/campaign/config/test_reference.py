@@ -1,5 +1,6 @@
 """What people read of the settings is made of their declarations."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,46 @@ def test_a_choice_is_shown_with_the_settings_that_it_has_and_with_its_own_values
     assert [choice.name for choice in section.choices] == ["micro", "stream"]
     assert section.choices[1].values == "preprocess: false"
     assert section.choices[1].about.startswith("micro without preprocessing")
-    assert "name" not in {each.name for each in section.rows}
-    assert all(reference.default_of(each) == "…" for each in section.rows if each.default == MISSING)
+    assert "benchmark.name" not in dict(section.rows)
+    assert all(reference.default_of(each) == "…" for _, each in section.rows if each.default == MISSING)
+
+
+def test_the_keys_of_a_node_within_a_node_are_shown_as_they_are_typed():
+    keys = {key for section in reference.sections() for key, _ in section.rows}
+
+    assert {"checkpoint.fast.root", "checkpoint.slow.name", "site.storages.NAME.root", "site.storages"} <= keys
+    assert "checkpoint.fast" not in keys  # nobody types a mapping there
+
+
+def test_the_page_begins_with_a_list_of_its_sections_and_a_title_is_what_is_typed():
+    before, _, behind = "\n".join(reference.as_markdown()).partition("\n## ")
+    titles = re.findall(r"^## (.+)$", f"## {behind}", re.MULTILINE)
+
+    assert re.findall(r"^- \[(.+)\]\(#", before, re.MULTILINE) == titles
+    assert len(set(titles)) == len(titles)
+    assert "`checks.KEY=VALUE`: limits of the checks" in titles
+    assert "`benchmark=micro, stream`: reading of a folder of images" in titles
+
+
+@pytest.mark.parametrize("page", [reference.as_markdown, reference.as_text])
+def test_numbers_are_shown_in_full(page):
+    text = "\n".join(page())
+
+    assert re.findall(r"\de\+?\d", text) == []
+    assert "1 to 1,000,000,000 batches" in text
+    assert "0 to 2,147,483,647" in text
+    assert re.search(r"run_timeout_s`? ?[|=] ?`?3600[` ]", text)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_text_of_a_setting_is_a_noun_phrase_and_does_not_list_its_choices(kind):
+    for name, each in declared(kind).items():
+        first = each.setting.help.partition(" ")[0]
+
+        assert first not in {"of", "in", "by", "may", "is", "are", "do", "does", "must", "null:", "that", "for"}, name
+        assert "|" not in each.setting.help, name
+        assert each.setting.unit not in {"seconds", "minutes"} or each.bounds, name
+        assert not name.endswith("_s") or name.endswith("_per_s") or each.setting.unit == "seconds", name
 
 
 @pytest.mark.parametrize(
