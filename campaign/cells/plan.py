@@ -13,7 +13,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
 from campaign.console import counted
 from jobs.benchmarks import registry
-from jobs.judging import disturbed, judge, paired, peaks, stopping
+from jobs.judging import disturbed, paired, peaks, stopping
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.terms import Terms, terms_of
@@ -92,16 +92,13 @@ def _entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
     stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
     try:
         recorded = record.read(path)
-    except record.DamagedRecordError:
-        return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
-    if recorded is None:
-        return _to_do(cell, "planned", None, terms)
-    try:
+        if recorded is None:
+            return _to_do(cell, "planned", None, terms)
         recorded = verdicts.judged(recorded)
         allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
         entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
         return replace(entry, disturbed=allowed, stamp=stamp)
-    except judge.ODD_FIGURES:
+    except record.DamagedRecordError:
         return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
 
 

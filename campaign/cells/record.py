@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from campaign.cells.cell import Cell
-from campaign.errors import CampaignError
+from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.record import SCHEMA, Data, Record, Submission
@@ -25,24 +25,20 @@ _CURE = "restore it, or move it away"
 INTERRUPTED = "interrupted: the worker ended during this run"
 
 
-class RecordError(CampaignError):
+class RecordError(EnvironmentFaultError):
     """There is a record that cannot be used."""
 
 
 class DamagedRecordError(RecordError):
-    """The file is there and is no record."""
+    """The file is there and is no record, or what it says cannot be used."""
 
 
 class NewerRecordError(RecordError):
     """The record is of a newer schema."""
 
-    exit_code = 3
-
 
 class UnreadableRecordError(RecordError):
     """The file system does not give it: it may be good, and is not to be replaced."""
-
-    exit_code = 3
 
 
 def read(path: Path) -> Record | None:

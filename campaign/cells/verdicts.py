@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,15 @@ from jobs.judging import judge, peaks
 from jobs.judging.peaks import Peaks
 from jobs.model.record import Asked, Record
 from jobs.model.terms import Terms
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Raise DamagedRecordError where what the record at `path` says cannot be used: figures are missing, say."""
+    try:
+        yield
+    except judge.ODD_FIGURES as error:
+        raise record.DamagedRecordError(f"{path} is damaged inside: {error!r}", "restore it, or redo=true") from error
 
 
 class Verdicts:
@@ -28,21 +37,17 @@ class Verdicts:
         self._terms, self._of_requests = terms, judge.last_terms(requests)
 
     def judged(self, recorded: Record) -> Record:
-        """Return a record with its verdicts; raises one of `jobs.judging.judge.ODD_FIGURES` for one without figures."""
-        return judge.judged(recorded, self._terms_of(recorded), self.peaks.of(recorded))
+        """Return a record with its verdicts; raises DamagedRecordError for one without figures."""
+        with usable(self.folder.record(recorded["cell"]["id"])):
+            return judge.judged(recorded, self._terms_of(recorded), self.peaks.of(recorded))
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
         """Read a record without raising: the judged record, or None and what is wrong with it, if anything."""
-        recorded, fault = record.read_or_fault(path)
         try:
-            return recorded and self.judged(recorded), fault
-        except judge.ODD_FIGURES as error:
-            return None, self.damage(path, error)
-
-    @staticmethod
-    def damage(path: Path, error: Exception) -> str:
-        """Say that a record has figures, or settings, that nobody can use."""
-        return f"{path} is damaged inside: {error!r}"
+            recorded = record.read(path)
+            return recorded and self.judged(recorded), None
+        except record.RecordError as error:
+            return None, error.message
 
     def _terms_of(self, recorded: Record) -> Terms:
         return self._terms or self._of_requests.get(recorded["cell"]["id"], recorded["terms"])

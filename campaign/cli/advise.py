@@ -14,10 +14,9 @@ from campaign.advice.evidence import Evidence
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
 from campaign.cells.folder import CampaignFolder, existing
-from campaign.cells.verdicts import Verdicts
+from campaign.cells.verdicts import Verdicts, usable
 from campaign.cli import arguments
-from campaign.errors import CampaignError, EnvironmentFaultError
-from jobs.judging.judge import ODD_FIGURES
+from campaign.errors import CampaignError
 from jobs.model.predictions import Tested
 from jobs.model.record import Asked, Record
 from jobs.system.programs import python
@@ -37,15 +36,11 @@ def main(argv: list[str]) -> int:
     verdicts = Verdicts(folder, requests=campaign["requests"])
     recorded = arguments.judged(verdicts, options.cell)
     request = requests.own(folder.root, campaign, recorded)
-    try:
+    with usable(folder.record(recorded["cell"]["id"])):
         known = evidence.gathered(verdicts, recorded)
         found, lacking = rules.advise(known)
         findings = [_finding(folder, recorded, each, request) for each in found]
         not_decided = [_needed(folder, recorded, each, request) for each in lacking]
-    except ODD_FIGURES as error:
-        raise EnvironmentFaultError(
-            f"{folder.record(recorded['cell']['id'])} is damaged inside: {error!r}", "restore it, or redo=true"
-        ) from error
     tested = [each["test"] for each in findings if each["test"] and not each["by_hand"]] if options.test else []
     if tested and request is None:
         _agree(folder, [each["command"] for each in tested])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NoReturn
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
-from jobs.judging.judge import ODD_FIGURES
 from jobs.model.record import Record
 from jobs.terminal import visible
 
@@ -75,12 +74,7 @@ def recorded(folder: CampaignFolder, words: str) -> Record:
 
 def judged(verdicts: Verdicts, words: str) -> Record:
     """Read the record of the one cell that `words` mean, with its verdicts."""
-    found = recorded(verdicts.folder, words)
-    try:
-        return verdicts.judged(found)
-    except ODD_FIGURES as error:
-        damage = verdicts.damage(verdicts.folder.record(found["cell"]["id"]), error)
-        raise EnvironmentFaultError(damage, "restore it, or redo=true") from error
+    return verdicts.judged(recorded(verdicts.folder, words))
 
 
 def matching(ids: Sequence[str], words: str) -> list[str]:

@@ -11,12 +11,12 @@ from typing import Any
 from campaign import console
 from campaign.cells import record, requests
 from campaign.cells.folder import CampaignFolder, existing
-from campaign.cells.verdicts import Verdicts
+from campaign.cells.verdicts import Verdicts, usable
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.config.command_line import again
 from campaign.config.tree import unusual
-from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.errors import UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
 from jobs.judging import judge, paired
@@ -48,13 +48,9 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
-        try:
+        with usable(folder.record(cell)):
             _print_record(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
             console.show(_again(folder, recorded, requests.own(folder.root, campaign, recorded)))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise EnvironmentFaultError(
-                f"{folder.record(cell)} is damaged inside: {error}", "restore it, or redo=true"
-            ) from error
     return 0 if recorded["status"] == "done" else 1
 
 

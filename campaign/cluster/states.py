@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TypedDict
 
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.verdicts import Verdicts
+from campaign.cells.record import DamagedRecordError
+from campaign.cells.verdicts import Verdicts, usable
 from campaign.cluster import fleet
 from campaign.cluster.progress import OVER, Seen
 from campaign.slurm import client
 from campaign.storage import emulation
 from campaign.worker import batch as batches
 from jobs.judging import stopping
-from jobs.judging.judge import ODD_FIGURES
 from jobs.model.record import Manifest
 
 
@@ -116,14 +116,16 @@ def _recorded(verdicts: Verdicts, cell: str) -> tuple[State, str | None]:
     if recorded is None:
         return {**nothing, "status": "damaged", "reason": fault} if fault else nothing, None
     try:
-        state: State = {
-            **nothing,
-            "status": recorded["status"],
-            "reason": recorded.get("reason"),
-            "valid": len(stopping.measured(recorded, "valid")),
-            "measured": len(stopping.measured(recorded)),
-            "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
-        }
-    except ODD_FIGURES as error:
-        return {**nothing, "status": "damaged", "reason": verdicts.damage(path, error)}, None
+        with usable(path):
+            emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
+    except DamagedRecordError as error:
+        return {**nothing, "status": "damaged", "reason": error.message}, None
+    state: State = {
+        **nothing,
+        "status": recorded["status"],
+        "reason": recorded.get("reason"),
+        "valid": len(stopping.measured(recorded, "valid")),
+        "measured": len(stopping.measured(recorded)),
+        "emulated": emulated,
+    }
     return state, recorded["campaign"].get("token")

@@ -32,7 +32,7 @@ from campaign.worker.leader import Leader, RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.errors import NoGpuError
-from jobs.judging import judge, paired
+from jobs.judging import paired
 from jobs.model.record import Record
 from jobs.model.request import Request, TraceRequest
 from jobs.model.results import Run
@@ -117,8 +117,8 @@ class Worker:
         """Return a run with its verdict; one that cannot be judged has failed: its benchmark left figures out."""
         try:
             return verdicts.judged(recorded)["runs"][-1]
-        except judge.ODD_FIGURES as error:
-            run["status"], run["reason"] = "failed", f"its figures cannot be judged: {error!r}"
+        except record.DamagedRecordError as error:
+            run["status"], run["reason"] = "failed", f"its figures cannot be judged: {error.__cause__!r}"
             return run
 
     def _refuse(self, item: ListedItem, why: str) -> bool:

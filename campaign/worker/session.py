@@ -13,7 +13,7 @@ from typing import NamedTuple, TypedDict
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.verdicts import Verdicts
+from campaign.cells.verdicts import Verdicts, usable
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import emulation, provenance
@@ -112,7 +112,7 @@ def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None
         if recorded["campaign"].get("token") != work["token"] or recorded["status"] == "running":
             return None
         return Verdicts(folder, terms_of(work["conduct"])).judged(recorded)["status"] == "done"
-    except (record.DamagedRecordError, *judge.ODD_FIGURES):
+    except record.DamagedRecordError:
         return None
 
 
@@ -212,8 +212,9 @@ def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Pr
     try:
         recorded = record.read(path)
         if recorded:
-            judge.judged(recorded, terms_of(work["conduct"]))  # figures that cannot be judged are damage, too
-    except (record.DamagedRecordError, *judge.ODD_FIGURES):
+            with usable(path):
+                judge.judged(recorded, terms_of(work["conduct"]))
+    except record.DamagedRecordError:
         _set_aside(path, "damaged", patience_of(work))
         return None
     if recorded is None:
