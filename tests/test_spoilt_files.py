@@ -3,19 +3,13 @@
 import contextlib
 import json
 import random
-import shutil
 
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.records import record as analysis_record
-from analysis.records.judging import Judging
-from analysis.records.readable import UnreadableError
 from analysis.timelog import read as timelog
 from analysis.traces import posix, tensorflow_events
 from analysis.traces.system import TraceError
-from campaign.cells import record
-from campaign.cells.record import RecordError
 from campaign.errors import CampaignError
 from campaign.staging import plan
 from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
@@ -98,19 +92,8 @@ def images_made(path):
     journal.Journal(path, {}).start({0: 1, 1: 2})
 
 
-def cell_id():
-    return json.loads((ROOT / "tests/contract/record.json").read_text())["cell"]["id"]
-
-
 # Name of the file, how a good one is made, how it is read, and the errors that may come of it.
 FORMATS = {
-    "record, by the campaign": (
-        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path), record.read, RecordError,
-    ),
-    "record, by the analysis": (
-        "record.json", lambda path: shutil.copy(ROOT / "tests/contract/record.json", path),
-        lambda path: analysis_record.load(path, Judging()), UnreadableError,
-    ),
     "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), table.read, ProfilerError),
     "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read, TraceError),
     "trace, by the analysis": (
@@ -173,7 +156,7 @@ def spoilt(data, chance):
 def tried(name, folder, number):
     """Spoil a good file so many times; returns how many of them were refused."""
     file, make, read, errors = FORMATS[name]
-    path = folder / (cell_id() if file == "record.json" else "x") / file
+    path = folder / "x" / file
     path.parent.mkdir()
     made = make(path)
     path, read = (path, read) if read else made

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from analysis.records.judging import Judging
+from analysis.records.readable import UnreadableError
+from analysis.records.record import load
 from campaign.__main__ import guarded
 from campaign.cells import plan, record
 from campaign.errors import CampaignError
@@ -61,6 +64,8 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
             plan.make(*cells, folder)
         recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
+        with contextlib.suppress(UnreadableError):
+            load(results, Judging())
     finally:
         results.write_text(written)
         folder.marker.write_text(marker)

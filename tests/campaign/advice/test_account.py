@@ -10,7 +10,6 @@ from analysis.output.page import advice as page
 from campaign.advice import account
 from campaign.advice.findings import VERSION, Prediction
 from campaign.errors import EnvironmentFaultError
-from jobs.model import predictions
 from tests.campaign.advice.conftest import verdicts_of
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
@@ -39,19 +38,6 @@ def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folde
     rates = [65.0 * factor for factor in (1, 0.99, 1.02, 1.01)]
     measured = {"median": np.median(rates), "min": min(rates), "max": max(rates), "runs": 4}
     assert settled == kept | {"measured": pytest.approx(measured), "holds": True, "why_not": None}
-
-
-@pytest.mark.parametrize("key", sorted({*predictions.Tested.__annotations__, *predictions.Measured.__annotations__}))
-def test_a_prediction_that_lacks_something_is_refused(key, promised, folder, leave):
-    leave("threads=8")
-    account.settle(verdicts_of(folder), promised)
-    kept = json.loads(folder.advice.read_text())
-    test = kept["tests"][0]
-    del (test if key in test else test["measured"])[key]
-    folder.advice.write_text(json.dumps(kept))
-
-    with pytest.raises(EnvironmentFaultError, match=f"{key} is missing"):
-        account.load(folder)
 
 
 @pytest.mark.parametrize("figure", ["started_utc", "trace"])

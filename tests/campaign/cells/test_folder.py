@@ -48,14 +48,13 @@ def _asked_at(utc):
     return json.dumps({"schema": 1, "tool": "t", "requests": [{"utc": utc, "words": [], "cells": []}]})
 
 
-TEXTS = ("", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}')
 TIMES = ("zzz", "2999-13-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2999-01-01T00:00:00+02:00")
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        *((text, ("damaged", "move it away")) for text in (*TEXTS, *map(_asked_at, TIMES))),
+        *((text, ("damaged", "move it away")) for text in ("{", '{"schema": 1}', *map(_asked_at, TIMES))),
         ('{"schema": 2, "requests": []}', ("newer", "update")),
         (lambda made: made.root.chmod(0o770), ("other users", "a folder of yours")),
         pytest.param(

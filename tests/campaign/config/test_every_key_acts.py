@@ -4,7 +4,6 @@ import ast
 from pathlib import Path
 
 import pytest
-from msgspec.structs import asdict
 
 from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
@@ -41,10 +40,6 @@ def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point):
 
     assert sorted(keys - shown.keys()) == [], "no test is marked with @pytest.mark.shows(KEY)"
     assert {key: shown[key] for key in shown.keys() - keys} == {}, "there is no such key"
-
-
-def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
-    assert point["checks"] == asdict(Limits())
 
 
 @pytest.mark.parametrize("benchmark", [micro, alexnet, malware, baseline, climate])
