@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.processes import spread
-from analysis.records.judging import FILE, Judging
+from analysis.records.judging import CAMPAIGN, FILE, Judging
 from analysis.records.readable import UnreadableError
 from analysis.records.record import Record, load, united
 
@@ -45,10 +45,10 @@ def read(folder: Path) -> Found:
         If there is no such folder, or no record in it.
     """
     folders, home = locate(folder)
-    judging = Judging.of(home, folders)
+    judging = Judging.of(*_campaign(home, folders))
     jobs = [(folders[start : start + AT_ONCE], home, judging) for start in range(0, len(folders), AT_ONCE)]
     good: list[tuple[Path, Record]] = []
-    skipped: list[Skipped] = []
+    skipped = [*_unread(judging, home)]
     with spread(_read, jobs, WORTH_PROCESSES) as parts:
         for some, others in parts:
             good += some
@@ -57,6 +57,21 @@ def read(folder: Path) -> Found:
         good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
     records, copies = without_copies(good)
     return Found(records, tuple(skipped) + copies, home, judging)
+
+
+def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
+    """Return the folder of the campaign, and those of all its records: of one record, too, where it lies in them."""
+    around = home.absolute().parent
+    if folders == [home] and around.name == "records" and not home.is_symlink():
+        return around.parent, _with_records(around)
+    return home, [*folders]
+
+
+def _unread(judging: Judging, home: Path) -> Iterator[Skipped]:
+    """Say that nobody can tell by which limits the cells were asked for, where that is so."""
+    if judging.fault:
+        why = f"{judging.fault}: each cell is judged by the limits of its last worker"
+        yield Skipped(home / CAMPAIGN, why, "copy it anew from where the campaign ran, or move it away")
 
 
 def _read(folders: Sequence[Path], home: Path, judging: Judging) -> tuple[list[tuple[Path, Record]], list[Skipped]]:

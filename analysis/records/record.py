@@ -18,7 +18,6 @@ from analysis.records.readable import UnreadableError
 from analysis.records.settings import flatten
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
-from jobs.model import consistent
 from jobs.model.record import Record as Stored
 from jobs.model.results import Snapshot
 
@@ -157,9 +156,7 @@ def judged(path: Path, judging: Judging) -> Stored:
 
 
 def record_of(value: Stored, folder: Path) -> Record:
-    """Return a judged record, found in a folder; raises UnreadableError for one that contradicts itself."""
-    for why in consistent.contradictions(value):
-        raise UnreadableError(f"contradicts itself: {why}")
+    """Return a judged record, found in a folder."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
     merit = Merit(cell["kind"], cell["figure"], cell["unit"], cell["better"])
     limits = [check["limit"] for check in value.get("checks", ()) if check["rule"] == "spread"]

@@ -16,6 +16,7 @@ from jobs.model.terms import Terms
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors of a record that was written by hand, whose metrics are missing or are no numbers."""
+_NO_OTHER = {False: "no run was measured", True: "no other was run"}
 
 
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
@@ -71,7 +72,7 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["looser_checks"] = looser
     if cost := paired.cost(record):
         record["profile_cost"] = cost
-    needed = min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"])
+    needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     if len(valid) >= needed:
         given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(terms)
         record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
@@ -79,7 +80,7 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
     bad = [run for run in odd if run["role"] == "measured"] or odd  # the reason of a warm-up where there is no other
     record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
-    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
+    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else _NO_OTHER[bool(runs)]
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"
 
 
@@ -88,7 +89,7 @@ def looser_checks(terms: Terms) -> list[str]:
 
     A claim of a paper cannot be tested with such a cell, because a run may be valid only due to the looser limit.
     """
-    limits, own = terms["checks"], {**asdict(Limits()), **terms["of_site"]}
+    limits, own = asdict(Limits(**terms["checks"])), {**asdict(Limits()), **terms["of_site"]}
     looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]
     return [f"checks.{name}={limits[name]:g} (the site's: {own[name]:g})" for name in looser]
 

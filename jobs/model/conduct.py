@@ -16,6 +16,8 @@ Flat = Mapping[str, Any]
 
 _YEAR_MIN, _WEEK_S = 365 * 24 * 60, 7 * 24 * 3600
 Runs = Annotated[int, Meta(ge=1, le=1000)]
+WarmUps = Annotated[int, Meta(ge=0, le=999)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Gpus = Annotated[int, Meta(ge=0, le=64)]
 Memory = Annotated[float, Meta(ge=0.001, le=100_000)]
 Patience = Annotated[float, Meta(ge=0, le=_WEEK_S)]
@@ -27,12 +29,11 @@ class Running(Keys):
 
     runs: Annotated[Runs, Setting("runs per cell, with the warm-up runs", unit="runs")] = 6
     warmup_runs: Annotated[
-        int,
-        Meta(ge=0, le=999),
+        WarmUps,
         Setting("warm-up runs: the first runs of a cell, which are not in the median", unit="runs"),
     ] = 1
     until_spread: Annotated[
-        Annotated[float, Meta(ge=0, le=1)] | None,
+        Share | None,
         Setting(
             "runs are added until the confidence interval of the median is at most this share of the median wide;"
             " null: no runs are added"

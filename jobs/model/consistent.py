@@ -24,6 +24,17 @@ OF_PIPELINE = ("threads", "batch_size", "prefetch")
 _WITH_PIPELINE = frozenset({"micro", "alexnet"})
 
 
+class ContradictionError(ValueError):
+    """A record says what cannot be true; the message says what."""
+
+
+def check(record: Record) -> Record:
+    """Return a judged record; raises ContradictionError for the first of its `contradictions`."""
+    for why in contradictions(record):
+        raise ContradictionError(why)
+    return record
+
+
 def contradictions(record: Record) -> Iterator[str]:
     """Yield what cannot be true of a judged record of the declared shape, by its key."""
     cell = record["cell"]

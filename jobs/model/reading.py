@@ -66,8 +66,11 @@ def checked(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
 
 def fault(value: object, kind: Any) -> str:
     """Say where a value is not of a kind, and how; empty where it is."""
-    refusal = _refusal(value, kind)
-    return _worded(refusal, value, kind) if refusal else ""
+    try:
+        refusal = _refusal(value, kind)
+        return _worded(refusal, value, kind) if refusal else ""
+    except UnicodeEncodeError as error:  # of msgspec, for half a pair of surrogates where no text is expected
+        return f"it has {reprlib.repr(error.object)}, which is no whole text"
 
 
 def _check_schema(value: Any, schema: int) -> None:

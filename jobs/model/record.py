@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 from jobs.model.terms import Terms
-from jobs.model.values import Amount, Count, Line, Nested, Number, Word
+from jobs.model.values import Amount, Count, Line, Name, Nested, Number, Word
 
 SCHEMA = 1
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ else:
 class RecordedCell(TypedDict):
     """Which cell a record is of, and what its benchmark says of itself; ``figure`` is a key of its runs."""
 
-    id: Line
+    id: Name
     benchmark: Line
     benchmark_version: Count
     settings: Settings
@@ -151,7 +151,7 @@ class Asked(TypedDict, total=False):
     utc: str
     words: list[str]
     order_seed: int
-    cells: list[str]
+    cells: list[Name]
     terms: Terms  # by which its front judges
     mark: str  # of the user who gave it, in this folder (`campaign.cells.requests`)
 

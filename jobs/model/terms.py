@@ -5,9 +5,8 @@ Annotations are evaluated here: `jobs.model.reading` asks which keys are require
 
 from typing import TYPE_CHECKING, TypedDict
 
-from jobs.model.conduct import Conduct
+from jobs.model.conduct import Conduct, Runs, Share, WarmUps
 from jobs.model.limits import Limits, Tolerances
-from jobs.model.values import Amount, Count
 
 OF_SITE = Tolerances.__struct_fields__  # of the other limits the defaults are everybody's
 
@@ -24,11 +23,11 @@ class Terms(TypedDict):
 
     checks: OfChecks  # the limits
     of_site: OfSite  # the site's own limits, of those that it has; looser ones are named in a verdict
-    runs: Count  # with the warm-ups
-    warmup_runs: Count
-    min_valid_runs: Count  # measured ones
-    max_runs: Count  # with the warm-ups, where `until_spread` adds runs
-    until_spread: Amount | None  # width of the interval of the median, as a share of the median
+    runs: Runs  # with the warm-ups
+    warmup_runs: WarmUps
+    min_valid_runs: Runs  # measured ones
+    max_runs: Runs  # with the warm-ups, where `until_spread` adds runs
+    until_spread: Share | None  # width of the interval of the median, as a share of the median
     compare: bool  # each measured run has one without a profile beside it
 
 

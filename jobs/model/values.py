@@ -24,6 +24,8 @@ Word = Annotated[str, Meta(max_length=LONGEST)]
 """Text that a table can show."""
 Line = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^[^{_CONTROL}]*$(?!\n)")]
 """Text that can stand in a line and in a name, too. In no union with a list or a mapping: msgspec 0.22 dies of that."""
+Name = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^(?!\.)[^/{_CONTROL}]+$(?!\n)")]
+"""Text that names a folder within another one."""
 
 if TYPE_CHECKING:
     Nested = dict[str, Any]

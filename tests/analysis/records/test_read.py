@@ -122,6 +122,48 @@ def test_a_cell_that_is_faster_than_its_storage_by_itself_does_not_count(tmp_pat
     assert [check.passed for check in found["micro"].runs[1].checks if check.rule == "below_peak"] == [rate == 1.0]
 
 
+@pytest.mark.parametrize("damage", ["{", '{"schema": 9}', '{"schema": 1, "tool": "", "requests": [{"cells": [5]}]}'])
+def test_a_campaign_whose_limits_nobody_can_read_is_judged_by_those_of_the_workers_and_says_so(campaign, damage):
+    (campaign / "campaign.json").write_text(damage)
+
+    found = read.read(campaign)
+
+    assert [(each.path.name, len(found.records)) for each in found.skipped] == [("campaign.json", 4)]
+    assert "each cell is judged by the limits of its last worker" in found.skipped[0].why
+
+
+def test_one_record_is_judged_as_it_is_among_the_others_of_its_campaign(tmp_path):
+    slow = record([run(1, 3.0 / 0.112, size=112_000)])
+    store(tmp_path, baseline([1.0, 1.0, 1.0], "random_read"), slow)
+
+    (alone,) = read.read(tmp_path / "records" / slow["cell"]["id"]).records
+
+    assert alone.runs[1].status == "invalid"
+    assert alone in read.read(tmp_path).records
+
+
+def _contradictory(folder, value):
+    value["runs"][1]["wall_s"] *= 9
+    (folder / "record.json").write_text(json.dumps(value))
+
+
+def _behind_a_link(folder, _):
+    folder.rename(folder.parent.parent / "elsewhere")
+    folder.symlink_to(folder.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("spoil", [_contradictory, _behind_a_link])
+def test_a_baseline_that_is_left_out_judges_no_other_cell(tmp_path, spoil):
+    alone = baseline([1.0, 1.0, 1.0], "random_read")
+    store(tmp_path, alone, record([run(1, 3.0 / 0.112, size=112_000)]))
+    spoil(tmp_path / "records" / alone["cell"]["id"], alone)
+
+    found = read.read(tmp_path)
+
+    assert [each.path.parent.name for each in found.skipped] == [alone["cell"]["id"]]
+    assert found.records[0].runs[1].status == "valid"
+
+
 def test_a_copied_record_does_not_count_its_runs_twice(campaign):
     original = min((campaign / "records").iterdir())
     shutil.copytree(original, campaign / "records" / "a-copy")

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from campaign.cells import plan
+from campaign.cells.folder import existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.states import states
+from campaign.errors import EnvironmentFaultError
+from jobs.judging import judge
 from jobs.model.terms import terms_of
 from tests.campaign.fake_template import COLD, TERMS, figures, invalid
 from tests.campaign.on_disk import leave_record
@@ -112,6 +115,40 @@ def test_a_record_without_figures_is_damaged_and_disturbs_no_other(folder, cells
     assert verdicts.read(folder.record(cell.id))[0] is None
     assert "record.json is damaged" in verdicts.read(folder.record(cell.id))[1]
     assert verdicts.read(folder.record(other.id))[0]["status"] == "done"
+
+
+def judged_with(record, **terms):
+    return judge.judged(record, {**TERMS, **terms})
+
+
+def test_terms_that_ask_for_no_run_make_no_cell_done_and_a_run_that_counts_is_not_denied(folder, cells):
+    record = leave_record(folder, cells[0][0], *[{"status": "valid"}] * 2, status="ended")
+
+    lacking, empty = judged_with(record, runs=6), judged_with({**record, "runs": []}, warmup_runs=20)
+
+    assert (lacking["status"], lacking["reason"]) == (
+        "failed",
+        "2 of 2 measured runs valid, 3 needed; no other was run",
+    )
+    assert (empty["status"], empty["reason"]) == ("failed", "0 of 0 measured runs valid, 1 needed; no run was measured")
+
+
+def test_limits_that_are_not_named_are_the_defaults(folder, cells):
+    record = leave_record(folder, cells[0][0], status="done")
+
+    judged = judged_with(record, checks={"other_cpu_max": 5.0})
+
+    assert judged["status"] == "done"
+    assert judged["looser_checks"] == ["checks.other_cpu_max=5 (the site's: 0.5)"]
+
+
+@pytest.mark.parametrize("cell", ["../x", "a/b", "", ".", "\ud800"])
+def test_a_request_names_cells_by_what_may_be_the_name_of_a_folder(folder, cell):
+    manifest = {"schema": 1, "tool": "", "requests": [{"cells": [cell]}]}
+    folder.marker.write_text(json.dumps(manifest))
+
+    with pytest.raises(EnvironmentFaultError, match=r"campaign.json is damaged: requests\[0\].cells\[0\] is"):
+        existing(folder.root)
 
 
 def test_only_the_worker_writes_a_record():
