@@ -14,7 +14,6 @@ from analysis.records import readable
 from analysis.records.devices import BETWEEN, device_of
 from analysis.records.judging import Judging
 from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, STORAGE, Merit
-from analysis.records.readable import UnreadableError
 from analysis.records.settings import flatten
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
