@@ -168,7 +168,7 @@ class SiteStorage(Keys):
 
 
 class SiteKeys(Tolerances):
-    """One workstation or cluster. conf/site/mysite.yaml.template explains each key at length."""
+    """One workstation or cluster; conf/site/mysite.yaml.template is an example."""
 
     name: Annotated[str, Setting("name of the site, as it appears in messages and in campaign.json")] = MISSING
     partition: Annotated[str | None, Setting("Slurm partition of the jobs; null: Slurm's default")] = None

@@ -11,7 +11,6 @@ from campaign.config import rules
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
-from jobs.model.conduct import SiteKeys, SiteStorage
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 OF_SITE = {
@@ -289,13 +288,3 @@ def test_the_template_is_no_site_until_it_is_copied(tmp_path):
 
     assert [cell.access["exclusive"] for cell in cells] == ["license", "lock"]
     assert conduct["site"]["name"] == "mysite"
-
-
-def test_the_template_explains_every_key():
-    lines = TEMPLATE.read_text().splitlines()
-    keys = [*SiteKeys.__struct_fields__, *SiteStorage.__struct_fields__]
-
-    for key in set(keys) - {"storages", "spread_max"}:  # these two have a paragraph above them
-        assert any(re.match(rf" *{key}: .*# ", line) for line in lines), key
-    for key in ("storages", "spread_max"):
-        assert lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key}:")) - 1].startswith("# "), key
