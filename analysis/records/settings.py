@@ -12,6 +12,7 @@ from sys import intern
 from typing import Any
 
 from analysis.records.merit import TRAINING
+from jobs.model.settings import flat
 
 Facts = Mapping[str, Any]
 
@@ -62,16 +63,10 @@ class Settings:
 _KNOWN: dict[str, Settings] = {}
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings as `{"dataset.name": …}`; a list becomes its JSON text, to be comparable."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            told = json.dumps(value) if isinstance(value, list) else value
-            flat[intern(prefix + name)] = intern(told) if isinstance(told, str) else told
-    return flat
+    told = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat(settings))
+    return {intern(name): intern(value) if isinstance(value, str) else value for name, value in told}
 
 
 def is_storage(name: str) -> bool:

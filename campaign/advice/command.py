@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign.cells.cell import flat, make_cell
+from campaign.cells.cell import make_cell
 from campaign.config import command_line
 from campaign.config.collect import choices, collect
 from campaign.errors import UsageError
 from jobs.model.conduct import Flat, Running
 from jobs.model.record import Asked, Record
-from jobs.model.settings import EVERY
+from jobs.model.settings import EVERY, flat
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, of the cell's settings only those of its data mean anything
 _DATA = ("dataset", "storage")

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from campaign.advice import storages
-from campaign.cells.cell import flat
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
 from jobs import checks
 from jobs.benchmarks import registry
 from jobs.judging import stopping
 from jobs.model.record import Record
-from jobs.model.settings import Node
+from jobs.model.settings import Node, flat
 from jobs.system import files
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import OUTSIDE
 from jobs.model.conduct import Point
 from jobs.model.record import Access
-from jobs.model.settings import Settings
+from jobs.model.settings import Settings, flat
 from jobs.objects.address import split
 
 _HASH_DIGITS = 10
@@ -88,12 +88,3 @@ def _apart(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
 def _typed(value: object) -> str:
     """Return a value as it is typed on the command line: ``null`` and ``true``, not ``None`` and ``True``."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk a nested mapping as dotted keys."""
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -20,11 +20,11 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from campaign.cells.cell import flat
 from campaign.config.tree import CHOICES, known_of, typed, typed_value
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
 from jobs.model.conduct import Point
+from jobs.model.settings import flat
 
 # Parsed 50 times faster than Hydra does.
 _WHOLE_NUMBER = re.compile(r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from campaign import console
-from campaign.cells.cell import Cell, flat, make_cell
+from campaign.cells.cell import Cell, make_cell
 from campaign.config import rules
 from campaign.errors import RefusalsError, UsageError, refuse
 from jobs.model.conduct import Conduct, Point
-from jobs.model.settings import EVERY
+from jobs.model.settings import EVERY, flat
 
 
 def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from campaign.cells.cell import flat
 from campaign.config import rules_of_data, rules_of_slurm, rules_of_storage
 from campaign.config.rules_of_storage import STORAGES
 from campaign.errors import RefusalsError, UsageError, nearest
@@ -14,6 +13,7 @@ from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.judging import stopping
 from jobs.model.conduct import Flat, Point
 from jobs.model.declared import declared
+from jobs.model.settings import flat
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMED = (*STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from campaign.cells.cell import flat
 from campaign.config.rules_of_slurm import HERE, ON_SLURM
 from campaign.errors import UsageError, nearest
 from jobs.benchmarks.registry import benchmarks
@@ -30,6 +29,7 @@ from jobs.model.settings import (
     Profile,
     Storage,
     Synthetic,
+    flat,
 )
 
 Known = Declared | tuple[type[Keys], ...]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import cast
 
 from campaign.cells import record
-from campaign.cells.cell import flat
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.config.rules_of_data import enough_data
@@ -24,7 +23,7 @@ from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.model.record import Data
-from jobs.model.settings import Node, Settings
+from jobs.model.settings import Node, Settings, flat
 from jobs.system import files, lustre
 
 FOLDER = "datasets"

@@ -11,7 +11,6 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from campaign.cells.cell import flat
 from campaign.cells.folder import CampaignFolder
 from campaign.console import Progress
 from campaign.storage import emulation
@@ -19,6 +18,7 @@ from jobs import checks
 from jobs.judging import stopping
 from jobs.judging.judge import ODD_FIGURES
 from jobs.model.record import Record
+from jobs.model.settings import flat
 from jobs.profiler import ProfilerError, table
 from jobs.profiler.tensorboard import plane
 from jobs.system import files

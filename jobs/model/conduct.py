@@ -12,7 +12,7 @@ from jobs.model.limits import Tolerances
 from jobs.model.settings import Count, Named, Node, Seed, StripeCount, StripeMib
 
 Flat = Mapping[str, Any]
-"""Settings or a whole configuration by dotted keys (`campaign.cells.cell.flat`)."""
+"""Settings or a whole configuration by dotted keys (`jobs.model.settings.flat`)."""
 
 _YEAR_MIN, _WEEK_S = 365 * 24 * 60, 7 * 24 * 3600
 Runs = Annotated[int, Meta(ge=1, le=1000)]

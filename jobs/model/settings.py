@@ -6,6 +6,7 @@ these declarations; those of a benchmark's own keys stand in its module. What th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
 from msgspec import Meta, field
@@ -364,3 +365,12 @@ else:  # what is stored has the declared types
     _TYPES = dict.fromkeys(EVERY, Node) | get_type_hints(Common, include_extras=True)
     Settings = TypedDict("Settings", _TYPES, total=False)
 Settings.__doc__ = "The settings of a cell: those of `EVERY` that act on it."
+
+
+def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk a nested mapping as dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from campaign.cells.cell import flat, make_cell, told_apart
+from campaign.cells.cell import make_cell, told_apart
 from jobs.benchmarks import registry
-from jobs.model.settings import EVERY
+from jobs.model.settings import EVERY, flat
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
 
 _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere"}

@@ -14,12 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
 from campaign.config.explain import explained
 from campaign.config.points import cells_of
 from campaign.config.tree import typed
 from campaign.errors import EnvironmentFaultError, UsageError
+from jobs.model.settings import flat
 from tests.campaign.work_lists import compose as composed
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells import record
-from campaign.cells.cell import flat, make_cell
+from campaign.cells.cell import make_cell
 from campaign.config.tree import CHOICES
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
@@ -14,6 +14,7 @@ from jobs.checks import Limits
 from jobs.judging import judge
 from jobs.model.conduct import SiteStorage
 from jobs.model.declared import declared
+from jobs.model.settings import flat
 from tests.campaign.fake_template import TERMS, figures, invalid
 from tests.campaign.work_lists import BUFFERED, compose
 from tests.jobs.jobs_factory import device_use

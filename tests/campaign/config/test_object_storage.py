@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells.cell import flat, make_cell
+from campaign.cells.cell import make_cell
 from campaign.config import rules
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import RefusalsError, UsageError
+from jobs.model.settings import flat
 from tests.campaign.work_lists import compose
 
 WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket")
