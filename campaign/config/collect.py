@@ -1,4 +1,4 @@
-"""Let Hydra collect the grid: all of its command line, and none of its running.
+"""Collection of the grid by Hydra: it reads the command line, and runs nothing.
 
 A sweeper and a launcher of ours (`campaign.config.plugins`) receive the whole grid as lists of overrides and
 compose it (`campaign.config.compose`); when Hydra has returned, everything else is ours. Nothing runs inside Hydra,
@@ -69,7 +69,7 @@ def register() -> None:
 
 
 def collect(words: Sequence[str]) -> list[Point] | None:
-    """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
+    """Return the configuration of each point of the grid; None if Hydra only showed something (``--cfg``)."""
     check_words(words)
     register()
     storages = _storages_of_site(words)
@@ -82,7 +82,7 @@ def collect(words: Sequence[str]) -> list[Point] | None:
 
 
 def _storages_of_site(words: Sequence[str]) -> dict[str, Node]:
-    """Return the storages that the site describes, where a word asks for them; else none."""
+    """Return the storages of the site by name if a word asks for one of them; else none."""
     unknown = any(name not in choices(group) for word in words for group, name in _named_storages(word))
     asked = unknown or any(word.startswith(_STORAGE) for word in words)
     site_words = [word for word in words if word.startswith(_SITE) and not word.startswith(_STORAGE)]
@@ -91,7 +91,7 @@ def _storages_of_site(words: Sequence[str]) -> dict[str, Node]:
 
 
 def _said_of(storages: Container[str], word: str) -> str:
-    """Let a word set each key of a storage that the site describes, be it one of which its file says nothing."""
+    """Return a word that sets a key of a site's storage as Hydra needs it, even if the site's file lacks the key."""
     name, _, key = word.removeprefix(_STORAGE).partition("=")[0].partition(".")
     is_key = word.startswith(_STORAGE) and name in storages and key in declared(SiteStorage)
     return f"++{word}" if is_key else word
@@ -99,9 +99,9 @@ def _said_of(storages: Container[str], word: str) -> str:
 
 @contextmanager
 def _site_choices(storages: Mapping[str, Node]) -> Iterator[None]:
-    """Let ``storage=NAME`` and ``checkpoint=NAME`` take every storage that the site describes, whatever its name.
+    """Make each storage of the site a choice of ``storage`` and ``checkpoint``.
 
-    A name that has a file in ``conf/``, or in a folder of the user's own, means that file.
+    A name that has a file in ``conf/`` or in the user's configuration folder stands for that file.
     """
     added = [(group, name) for group in _STORAGE_GROUPS for name in storages if name not in choices(group)]
     store = ConfigStore.instance()
@@ -128,10 +128,9 @@ def _named_storages(word: str) -> Iterator[tuple[str, str]]:
 
 
 def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> None:
-    """Refuse a size by which no number goes: the tables would say it all the same. The recipes of conf/paper go by it.
+    """Refuse a size that changes no number, because the tables would show it. All recipes of conf/paper use it.
 
-    Whatever takes its numbers from the size (a recipe of the user's own, ``benchmark=baseline``) is another point
-    with another size.
+    Any other point that uses the size (a recipe of the user, ``benchmark=baseline``) differs with another size.
     """
     sizes = [word for word in words if word.startswith(_SIZES)]
     recipes = {name for word in words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")}
@@ -145,8 +144,8 @@ def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> No
     )
     if numbers == others:
         raise UsageError(
-            f"{sizes[-1]} changes nothing here: no number of these cells goes by a size",
-            "leave it away (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
+            f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
+            "leave it out (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
         )
 
 
@@ -168,7 +167,7 @@ def _composed(words: Sequence[str]) -> list[Point] | None:
 
 
 def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words for Hydra, and those that set a key of a choice, which are for each point of the grid.
+    """Return the words for Hydra, and the words that are added to each point because they set a key of a choice.
 
     Hydra would set ``checkpoint.every=10`` of ``checkpoint=hdd,ssd checkpoint.every=10`` before it sweeps, where
     ``checkpoint`` is ``none`` and has no such key.
@@ -190,9 +189,9 @@ def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
-    """Ask for several recipes (``+paper=fig4,fig5``) one after the other: each brings a grid of its own.
+    """Return the words once per recipe of ``+paper=fig4,fig5``: each recipe has a grid of its own.
 
-    A recipe has the paper's size unless another one is named, or a number of the user's own makes it neither.
+    A recipe has the paper's size, unless the words name another size or set a number that depends on the size.
     """
     asked = [word for word in words if word.startswith(_RECIPE)]
     if not asked:
@@ -208,7 +207,7 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
 
 
 class _NoCallbacks(Callbacks):
-    """None of Hydra's callbacks: it would instantiate whatever class a file of a configuration names."""
+    """Replaces Hydra's callbacks, which would instantiate any class that a configuration file names."""
 
     def __init__(self, config: DictConfig | None = None) -> None:  # noqa: ARG002 - as Hydra calls it
         super().__init__()
@@ -216,9 +215,9 @@ class _NoCallbacks(Callbacks):
 
 @contextmanager
 def _as_called(words: Sequence[str]) -> Iterator[None]:
-    """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1.
+    """Give `words` to Hydra as the command line, and let its errors through; it would print them and exit with 1.
 
-    That ``-m`` means a sweep it would learn by composing everything once more.
+    The mode is set to a sweep here, because Hydra would compose everything once more to learn it.
     """
     argv, full, mode = sys.argv, os.environ.get(FULL_ERROR), Hydra.get_mode
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"

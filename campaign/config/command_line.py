@@ -1,4 +1,4 @@
-"""The words of the command line, put into the order that Hydra's parser can read."""
+"""The words of the command line, in the order that Hydra's parser needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = (
     "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "status", "tensorboard",
     "testbed", "verdicts", "watch", "why",
 )  # fmt: skip
-"""The verbs; `campaign.__main__` finds the function that does one."""
+"""The verbs; `campaign.__main__` has the function of each."""
 _DRY_RUN = "--dry-run"
 _YES = "--yes"
 _ONLY = "--only"
@@ -50,7 +50,7 @@ _FLAGS = {*_OURS, _ONLY, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 @dataclass(frozen=True)
 class Words:
-    """A command line, taken apart."""
+    """A parsed command line."""
 
     flags: tuple[str, ...]  # Hydra's own, with their values
     overrides: tuple[str, ...]  # what is said of groups and keys
@@ -60,12 +60,12 @@ class Words:
 
     @property
     def shown(self) -> str | None:
-        """The flag that has Hydra show a configuration in place of collecting it."""
+        """The flag with which Hydra shows a configuration and runs nothing; None without one."""
         return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
 
     @property
     def notes(self) -> list[str]:
-        """What may surprise: of a key that is given twice the last word counts; values of variables are recorded."""
+        """Notes for the user: a key is given twice and the last value counts; the value of a variable is recorded."""
         keys = [word.partition("=")[0] for word in self.overrides]
         repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1 and not key.startswith("+"))
         recorded = [word.partition("=")[0] for word in self.overrides if _VARIABLE in word]
@@ -80,7 +80,7 @@ class Words:
 
     @property
     def hydra(self) -> tuple[str, ...]:
-        """Flags first, then overrides: Hydra's parser reads no other order."""
+        """The words for Hydra: flags first, then overrides; its parser reads no other order."""
         return *self.flags, *map(_quoted, self.overrides)
 
 
@@ -91,9 +91,9 @@ def _quoted(word: str) -> str:
 
 
 def split(argv: Sequence[str]) -> Words:
-    """Take the command line apart.
+    """Parse a command line; raises UsageError.
 
-    A grid needs no ``-m``: every call is a sweep, of one point at least.
+    A grid needs no ``-m``: every call is a sweep with at least one point.
     """
     flags: list[str] = []
     overrides: list[str] = []
@@ -126,13 +126,13 @@ def split(argv: Sequence[str]) -> Words:
 
 
 def config_folders(words: Sequence[str]) -> list[str]:
-    """Return, of words for Hydra, the flags that name the user's configuration folder, with their values."""
+    """Return the flags that name the user's configuration folder, with their values."""
     places = [place for place, word in enumerate(words) if word.partition("=")[0] in _CONFIG_DIR]
     return [each for place in places for each in words[place : place + (1 if "=" in words[place] else 2)]]
 
 
 def again(words: Sequence[str], cell: str = "") -> str:
-    """Return, for a shell, the command that goes on with an earlier one, or with one cell of it."""
+    """Return the shell command that continues an earlier command, or one cell of it."""
     kept = [word for word in words if word not in _OURS and not word.startswith(_REDO)]
     if not cell:
         return shlex.join(["python", "-m", "campaign", *kept])
@@ -150,7 +150,7 @@ def refuse_for_hydra(words: Iterable[str]) -> None:
 
 
 def check_words(overrides: Iterable[str]) -> None:
-    """Refuse what is for Hydra, a group that is no word, and an empty mapping."""
+    """Refuse words for Hydra itself, a choice that is no word, and an empty mapping."""
     overrides = list(overrides)
     refuse_for_hydra(overrides)
     for word in overrides:
@@ -164,7 +164,7 @@ def check_words(overrides: Iterable[str]) -> None:
 
 
 def _require_effect(overrides: Sequence[str]) -> None:
-    """Refuse what Hydra would take in silence: a key that is also added."""
+    """Refuse a key that is also added (``+key=``), which Hydra would silently accept."""
     seen: set[str] = set()
     for word in overrides:
         key = word.partition("=")[0].lstrip("+")
@@ -174,7 +174,7 @@ def _require_effect(overrides: Sequence[str]) -> None:
 
 
 def _for_hydra(flags: Sequence[str]) -> list[str]:
-    """Leave out our own flags; add ``-m`` where nothing is only shown, and the user's configuration folder."""
+    """Return the flags for Hydra: without ours, with the user's configuration folder, and ``-m`` if none shows."""
     kept = [flag for flag in flags if flag not in (*_OURS, *_MULTIRUN)]
     names = {flag.partition("=")[0] for flag in flags}
     if not names.intersection(_SHOWING):

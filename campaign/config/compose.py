@@ -1,9 +1,9 @@
-"""Compose the points of a grid, fast.
+"""Fast composition of the points of a grid.
 
-Hydra composes a point in about 0.1 s, twice in a sweep. A grid differs mostly in plain values. So Hydra composes one
-point for each combination of all other words (groups, added and deleted keys, lists and mappings), and plain values are
-then set on it with the call that Hydra makes (``OmegaConf.update``). Where none of the other words is swept, that point
-is the sweep's own configuration, which is composed already. Tests hold that the result equals Hydra's own.
+Hydra composes a point in about 0.1 s, twice in a sweep. The points of a grid differ mostly in plain values. So Hydra
+composes one point for each combination of all other words (groups, added and deleted keys, lists and mappings), and
+plain values are then set on it with the call that Hydra makes (``OmegaConf.update``). If none of the other words is
+swept, this point is the configuration of the sweep, which is already composed. Tests compare the result with Hydra's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHOLE_NUMBER = re.compile(r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17
 
 
 class _Word(NamedTuple):
-    """What a word says; `plain` is one that sets a key to a scalar, whatever the other words are."""
+    """A parsed word; a `plain` word sets a key to a scalar, independently of the other words."""
 
     key: str
     value: Any
@@ -39,9 +39,9 @@ class _Word(NamedTuple):
 
 
 def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[Point]:
-    """Compose every list of overrides in `grid` to plain containers, interpolations resolved.
+    """Yield the point of each list of overrides in `grid` as plain containers, with interpolations resolved.
 
-    Points share the parts that they have in common: they are to be read only.
+    Points share the parts that they have in common, so they must not be changed.
     """
     words_of = _reader(loader)
     fixed = set(cast("list[str]", OmegaConf.to_container(master.hydra.overrides.task, resolve=False)))
@@ -59,7 +59,7 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
 
 
 def _with(master: DictConfig, words: Iterable[_Word]) -> DictConfig | None:
-    """Return the sweep's own configuration with a point's values; None where Hydra must say what is wrong with them."""
+    """Return the configuration of the sweep with a point's values; None if Hydra must explain what is wrong."""
     config = copy.deepcopy(master)
     try:
         for word in words:
@@ -70,7 +70,7 @@ def _with(master: DictConfig, words: Iterable[_Word]) -> DictConfig | None:
 
 
 class _Base:
-    """A composed configuration for all points that differ from it in the plain values of the same `keys`."""
+    """A composed configuration for all points that differ from it only in the plain values of `keys`."""
 
     def __init__(self, config: DictConfig, keys: set[str]) -> None:
         self._config = config
@@ -133,9 +133,9 @@ def _reader(loader: ConfigLoader) -> Any:
 
 
 def _fitted(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-    """Leave out of each point what is said of other choices than its own.
+    """Yield the words of each point without keys that its choices do not have.
 
-    In ``checkpoint=none,hdd checkpoint.every=10`` the second word is meant for ``hdd``.
+    In ``checkpoint=none,hdd checkpoint.every=10`` the second word is for ``hdd`` only.
     """
     every = {word for words in grid for word in words}
     of_others: dict[str, set[str]] = {}
@@ -154,14 +154,14 @@ def _fitted(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[st
 
 
 def _keys(config: DictConfig, group: str) -> set[str]:
-    """Return the keys that a choice of a group has, in full; of one that has only a name nothing can be said."""
+    """Return the dotted keys of a choice of a group; empty for a choice that has only a name."""
     node = _container(config[group], resolve=False)
     found = {f"{group}.{key}" for key in node} | {key for key, _ in flat(node, f"{group}.")}
     return found if len(node) > 1 else set()
 
 
 def _is_plain(override: Override) -> bool:
-    """Return whether it sets one key of ours to a scalar, without looking at others."""
+    """Return whether an override sets one key of ours to a scalar that depends on no other key."""
     if override.is_delete() or override.is_add() or override.is_force_add() or override.is_hydra_override():
         return False
     value = override.value()

@@ -1,4 +1,4 @@
-"""Say in our words what Hydra and OmegaConf complain of, each with its cure."""
+"""Translate errors of Hydra and OmegaConf into errors of ours, each with its cure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise what Hydra and OmegaConf complain of as a `UsageError`; as it is where HYDRA_FULL_ERROR=1 asks for that."""
+    """Raise an error of Hydra or OmegaConf as a `UsageError`; with HYDRA_FULL_ERROR=1 it is raised unchanged."""
     full = os.environ.get(FULL_ERROR) == "1"
     try:
         yield
@@ -37,7 +37,7 @@ def explained() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Tell whether Hydra or OmegaConf complain, be it with an error that they did not foresee."""
+    """Return whether an error comes from Hydra or OmegaConf, even one that they do not declare."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES

@@ -1,4 +1,4 @@
-"""From composed configurations, the points of a grid, to cells."""
+"""Cells, made from the points (composed configurations) of a grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.model.settings import EVERY, flat
 
 
 def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
-    """Check the points; return each cell once, in order, and the keys that say how the campaign is conducted."""
+    """Check the points; return each cell once, in order, and the settings of the campaign's conduct."""
     if not points:
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}

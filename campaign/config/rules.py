@@ -1,4 +1,4 @@
-"""What several settings mean together: a composed configuration is refused where they cannot be meant."""
+"""Rules about several settings: a configuration with settings that contradict each other is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTERS = (*rules_of_slurm.HERE, *rules_of_slurm.ON_SLURM)
 
 
 def check(point: Point) -> None:
-    """Refuse a composed configuration whose values cannot be meant together."""
+    """Refuse a composed configuration with values that contradict each other; raises UsageError or RefusalsError."""
     values = dict(flat(point))
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
     _texts(
@@ -53,7 +53,7 @@ def check(point: Point) -> None:
 
 
 def refusals(point: Point) -> list[tuple[str, str]]:
-    """Check a point; return what it is refused for where other points may be refused for more."""
+    """Check a point; return the refusals that are collected over all points, each with its cure."""
     try:
         check(point)
     except RefusalsError as error:
@@ -72,9 +72,9 @@ def _texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
 
 
 def _runs(values: Flat) -> None:
-    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs.
+    """Refuse numbers of runs that leave no measured run, or too few for ``until_spread``.
 
-    And steps of a profile that are no steps, and parts of a window that keeps no calls.
+    Also refuse steps of a profile that are no range, and parts of a profile that has no calls.
     """
     _steps(values["profile.tensorflow"])
     if values["profile.every"] is not None and values["profile.posix"] != "trace":
@@ -108,7 +108,7 @@ def _steps(asked: str) -> None:
 
 
 def _benchmark(values: Flat, point: Point) -> None:
-    """Refuse keys of another benchmark, and what it refuses itself."""
+    """Refuse keys of another benchmark, and what the benchmark itself refuses."""
     name = values["benchmark.name"]
     benchmark = benchmarks()[name]
     if point["benchmark"].keys() != declared(benchmark.keys).keys():
@@ -123,12 +123,12 @@ def _benchmark(values: Flat, point: Point) -> None:
 
 
 def _accelerator(values: Flat) -> None:
-    """Refuse an accelerator where nothing computes, and the length of a step without ``accelerator=emulated``."""
+    """Refuse an accelerator for a benchmark that computes nothing, and ``step_s`` without ``accelerator=emulated``."""
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
     if not benchmarks()[values["benchmark.name"]].computes and name != "auto":
         raise UsageError(
             f"accelerator={name}: benchmark={values['benchmark.name']} computes nothing",
-            f"benchmark={' or '.join(names_of('computes'))}, or leave accelerator away",
+            f"benchmark={' or '.join(names_of('computes'))}, or leave out accelerator",
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
@@ -137,7 +137,7 @@ def _accelerator(values: Flat) -> None:
 
 
 def _ring(values: Flat) -> None:
-    """Refuse TensorFlow's ring where others may reach the nodes: its servers ask for no secret."""
+    """Refuse TensorFlow's ring on a network that is not trusted, because its servers check no password."""
     if values["sync"] == "ring" and not values["site.trusted_network"]:
         raise UsageError(
             "sync=ring without site.trusted_network=true: whoever reaches a node's port can run operations as you",

@@ -1,4 +1,4 @@
-"""What can be meant by a data set, and by copies of its files."""
+"""Rules about data sets, and about copies of their files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jobs.model.conduct import Flat
 
 def _can_be_staged(rule: str, benchmark: str, node_root: str | None) -> None:
     if "staging" not in benchmarks()[benchmark].settings:
-        hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave staging away"
+        hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave out staging"
         raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
     if node_root is not None:
         raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
 
 
 def check(values: Flat) -> None:
-    """Refuse a synthetic dataset that cannot be made, or has too few images, and copies for what does not read them."""
+    """Refuse a dataset that cannot be generated or is too small, and copies for a benchmark that reads none."""
     if values["staging"] != "none":
         _can_be_staged(values["staging"], values["benchmark.name"], values.get("storage.node_root"))
     _of_folder(values)
@@ -39,7 +39,7 @@ def check(values: Flat) -> None:
 
 
 def enough_data(values: Flat, files: int) -> None:
-    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to."""
+    """Refuse more batches than the dataset has images for, and snapshots later than the last step."""
     iterations, batch_size, nodes = values["iterations"], values["batch_size"], values.get("nodes", 1)
     if files < nodes:
         raise UsageError(f"nodes={nodes} share {files} files of the dataset", f"nodes={files} or fewer")
@@ -65,7 +65,7 @@ def enough_data(values: Flat, files: int) -> None:
 
 
 def _of_folder(values: Flat) -> None:
-    """Refuse a user's own HDF5 files as images, and a data set that is not named."""
+    """Refuse the user's HDF5 files for a benchmark of images, and images for a benchmark of HDF5 files."""
     named, data = values.get("dataset.hdf5"), benchmarks()[values["benchmark.name"]].data
     if named is not None and not (named.isprintable() and all(named.split("/"))):
         raise UsageError(f"dataset.hdf5={named!r} is no path of a data set", "dataset.hdf5=climate/data, say")
@@ -86,7 +86,7 @@ def _no_images(values: Flat) -> None:
 
 @lru_cache
 def _can_be_made(parameters: tuple[tuple[str, float], ...]) -> int:
-    """Return how many files a dataset has; refuse images that no JPEG can be, say: too many bytes for their pixels."""
+    """Return the number of files of a dataset; refuse one that cannot exist, as JPEGs with too many bytes per pixel."""
     from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
 
     try:

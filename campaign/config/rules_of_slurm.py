@@ -1,6 +1,6 @@
-"""What of a configuration may stand in a batch script, and which jobs can be meant.
+"""Rules about Slurm: the characters that a value may bring into a batch script, and the jobs that are possible.
 
-That is no more than a shell and sbatch take for a plain word.
+A value is legal if a shell and sbatch read it as one plain word.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NOT_SHORTENED = ("gpus",)
 
 
 def check(values: Flat) -> None:
-    """Refuse jobs that the site would not take, and to leave a campaign to a scheduler that there is not."""
+    """Refuse jobs that the site does not allow, and ``detach=true`` without a scheduler."""
     if values["cluster.name"] in ON_SLURM:
         _job_together(values)
     elif values["detach"]:
@@ -66,7 +66,7 @@ def check(values: Flat) -> None:
 
 
 def check_words(point: Point) -> None:
-    """Refuse values that must not reach a script."""
+    """Refuse values that are no plain word in a batch script."""
     site, cluster = point["site"], point["cluster"]
     storages = {f"site.storages.{name}": each for name, each in site["storages"].items()}
     nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
@@ -83,7 +83,7 @@ def check_words(point: Point) -> None:
 
 
 def _in_file_names(folder: str) -> None:
-    """Refuse a campaign folder that Slurm would not take as it stands: it is part of the names of job outputs."""
+    """Refuse a campaign folder with characters that Slurm expands: the folder is part of the names of job outputs."""
     whole = str(Path(folder).expanduser().absolute())
     found = _IN_A_FILE_NAME.search(whole)
     if found:
@@ -100,7 +100,7 @@ def _word(path: str, value: str | None, legal: re.Pattern[str], example: str) ->
 
 
 def _extra(option: str, value: Any) -> None:
-    """Refuse what is no option of sbatch, not for the user to set, or no plain value."""
+    """Refuse an option that sbatch does not have or that the campaign itself sets, and a value that is not plain."""
     path = f"cluster.extra.{option}"
     if not _OPTION.fullmatch(option):
         written = option.replace("_", "-").lower()
@@ -121,7 +121,7 @@ def _extra(option: str, value: Any) -> None:
 
 
 def _job_together(values: Flat) -> None:
-    """Refuse jobs that the site would not take, or that would get the signal to save before they begin."""
+    """Refuse jobs that are longer than the site allows, or that would get the signal to save before they begin."""
     minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
     if longest is not None and minutes > longest:
         raise UsageError(

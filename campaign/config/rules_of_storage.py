@@ -1,4 +1,4 @@
-"""What can be meant by a storage, and by where snapshots go."""
+"""Rules about storages, and about the targets of snapshots."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _RANK = "{rank}"
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
-    ("storage.shared", True, "leave it away: every node sees the same store"),
+    ("storage.shared", True, "leave it out: every node sees the same store"),
     ("nodes", 1, "nodes=1, for what a store's disk gave is counted for all clients together, and not by rank"),
     ("staging", "none", "staging=none: it copies files"),
     ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
-    ("benchmark.stage", None, "leave it away: it copies files"),
+    ("benchmark.stage", None, "leave it out: it copies files"),
 )
 
 
 def no_root(place: str, what: str, values: Flat) -> UsageError:
-    """Say that a storage is nowhere; `place` is its key in the configuration."""
+    """Return the error for a storage without a root; `place` is its key in the configuration."""
     name, site = values[f"{place}.name"], values["site.name"]
     return UsageError(
         f"{what} has no root here",
@@ -35,7 +35,7 @@ def no_root(place: str, what: str, values: Flat) -> UsageError:
 
 
 def check_storage(values: Flat) -> None:
-    """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
+    """Refuse a storage without a root, or with ``exclusive=license`` and no licence."""
     name, of_objects = values["storage.name"], "storage.endpoint" in values
     if values.get(f"site.storages.{name}.kind") not in (None, "s3" if of_objects else "posix"):
         other = "site" if of_objects else "s3"
@@ -60,7 +60,7 @@ def check_storage(values: Flat) -> None:
 
 
 def _of_objects(values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield why an object store is nowhere, or what it cannot do, each with its cure."""
+    """Yield what an object store lacks or cannot do, each with its cure."""
     for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
         if values[f"storage.{word}"] is None:
             why = f"storage={values['storage.name']} has no {word}"
@@ -78,12 +78,12 @@ def _of_objects(values: Flat) -> Iterator[tuple[str, str]]:
         why = (
             f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight"
         )
-        yield why, "storage.engine=async, or leave storage.concurrency away"
+        yield why, "storage.engine=async, or leave out storage.concurrency"
     yield from _of_files_alone(values)
 
 
 def _of_files_alone(values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield what has no meaning on objects, each with its cure."""
+    """Yield the settings that have no meaning for objects, each with its cure."""
     if values["cache"] == "warm":
         yield (
             "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
@@ -101,7 +101,7 @@ def _of_files_alone(values: Flat) -> Iterator[tuple[str, str]]:
 
 
 def of_endpoint(key: str, values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield that an address is none, or has a password in it, which would stand in every record; with the cure."""
+    """Yield that a text is no address or has a password in it, which would appear in every record; with the cure."""
     if not is_endpoint(text := values[key]):
         yield (
             f"{key}={shown(text)!r} is no address of an object store",
@@ -110,7 +110,7 @@ def of_endpoint(key: str, values: Flat) -> Iterator[tuple[str, str]]:
 
 
 def _of_ranks(root: str, node_root: str | None) -> None:
-    """Refuse a place of ranks that is one for all of them, or depends on the folder that somebody is in."""
+    """Refuse a ``node_root`` that is the same for all ranks, and relative paths."""
     if node_root is not None and not (_RANK in node_root and node_root.startswith("/") and root.startswith("/")):
         raise UsageError(
             f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
@@ -119,7 +119,7 @@ def _of_ranks(root: str, node_root: str | None) -> None:
 
 
 def check_snapshots(values: Flat) -> None:
-    """Refuse a target that is nowhere or no target, and keys that would do nothing."""
+    """Refuse a target without a root, a target for a benchmark that saves nothing, and keys without effect."""
     name = values["checkpoint.name"]
     if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
         raise UsageError(
@@ -130,7 +130,7 @@ def check_snapshots(values: Flat) -> None:
     if not benchmarks()[values["benchmark.name"]].saves:
         raise UsageError(
             f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
-            f"benchmark={' or '.join(names_of('saves'))}, or leave checkpoint away",
+            f"benchmark={' or '.join(names_of('saves'))}, or leave out checkpoint",
         )
     for place in STORAGES:
         if f"{place}.root" in values and values[f"{place}.root"] is None:
@@ -143,12 +143,12 @@ def check_snapshots(values: Flat) -> None:
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(
             f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
-            "checkpoint.mode=async, or leave in_flight away",
+            "checkpoint.mode=async, or leave out in_flight",
         )
 
 
 def _of_bucket(place: str, values: Flat) -> None:
-    """Refuse a bucket where a folder is needed, and what cannot be done with one."""
+    """Refuse a bucket in place of a folder, and settings that a bucket does not support."""
     root = str(values.get(f"{place}.root") or "")
     if "://" not in root:
         return

@@ -1,4 +1,4 @@
-"""What Hydra composes a configuration from: the defaults of the settings, and the resolvers of conf/."""
+"""The defaults of the settings as Hydra composes them, and the resolvers (``${name:…}``) of conf/."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.objects.address import address_of
 
 @cache
 def register() -> None:
-    """Store the defaults under ``schema/``, where Hydra does not offer them as choices."""
+    """Store the defaults under ``schema/``, so that Hydra does not offer them as choices, and the resolvers."""
     store = ConfigStore.instance().store
     plain = {**defaults_of(Common), **defaults_of(Running), **{name: defaults_of(kind) for name, kind in NODES.items()}}
     store(group="schema", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
@@ -34,7 +34,7 @@ def register() -> None:
 
 
 def defaults_of(kind: type[Keys]) -> dict[str, Any]:
-    """Return the defaults of a node as Hydra composes them: one that goes by the size as an interpolation."""
+    """Return the defaults of a node as Hydra composes them; a default that depends on the size is an interpolation."""
 
     def default(each: Declared) -> Any:
         if each.node is each.type:
@@ -47,7 +47,7 @@ def defaults_of(kind: type[Keys]) -> dict[str, Any]:
 
 
 def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> Any:
-    """Look up what the site says of the storage that is chosen, else its own default."""
+    """Return a key of the chosen storage from the site's file; else its default."""
     said = _root_.site.storages.get(_root_.storage.name)
     value = None if said is None else said.get(key)
     kind = ObjectStorage if "endpoint" in _root_.storage else Storage
@@ -56,7 +56,7 @@ def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> An
 
 
 def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return where a storage lies that is not the chosen one, or is: one name is one place. Of a bucket its address."""
+    """Return the root of a storage by its name, be it the chosen one or one of the site; of a bucket its address."""
     said = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
     if said is not None and said.get("endpoint") and said.get("bucket"):
         return address_of(said)
@@ -64,14 +64,14 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
-    """Return ``name`` or ``root`` of the storage that a folder lies on."""
+    """Return ``name`` or ``root`` of the storage of a folder."""
     roots = {str(name): root for name, said in _root_.site.storages.items() if (root := said.get("root")) is not None}
     name, root = storage_of(Path(path).expanduser(), roots)
     return {"name": name, "root": root}[key]
 
 
 def _site_accelerator(*, _root_: DictConfig) -> Any:
-    """Return what the site trains on; where nothing is trained, what fits any benchmark."""
+    """Return the accelerator of the site; ``auto`` for a benchmark that computes nothing."""
     name = _root_.benchmark.name
     if _root_.site.accelerator == "auto" and name in names_of("emulates"):
         return "emulated"
@@ -79,18 +79,18 @@ def _site_accelerator(*, _root_: DictConfig) -> Any:
 
 
 def _if_emulated(accelerator: str, step_s: float) -> float | None:
-    """Return the seconds of a step where the accelerator is emulated; others take what they take."""
+    """Return the seconds of a step of the emulated accelerator; None for the other accelerators."""
     return step_s if accelerator == "emulated" else None
 
 
 def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
-    """Return a benchmark's own default of a setting that others have, too."""
+    """Return a benchmark's own default of a common setting, else the common default."""
     chosen = benchmarks().get(_root_.benchmark.name)
     usual = defaults(Common).get(name, default)
     return chosen.own_defaults.get(name, usual) if chosen else usual
 
 
 def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:
-    """Choose a recipe's number: the paper's own, unless the size is ``smoke``, or ``lab``, by default the same."""
+    """Return a recipe's number for the size: ``paper``, ``smoke`` or ``lab``, which is ``smoke`` if it has none."""
     small = {"smoke": smoke, "lab": smoke if lab is None else lab}
     return small.get(_root_.size, paper)

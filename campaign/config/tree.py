@@ -1,7 +1,7 @@
-"""The tree of the settings: which keys the configuration has, and what each may hold.
+"""The tree of the settings: the keys of the configuration with their types.
 
-Hydra composes plain values and refuses keys that are not there; wrong types and ranges are refused here, in words that
-name the dotted key. What several settings mean together is checked in `campaign.config.rules`.
+Hydra composes plain values and refuses unknown keys. This module refuses wrong types and ranges, with messages that
+name the dotted key. Rules about several settings are in `campaign.config.rules`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jobs.model.settings import (
 )
 
 Known = Declared | tuple[type[Keys], ...]
-"""What is known of a key: a setting; or a node, with the kinds of settings that it may hold."""
+"""The declaration of a key: a setting, or the kinds of settings that a node may have."""
 CHOICES: dict[str, dict[str, type[Keys]]] = {
     "benchmark": {name: each.keys for name, each in benchmarks().items()},
     "dataset": {"synthetic": Synthetic, "executables": Executables, "hep": Hep, "climate": Climate, "folder": Folder},
@@ -43,7 +43,7 @@ CHOICES: dict[str, dict[str, type[Keys]]] = {
     "checkpoint": {"none": Named, "direct": Direct, "buffered": Buffered},
     "cluster": {"here": Here, "slurm": Slurm},
 }
-"""The groups, with the kinds of settings that their choices have."""
+"""The groups, with the kinds of settings of their choices."""
 NODES: dict[str, type[Keys]] = {"profile": Profile, "trace": Trace, "checks": Limits}
 ROOT: dict[str, Known] = {
     **{group: tuple(kinds.values()) for group, kinds in CHOICES.items()},
@@ -55,7 +55,7 @@ ROOT: dict[str, Known] = {
 
 
 def typed(point: Mapping[str, Any]) -> Point:
-    """Return a composed configuration with each value as its setting has it, or refuse what is none of it."""
+    """Return a composed configuration with each value in the type of its setting; raises UsageError for a wrong one."""
     found = typed_node(point, ROOT)
     name, of_slurm = found["cluster"]["name"], len(found["cluster"]) > 1
     if of_slurm != (name in ON_SLURM) and name in (*ON_SLURM, *HERE):
@@ -64,7 +64,7 @@ def typed(point: Mapping[str, Any]) -> Point:
 
 
 def typed_node(node: Any, known: Mapping[str, Known], path: str = "") -> dict[str, Any]:
-    """Do this for one node and those below it; `path` ends in a dot, or is empty at the top."""
+    """Do the same for one node and the nodes below it; `path` ends in a dot, or is empty at the top."""
     if not isinstance(node, dict):
         name, first = path.rstrip("."), next(iter(known))
         raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
@@ -91,7 +91,7 @@ def _typed(value: Any, each: Known, key: str) -> Any:
 
 
 def typed_value(value: Any, each: Declared, key: str) -> Any:
-    """Return one value as its setting has it, or refuse it; `key` is its dotted key."""
+    """Return one value in the type of its setting, or raise UsageError; `key` is its dotted key."""
     try:
         return each.read(value)
     except ValueError as error:
@@ -100,7 +100,7 @@ def typed_value(value: Any, each: Declared, key: str) -> Any:
 
 
 def known_of(point: Mapping[str, Any], key: str) -> Declared | None:
-    """Return what is declared of a dotted key, by the choices of a point; None of what is free, an option of sbatch."""
+    """Return the declaration of a dotted key in a point; None for a free key, such as an option of sbatch."""
     known: Mapping[str, Known] = ROOT
     node: Any = point
     *path, last = key.split(".")
@@ -119,19 +119,19 @@ def known_of(point: Mapping[str, Any], key: str) -> Declared | None:
 
 
 def unusual(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by dotted key those settings that have another value than their default."""
+    """Return the settings that differ from their default, by dotted key."""
     known = ((key, value, known_of(settings, key)) for key, value in flat(settings))
     return {key: value for key, value, each in known if each and each.default not in (MISSING, value)}
 
 
 def fitting(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:
-    """Find the kind whose keys are most like those of a node."""
+    """Return the kind of settings whose keys are most like those of a node."""
     keys = set(node) if isinstance(node, dict) else set()
     return min(kinds, key=lambda kind: len(declared(kind).keys() ^ keys))
 
 
 def unknown_key(full_key: str, siblings: Iterable[Any]) -> UsageError:
-    """Name the nearest key of the same node."""
+    """Return the error for an unknown key, with the nearest key of the same node as the cure."""
     path, dot, word = full_key.rpartition(".")
     if full_key in ("paper", "size") or path == "cluster.extra":
         hint = f"write +{full_key}=…"

@@ -1,4 +1,4 @@
-"""How a campaign is run: the settings that cannot change a result, each declared once; the sites, and Slurm."""
+"""The settings of how a campaign is run, which cannot change a result; the sites, and Slurm."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ if TYPE_CHECKING:
     Conduct = Node
 else:  # what is stored has the declared types
     Conduct = TypedDict("Conduct", get_type_hints(Running, include_extras=True) | _OTHERS)
-Conduct.__doc__ = "The keys of a point that say how it is run: those of `Running` and these nodes."
+Conduct.__doc__ = "The keys of a point that decide how it is run: those of `Running` and these nodes."
 Point = Node
 """A composed configuration: one point of the grid."""
 Site = Node

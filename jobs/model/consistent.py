@@ -1,4 +1,4 @@
-"""What of a record cannot be true, though each of its values is legal: a rate that is not amount over time, say."""
+"""Contradictions within a record whose values are all legal, such as a rate that is not amount over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.model.record import Record
 from jobs.model.results import Run
 from jobs.model.values import unprintable
 
-# A rate, and what it is a rate of, in its unit.
+# Each rate with the key of its amount, and the unit of the amount.
 RATES = {
     "images_per_s": ("images", 1),
     "read_mb_per_s": ("bytes_read", 10**6),
@@ -36,7 +36,7 @@ def check(record: Record) -> Record:
 
 
 def contradictions(record: Record) -> Iterator[str]:
-    """Yield what cannot be true of a judged record of the declared shape, by its key."""
+    """Yield the contradictions in a judged record of the declared shape, each with its key."""
     cell = record["cell"]
     settings: Mapping[str, Any] = cell["settings"]
     for name, value in (("cell.settings", settings), ("provenance.emulated", record["provenance"].get("emulated"))):

@@ -1,4 +1,4 @@
-"""What ``python -m campaign advise`` predicted of cells, and what came of it: ``advice.json``.
+"""The file ``advice.json``: the predictions of ``python -m campaign advise``, and their outcomes.
 
 Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
 """
@@ -9,7 +9,7 @@ from jobs.model.values import Count, Line, Number
 
 
 class Measured(TypedDict):
-    """The figure that was predicted, as it came: the median of the runs, and their extremes."""
+    """The measured value of the predicted metric: median, minimum and maximum of the runs."""
 
     median: Number
     min: Number
@@ -18,7 +18,7 @@ class Measured(TypedDict):
 
 
 class Tested(TypedDict):
-    """One prediction; ``measured`` is None until there is a cell that is done, and ``why_not`` says what is wrong."""
+    """One prediction; ``measured`` is None until its cell is done, and ``why_not`` is the reason."""
 
     utc: str
     rules: int  # their version

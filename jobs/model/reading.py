@@ -1,9 +1,9 @@
-"""JSON that somebody else may have made, read as what a declaration says that it is: the one reader of all rooms.
+"""The one reader of JSON files that others may have made: it checks them against a declared type.
 
-A file is regular, of bounded size and depth, and its numbers are within 2^64 (`jobs.system.untrusted`). What it says is
-then held against a type: a TypedDict whose fields carry their ranges (`msgspec.Meta`), or any other that `msgspec`
-knows. The first fault is told by its key, as in ``runs[3].threads is '8': expected `int`, got `str```. Keys that the
-type does not have are left as they are.
+A file is regular, of bounded size and depth, and its numbers are within 2^64 (`jobs.system.untrusted`). Its
+content is then checked against a type: a TypedDict whose fields have ranges (`msgspec.Meta`), or any other type of
+`msgspec`. The error names the key of the first fault, as in ``runs[3].threads is '8': expected `int`, got `str```.
+Keys that the type does not have are ignored and kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WORDS = (
 
 
 class NewerFileError(Exception):
-    """The file was written by a newer version; `schema` is what it says of itself."""
+    """The file was written by a newer version; `schema` is the number of its schema."""
 
     def __init__(self, schema: int) -> None:
         super().__init__(f"schema {schema}")
@@ -41,7 +41,7 @@ class NewerFileError(Exception):
 
 
 def read(path: Path, kind: type[_Kind], schema: int | None = None, *, most_bytes: int | None = None) -> _Kind:
-    """Return what a JSON file says, which is of this kind, and of at most this schema where one is given.
+    """Return the content of a JSON file of this type and, if a schema is given, of at most this schema.
 
     Raises UntrustedError: it is too large, no regular file, no JSON, or of another kind; NewerFileError: its schema is
     larger than `schema`; OSError: it is missing, or cannot be read.
@@ -50,12 +50,12 @@ def read(path: Path, kind: type[_Kind], schema: int | None = None, *, most_bytes
 
 
 def load(path: Path, most_bytes: int | None = None) -> Any:
-    """Return what a JSON file says, whatever it is; errors are those of `read`."""
+    """Return the content of a JSON file of any type; errors are those of `read`."""
     return untrusted.json_value(untrusted.content(path, MOST_BYTES_OF_JSON if most_bytes is None else most_bytes))
 
 
 def checked(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return what JSON says if it is of this kind and schema; errors are those of `read`, but for OSError."""
+    """Return a JSON value if it is of this type and schema; errors are those of `read` without OSError."""
     if schema is not None:
         _check_schema(value, schema)
     if wrong := fault(value, kind):
@@ -65,7 +65,7 @@ def checked(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
 
 
 def fault(value: object, kind: Any) -> str:
-    """Say where a value is not of a kind, and how; empty where it is."""
+    """Return where and how a value differs from a type, in words; empty if it does not."""
     try:
         refusal = _refusal(value, kind)
         return _worded(refusal, value, kind) if refusal else ""
@@ -98,7 +98,7 @@ def _worded(message: str, value: Any, kind: Any) -> str:
 
 
 def _place(path: str, value: Any, kind: Any, *, of_key: bool) -> tuple[str, Any]:
-    """Return where a path of `msgspec` leads, with the keys that it leaves out, and what stands there."""
+    """Return the place that a path of `msgspec` names, with the keys that the path leaves out, and the value there."""
     keys: list[Any] = []
     node = value
     for field, index, unnamed in _STEP.findall(path + "[...]" * of_key):

@@ -1,4 +1,4 @@
-"""What a campaign leaves on disk: a record for each cell, and the list of what was asked for.
+"""The files of a campaign: a record per cell, and the manifest with the requests.
 
 Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
 """
@@ -19,7 +19,7 @@ else:
 
 
 class ProfileCost(TypedDict):
-    """By how much profiles made runs longer: shares of the wall time without, of valid pairs of runs."""
+    """The cost of a profile over the valid pairs of runs, as shares of the wall time without it."""
 
     pairs: Count
     median: Number
@@ -28,7 +28,7 @@ class ProfileCost(TypedDict):
 
 
 class Access(TypedDict, total=False):
-    """How jobs are kept apart on a storage."""
+    """What prevents jobs from using a storage at the same time."""
 
     shared: bool
     exclusive: str
@@ -38,7 +38,7 @@ class Access(TypedDict, total=False):
 
 
 class Data(TypedDict, total=False):
-    """What a cell reads or writes."""
+    """The data that a cell reads or writes."""
 
     path: str  # a folder, or the URL of what is below a key of an object store
     disk: str  # the device or folder below the object store, where it is on this machine
@@ -77,7 +77,7 @@ class Session(Submission, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine_facts`)."""
+    """The machine and the software of a measurement; other keys are for people only (`jobs.observe.machine_facts`)."""
 
     host: Word
     engine: Line
@@ -112,7 +112,7 @@ else:
 
 
 class RecordedCell(TypedDict):
-    """Which cell a record is of, and what its benchmark says of itself; ``figure`` is a key of its runs."""
+    """The cell of a record, and facts of its benchmark; ``figure`` is the key of its main metric in the runs."""
 
     id: Name
     benchmark: Line

@@ -1,4 +1,4 @@
-"""What is asked of one run."""
+"""The request that a worker sends to one run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.model.settings import Settings
 
 
 class TraceRequest(TypedDict):
-    """The system trace: its file, the seconds between samples and those after the end (`jobs.observe.trace`)."""
+    """The system trace: its file, the seconds between samples and the seconds after the last step."""
 
     file: str
     interval_s: float
@@ -27,7 +27,7 @@ class SnapshotRequest(TypedDict):
 
 
 class FileRequest(TypedDict):
-    """What a baseline reads, or is to write.
+    """The file that a baseline reads or writes.
 
     ``file`` of ``file_bytes``, one request of ``block_bytes``; ``raw``: where the engine's own output is kept, or None.
     """

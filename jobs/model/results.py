@@ -1,6 +1,6 @@
-"""What a run gives: its raw figures and its checks, as they stand in a record.
+"""The results of a run: its raw metrics and its checks, as they are stored in a record.
 
-A field says what is legal, and what else it may be: None where the machine cannot tell. Annotations are evaluated here:
+A field declares the legal values; None means that the machine cannot tell. Annotations are evaluated here:
 `jobs.model.reading` holds what was read against them.
 """
 
@@ -32,7 +32,7 @@ class Check(TypedDict):
 
 
 class Expectation(TypedDict):
-    """What a benchmark says a run was to do, what it did (None: that cannot be told), and both in words."""
+    """What a run should have done by the rules of its benchmark, what it did (None: unknown), and both in words."""
 
     expected: Any
     found: Any
@@ -40,7 +40,7 @@ class Expectation(TypedDict):
 
 
 class Peak(TypedDict):
-    """What a storage gives by itself."""
+    """The speed of a storage alone."""
 
     by: str  # the cell that measured it, or the emulated storage that says so
     mb_per_s: float  # a run that is no faster is as fast as its storage can be
@@ -49,7 +49,7 @@ class Peak(TypedDict):
 
 
 class DeviceUse(TypedDict):
-    """What everybody asked of a device during a run, and what of it was the run's own, at least.
+    """The requests of all processes to a device during a run, and at least how many of them were the run's own.
 
     Several devices that hold the data, or that snapshots go to, are counted as one.
     """
@@ -69,7 +69,7 @@ class DeviceUse(TypedDict):
 
 
 class Conditions(TypedDict):
-    """What is no setting of a cell and can change its speed, by its name (`jobs.system.tunables`)."""
+    """Facts that can change the speed of a cell and are no settings of it, by their names (`jobs.system.tunables`)."""
 
     process: Facts
     machine: Facts
@@ -77,7 +77,7 @@ class Conditions(TypedDict):
 
 
 class RankFigures(TypedDict):
-    """What one rank of a run gave, and what the hub saw of it (`jobs.ranks.hub.Seen`)."""
+    """The results of one rank of a run, and what the hub recorded of the rank (`jobs.ranks.hub.Seen`)."""
 
     rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
@@ -96,9 +96,9 @@ class Rate(TypedDict):
 
 
 class Snapshot(TypedDict, total=False):
-    """One snapshot of a run; times are None where it did not come so far.
+    """One snapshot of a run; the time of a step that it did not reach is None.
 
-    Some are differences of the clocks of two machines, and may be below 0.
+    Some times are differences between the clocks of two machines and may be negative.
     """
 
     bytes: Amount
@@ -131,7 +131,7 @@ class Sampled(TypedDict, total=False):
 
 
 class Calls(TypedDict, total=False):
-    """What a profile of a run's calls says of all its files (`jobs.profiler.report`)."""
+    """The totals of a profile of POSIX calls over all files (`jobs.profiler.report`)."""
 
     file: Line | None
     files: Count
@@ -157,7 +157,7 @@ class Calls(TypedDict, total=False):
 
 
 class Spent(TypedDict, total=False):
-    """What the steps of a run spent their time on, by TensorFlow's profiler (`jobs.profiler.tensorflow_table`)."""
+    """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.profiler.tensorflow_table`)."""
 
     file: Line | None
     steps_s: Amount
@@ -167,7 +167,7 @@ class Spent(TypedDict, total=False):
 
 
 class Addition(TypedDict):
-    """Why ``until_spread`` added a run: how well the median was known before it."""
+    """Why ``until_spread`` added a run: the interval of the median before the run."""
 
     until_spread: Number | None
     n: Count
@@ -177,7 +177,7 @@ class Addition(TypedDict):
 
 
 class Run(TypedDict, total=False):
-    """The raw figures of a run that rules read; benchmarks and observers add their own."""
+    """The raw metrics of a run that checks read; benchmarks and observers add their own."""
 
     run: Count
     role: Role

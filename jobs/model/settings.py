@@ -1,7 +1,7 @@
 """The settings of a cell, each declared once: type, range, unit, meaning and default.
 
 The configuration, its help and its errors, the options of a run by hand and the shape of what is stored are made from
-these declarations; those of a benchmark's own keys stand in its module. What they hold is a plain mapping everywhere.
+these declarations. The keys of a benchmark are declared in its module. Values are plain mappings everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from jobs.model.declared import MISSING, Keys, Setting
 
 Node = dict[str, Any]
-"""One node of the configuration as plain values; its keys differ by choice."""
+"""One node of the configuration as plain values; its keys depend on the choice."""
 
 Count = Annotated[int, Meta(ge=1, le=1024)]
 Steps = Annotated[int, Meta(ge=1, le=10**9)]

@@ -1,4 +1,4 @@
-"""What a verdict on a cell depends on beside the raw figures of its runs.
+"""The terms of a verdict on a cell: everything that it depends on except the raw metrics of the runs.
 
 Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
@@ -19,7 +19,7 @@ else:
 
 
 class Terms(TypedDict):
-    """The terms by which a cell is judged: limits of the checks, and how many runs it is to have."""
+    """The terms of a verdict: the limits of the checks, and the number of runs."""
 
     checks: OfChecks  # the limits
     of_site: OfSite  # the site's own limits, of those that it has; looser ones are named in a verdict

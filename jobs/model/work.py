@@ -1,4 +1,4 @@
-"""What a worker is to do: a list of cells, with all that it needs of the configuration.
+"""The work list of a worker: cells, and the part of the configuration that it needs.
 
 Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
 """
@@ -30,13 +30,13 @@ class ListedItem(_Item):
 
 
 class WorkItem(_Item):
-    """The same with its data."""
+    """One cell of a work list whose data exist."""
 
     dataset: Data
 
 
 class WorkList(TypedDict):
-    """What a worker is to do; ``cluster`` is slurm, local or debug."""
+    """The work list of a worker; ``cluster`` is slurm, local or debug."""
 
     token: str
     words: list[str]
