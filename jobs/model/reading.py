@@ -26,6 +26,7 @@ _AT, _OF_KEYS, _MISSING = " - at `", "key` in `", "Object missing required field
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 _WORDS = (
     (r"^Expected", "expected"),
+    (r"`str` matching regex .\^\(\?!.*", "the name of a folder, without `/`"),
     (r"`str` matching regex .*", "text without control characters"),
     (r"1\.8446744073709552e\+19", "2^64"),
     (r"^Invalid enum value .*", "no word that may stand there"),

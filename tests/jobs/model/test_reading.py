@@ -174,7 +174,7 @@ def test_a_damaged_record_is_one_or_is_refused_by_a_key(number, by):
         (lambda value: value["terms"].update(runs=10**9), "terms.runs is 1000000000"),
         (lambda value: value["terms"].update(min_valid_runs=0), "terms.min_valid_runs is 0"),
         (lambda value: value["terms"].update(until_spread=2), "terms.until_spread is 2"),
-        (lambda value: value["cell"].update(id="../a"), "cell.id is '../a'"),
+        (lambda value: value["cell"].update(id="../a"), "cell.id is '../a': expected the name of a folder"),
         (lambda value: value["cell"]["settings"].update(threads="8"), "cell.settings.threads is '8'"),
         (lambda value: value["cell"].update(benchmark="a\nb"), r"cell.benchmark is 'a\nb'"),
     ],
