@@ -9,15 +9,8 @@ from __future__ import annotations
 HEPCNN, CLIMATE = "hepcnn", "climate"
 SOURCE = "NERSC 2018"
 
-# Seconds of HDF5 reads a node by nodes (`sum_per_rank`), shuffled locally and globally.
-READ_S = {
-    64: (91.21, 222.14), 128: (41.87, 110.23), 256: (20.71, 61.22), 512: (10.16, 30.13), 1024: (2.54, 2.63),
-}  # fmt: skip
 # The cold medians alone, times the loads, give so much of the published read times with global shuffling.
 PREDICTED = (0.86, 0.96)
-# Their GB/s take this many reads of training files, whatever was read, and all others as of validation files.
-TRAINING_READS = 1024
-TRAINING_BYTES, VALIDATION_BYTES = 426_908_752, 56_600_032
 
 
 def published_rate(reads: float, training_files: int, sizes: tuple[float, float], read_s: float) -> float:

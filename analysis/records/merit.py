@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-STORAGE, PIPELINE, TRAINING = "storage", "pipeline", "training"
-HIGHER, LOWER = "higher", "lower"
+STORAGE, TRAINING = "storage", "training"
+HIGHER = "higher"
 BYTES_READ, BYTES_WRITTEN = "read_mb_per_s", "write_mb_per_s"
 
 
