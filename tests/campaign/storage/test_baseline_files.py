@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import record
 from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.cluster import submission
@@ -20,6 +19,7 @@ from tests.campaign.command_line import TINY
 from tests.campaign.fake_template import FakeTemplate, figures
 from tests.campaign.work_lists import UTC, asked_again, grid, slurm_conduct, walk, work_list
 from tests.campaign.work_lists import compose as compose_any
+from tests.judged import records_of
 
 MIB = 1 << 20
 SMALL = ("benchmark=baseline", "benchmark.file_mb=8", "benchmark.transfer_mib=1", "benchmark.engine=builtin")
@@ -200,7 +200,7 @@ def test_a_storage_is_written_and_read_by_one_command(command):
     done = command("-m", *SMALL, "benchmark.file_mb=64", accesses, "cluster=local", *TINY)
 
     assert done.returncode == 0, done.stderr
-    records = [record.read(path) for path in sorted((command.cwd / "results" / "records").glob("*/record.json"))]
+    records = records_of(command.cwd / "results")
     rates = {each["cell"]["settings"]["benchmark"]["access"]: each["runs"][1] for each in records}
     assert {access: run["status"] for access, run in rates.items()} == dict.fromkeys(rates, "valid")
     assert rates.keys() == {"write", "read", "random_read"}

@@ -24,6 +24,7 @@ from jobs.system.device import mount_of
 from jobs.system.emulated import emulated
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.testbeds import SMALL, attached, bounds, killed_at, required, traces
+from tests.judged import records_of
 
 OWNER = (1234, 2345)
 MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
@@ -366,8 +367,7 @@ def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_contin
     words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
 
     done = command(*words)
-    (path,) = (command.cwd / "results/records").glob("*/record.json")
-    record = json.loads(path.read_text())
+    (record,) = records_of(command.cwd / "results")
     apply.up(bed, {"hdd": Wanted(Speed(20.0, 20.0))}, (0, 0))
     slower = command(*words, "runs=4")
 
@@ -377,7 +377,7 @@ def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_contin
     assert record["provenance"]["emulated"] == {"storage": SMALL["hdd"].facts("hdd")}
     assert {check["passed"] for run in record["runs"] for check in run["checks"] if check["rule"] != "quiet"} == {True}
     assert "emulated: hdd" in command("status").stdout
-    assert "emulated   storage hdd: at most 163 MB/s" in command("why", path.parent.name).stdout
+    assert "emulated   storage hdd: at most 163 MB/s" in command("why", record["cell"]["id"]).stdout
     assert slower.returncode == 2
     assert "on a storage that is another now (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
 
