@@ -82,7 +82,7 @@ class Plan:
 
 def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
-    verdicts = Verdicts(folder, terms_of(conduct))
+    verdicts = Verdicts(folder, terms_of(conduct), {cell.id for cell in cells})
     shown = console.counting(cells, "reading records")
     return Plan(tuple(_entry(cell, conduct, verdicts) for cell in shown), conduct, folder, verdicts)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
 from campaign.cells import record
-from campaign.cells.folder import CampaignFolder
+from campaign.cells.folder import CampaignFolder, existing
+from campaign.errors import CampaignError
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
 from jobs.judging.peaks import Peaks
@@ -28,18 +29,25 @@ def usable(path: Path) -> Iterator[None]:
 class Verdicts:
     """The judge of one campaign folder; the baselines there, by which other cells are judged, are read once.
 
-    `terms` are those of a front or a worker, by which it judges every cell. Without them a cell is judged by those of
-    the last of the `requests` that names it, else by those of its last worker, which its record has.
+    `terms` are those of a front or a worker, by which it judges whatever it asks for, and the baselines among its
+    `cells`. All else is judged by the terms of the last of the `requests` that names it, by default those of
+    ``campaign.json``, else by those of its last worker, which its record has. So whoever asks finds the same baselines.
     """
 
-    def __init__(self, folder: CampaignFolder, terms: Terms | None = None, requests: Sequence[Asked] = ()) -> None:
+    def __init__(
+        self,
+        folder: CampaignFolder,
+        terms: Terms | None = None,
+        cells: Collection[str] = (),
+        requests: Sequence[Asked] | None = None,
+    ) -> None:
         self.folder = folder
-        self._terms, self._of_requests = terms, judge.last_terms(requests)
+        self._terms, self._cells, self._requests = terms, cells, requests
 
     def judged(self, recorded: Record) -> Record:
         """Return a record with its verdicts; raises DamagedRecordError for one without figures."""
         with usable(self.folder.record(recorded["cell"]["id"])):
-            return judge.judged(recorded, self._terms_of(recorded), self.peaks.of(recorded))
+            return judge.judged(recorded, self._terms or self._terms_of(recorded), self.peaks.of(recorded))
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
         """Read a record without raising: the judged record, or None and what is wrong with it, if anything."""
@@ -50,7 +58,15 @@ class Verdicts:
             return None, error.message
 
     def _terms_of(self, recorded: Record) -> Terms:
-        return self._terms or self._of_requests.get(recorded["cell"]["id"], recorded["terms"])
+        cell = recorded["cell"]["id"]
+        return self._terms if self._terms and cell in self._cells else self._of_requests.get(cell, recorded["terms"])
+
+    @cached_property
+    def _of_requests(self) -> dict[str, Terms]:
+        if self._requests is None:
+            with suppress(CampaignError):  # there is no campaign.json yet, or it is damaged: the records have terms
+                return judge.last_terms(existing(self.folder.root)[1]["requests"])
+        return judge.last_terms(self._requests or ())
 
     @cached_property
     def stamps(self) -> dict[Path, record.Stamp | None]:

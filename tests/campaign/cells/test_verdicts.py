@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells import plan
+from campaign.cells.cell import make_cell
 from campaign.cells.folder import existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.states import states
@@ -16,7 +17,7 @@ from jobs.judging import judge
 from jobs.model.terms import terms_of
 from tests.campaign.fake_template import COLD, TERMS, figures, invalid
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import LATER, asked_again, walk, work_list
+from tests.campaign.work_lists import LATER, asked_again, compose, walk, work_list
 
 ROOT = Path(__file__).parents[3]
 BUSY = {"other_cpu": 1.0}
@@ -103,6 +104,26 @@ def test_of_a_cell_the_last_request_that_names_it_says_by_what_it_is_judged_else
 
     assert [found[each.id]["status"] for each in (cell, other, third)] == ["invalid", "done", "done"]
     assert COLD in found[cell.id]["reason"]
+
+
+def test_a_baseline_that_a_front_does_not_name_is_judged_by_the_last_request_that_does(folder, cells):
+    """So the front finds the same peaks as `status` does, and as the analysis."""
+    (cell, *_), conduct = cells
+    baseline = make_cell(compose("benchmark=baseline", "threads=1"))
+    loose = {**TERMS, "checks": {**TERMS["checks"], "other_cpu_max": 1000.0}}
+    leave_record(
+        folder, baseline, *[{**figures(), "read_mb_per_s": 90.0, "other_cpu": 5.0}] * 6, status="done", terms=loose
+    )
+
+    of_front, of_status = (
+        [each["cell"]["id"] for each in verdicts.peaks.baselines]
+        for verdicts in (plan.make([cell], conduct, folder).verdicts, Verdicts(folder))
+    )
+    named = Verdicts(folder, TERMS, {baseline.id})
+    asked_since = Verdicts(folder, requests=[{"cells": [baseline.id], "terms": TERMS}])
+
+    assert of_front == of_status == [baseline.id]
+    assert named.peaks.baselines == asked_since.peaks.baselines == []
 
 
 def test_a_record_without_figures_is_damaged_and_disturbs_no_other(folder, cells):
