@@ -276,11 +276,14 @@ def test_ahead_keeps_so_many_requests_in_flight_and_gives_each_object_to_whom_as
 
 
 def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error():
-    under_way = threading.Event()
+    under_way, cancelled = threading.Event(), threading.Event()
 
     async def never(*_):
         under_way.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
 
     wanted = [(str(number), client_module.Stored(str(number), 1)) for number in range(9)]
     ahead = Ahead(SimpleNamespace(get_async=never), wanted, 1)
@@ -290,6 +293,7 @@ def test_whoever_waits_for_an_object_when_ahead_ends_or_asks_later_gets_an_error
         ahead.close()
         errors = [each.exception(30) for each in waiting]
 
+    assert cancelled.is_set()
     assert [type(error) for error in errors] == [CancelledError] * 3
     with pytest.raises(CancelledError):
         ahead.take("5")
