@@ -9,9 +9,10 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.processes import spread
-from analysis.records.judging import CAMPAIGN, FILE, Judging
+from analysis.records.judging import CAMPAIGN, FILE, judge_of
 from analysis.records.readable import UnreadableError
 from analysis.records.record import Record, load, united
+from jobs.judging.campaign_judge import CampaignJudge
 
 # Records that a process reads at once, and from how many such parts on several processes are worth their start.
 AT_ONCE, WORTH_PROCESSES = 250, 4
@@ -28,12 +29,12 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Found:
-    """All that a folder holds, ordered by cell id; `home` is where figures and tables belong."""
+    """All that a folder holds, ordered by cell id, and its judge; `home` is where figures and tables belong."""
 
     records: tuple[Record, ...]
     skipped: tuple[Skipped, ...]
     home: Path
-    judging: Judging = field(default_factory=Judging, compare=False)
+    judge: CampaignJudge = field(default_factory=CampaignJudge, compare=False)
 
 
 def read(folder: Path) -> Found:
@@ -45,10 +46,10 @@ def read(folder: Path) -> Found:
         If there is no such folder, or no record in it.
     """
     folders, home = locate(folder)
-    judging = Judging.of(*_campaign(home, folders))
-    jobs = [(folders[start : start + AT_ONCE], home, judging) for start in range(0, len(folders), AT_ONCE)]
+    judge, fault = judge_of(*_campaign(home, folders))
+    jobs = [(folders[start : start + AT_ONCE], home, judge) for start in range(0, len(folders), AT_ONCE)]
     good: list[tuple[Path, Record]] = []
-    skipped = [*_unread(judging, home)]
+    skipped = [*_unread(fault, home)]
     with spread(_read, jobs, WORTH_PROCESSES) as parts:
         for some, others in parts:
             good += some
@@ -56,7 +57,7 @@ def read(folder: Path) -> Found:
     if len(jobs) >= WORTH_PROCESSES:
         good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
     records, copies = without_copies(good)
-    return Found(records, tuple(skipped) + copies, home, judging)
+    return Found(records, tuple(skipped) + copies, home, judge)
 
 
 def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -67,14 +68,14 @@ def _campaign(home: Path, folders: Sequence[Path]) -> tuple[Path, list[Path]]:
     return home, [*folders]
 
 
-def _unread(judging: Judging, home: Path) -> Iterator[Skipped]:
+def _unread(fault: UnreadableError | None, home: Path) -> Iterator[Skipped]:
     """Say that nobody can tell by which limits the cells were asked for, where that is so."""
-    if judging.fault:
-        why = f"{judging.fault}: each cell is judged by the limits of its last worker"
+    if fault:
+        why = f"{fault}: each cell is judged by the limits of its last worker"
         yield Skipped(home / CAMPAIGN, why, "copy it anew from where the campaign ran, or move it away")
 
 
-def _read(folders: Sequence[Path], home: Path, judging: Judging) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
+def _read(folders: Sequence[Path], home: Path, judge: CampaignJudge) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
     """Read the records in some folders, each with its path, and say what of the others is wrong."""
     good, skipped = [], []
     for each in folders:
@@ -82,7 +83,7 @@ def _read(folders: Sequence[Path], home: Path, judging: Judging) -> tuple[list[t
         try:
             if each != home and each.is_symlink():
                 raise UnreadableError("lies in a folder that is a link", "copy here what it leads to")  # noqa: TRY301
-            good.append((path, load(path, judging)))
+            good.append((path, load(path, judge)))
         except UnreadableError as error:  # one bad record must not stop the others
             skipped.append(Skipped(path, str(error), error.cure))
     return good, skipped

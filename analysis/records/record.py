@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from analysis.records import readable
 from analysis.records.devices import BETWEEN, device_of
-from analysis.records.judging import Judging
+from analysis.records.judging import judged
 from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, STORAGE, Merit
 from analysis.records.settings import flatten
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
+from jobs.judging.campaign_judge import CampaignJudge
 from jobs.model.record import Record as Stored
 from jobs.model.results import Snapshot
 
@@ -144,14 +144,9 @@ class Record:
         return (check for run in self.runs if run.role == "measured" for check in run.checks)
 
 
-def load(path: Path, judging: Judging) -> Record:
+def load(path: Path, judge: CampaignJudge) -> Record:
     """Return the record in a file, judged; raises UnreadableError for one that cannot be read, judged or true."""
-    return record_of(judged(path, judging), path.parent)
-
-
-def judged(path: Path, judging: Judging) -> Stored:
-    """Return what stands in the file of a record, judged; errors are those of `load`."""
-    return judging.judged(readable.load(path, Stored))
+    return record_of(judged(path, judge), path.parent)
 
 
 def record_of(value: Stored, folder: Path) -> Record:

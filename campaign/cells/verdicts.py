@@ -1,4 +1,4 @@
-"""Verdicts on the records of a campaign, made when they are read; none is stored."""
+"""Verdicts on the records of a campaign folder, made when they are read; none is stored."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.errors import CampaignError
-from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
+from jobs.judging.campaign_judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.record import Asked, Record
 from jobs.model.terms import Terms
 
+_CURE = "restore it, or redo=true"
+
 
 @contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """Raise DamagedRecordError where what the record at `path` says cannot be used: figures are missing, say."""
+    """Raise DamagedRecordError where what the record at `path` says cannot be used: metrics are missing, say."""
     try:
         yield
     except judge.ODD_FIGURES as error:
-        raise record.DamagedRecordError(f"{path} is damaged inside: {error!r}", "restore it, or redo=true") from error
+        raise record.DamagedRecordError(f"{path} is damaged inside: {error!r}", _CURE) from error
 
 
 class Verdicts:
-    """The judge of one campaign folder; the baselines there, by which other cells are judged, are read once.
+    """The judge of one campaign folder, which reads its baselines once (`jobs.judging.campaign_judge`).
 
-    `terms` are those of a front or a worker, by which it judges whatever it asks for, and the baselines among its
-    `cells`. All else is judged by the terms of the last of the `requests` that names it, by default those of
-    ``campaign.json``, else by those of its last worker, which its record has. So whoever asks finds the same baselines.
+    `requests` are by default those of ``campaign.json``.
     """
 
     def __init__(
@@ -42,12 +42,16 @@ class Verdicts:
         requests: Sequence[Asked] | None = None,
     ) -> None:
         self.folder = folder
-        self._terms, self._cells, self._requests = terms, cells, requests
+        asked = _requests(folder) if requests is None else requests
+        self._judge = CampaignJudge(asked, self._baselines(), terms, cells)
 
     def judged(self, recorded: Record) -> Record:
-        """Return a record with its verdicts; raises DamagedRecordError for one without figures."""
-        with usable(self.folder.record(recorded["cell"]["id"])):
-            return judge.judged(recorded, self._terms or self._terms_of(recorded), self.peaks.of(recorded))
+        """Return a record with its verdicts; raises DamagedRecordError for one that cannot be judged, or be true."""
+        try:
+            return self._judge.judged(recorded)
+        except UnusableRecordError as error:
+            path = self.folder.record(recorded["cell"]["id"])
+            raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
         """Read a record without raising: the judged record, or None and what is wrong with it, if anything."""
@@ -57,30 +61,25 @@ class Verdicts:
         except record.RecordError as error:
             return None, error.message
 
-    def _terms_of(self, recorded: Record) -> Terms:
-        cell = recorded["cell"]["id"]
-        return self._terms if self._terms and cell in self._cells else self._of_requests.get(cell, recorded["terms"])
-
-    @cached_property
-    def _of_requests(self) -> dict[str, Terms]:
-        if self._requests is None:
-            with suppress(CampaignError):  # there is no campaign.json yet, or it is damaged: the records have terms
-                return judge.last_terms(existing(self.folder.root)[1]["requests"])
-        return judge.last_terms(self._requests or ())
+    @property
+    def peaks(self) -> Peaks:
+        """What the baselines say that are done."""
+        return self._judge.peaks
 
     @cached_property
     def stamps(self) -> dict[Path, record.Stamp | None]:
         """Stamps of the baselines' records, taken before any of them is read."""
-        names = [name for name, each in registry.benchmarks().items() if each.kind == peaks.KIND]
-        paths = sorted(path for name in names for path in self.folder.records.glob(f"{name}-*/record.json"))
+        folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
+        paths = sorted(folder / "record.json" for folder in folders if peaks.is_of_baseline(folder.name))
         return {path: record.stamp(path) for path in paths}
 
-    @cached_property
-    def peaks(self) -> Peaks:
-        """What the baselines say that are done."""
-        found: list[Record] = []
+    def _baselines(self) -> Iterator[Record]:
         for path in self.stamps:
             recorded, _ = record.read_or_fault(path)
-            with suppress(*judge.ODD_FIGURES):
-                found += [judge.judged(recorded, self._terms_of(recorded))] if recorded else []
-        return Peaks(found)
+            if recorded:
+                yield recorded
+
+
+def _requests(folder: CampaignFolder) -> Iterator[Asked]:
+    with suppress(CampaignError):  # there is no campaign.json yet, or it is damaged: the records have terms
+        yield from existing(folder.root)[1]["requests"]

@@ -114,11 +114,11 @@ class Worker:
 
     @staticmethod
     def _judged(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
-        """Return a run with its verdict; one that cannot be judged has failed: its benchmark left figures out."""
+        """Return a run with its verdict; one that cannot be judged has failed: its benchmark left metrics out."""
         try:
             return verdicts.judged(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
-            run["status"], run["reason"] = "failed", f"its figures cannot be judged: {error.__cause__!r}"
+            run["status"], run["reason"] = "failed", f"its metrics are wrong: the record {error.__cause__}"
             return run
 
     def _refuse(self, item: ListedItem, why: str) -> bool:

@@ -15,8 +15,15 @@ from jobs.model.settings import Node
 KIND = "storage"
 """The kind of the benchmark `baseline`, which measures a storage alone."""
 READ, RANDOM = "read", "random_read"
+BENCHMARK = "baseline"
+"""The one benchmark of that kind; the ids of its cells begin with its name."""
 AT_ONCE = 2
 """Requests in flight per reader: its own, and the read-ahead of the kernel."""
+
+
+def is_of_baseline(cell: str) -> bool:
+    """Return whether an id is that of a cell that measures a storage alone."""
+    return cell.startswith(f"{BENCHMARK}-")
 
 
 class Peaks:

@@ -24,17 +24,6 @@ OF_PIPELINE = ("threads", "batch_size", "prefetch")
 _WITH_PIPELINE = frozenset({"micro", "alexnet"})
 
 
-class ContradictionError(ValueError):
-    """A record says what cannot be true; the message says what."""
-
-
-def check(record: Record) -> Record:
-    """Return a judged record; raises ContradictionError for the first of its `contradictions`."""
-    for why in contradictions(record):
-        raise ContradictionError(why)
-    return record
-
-
 def contradictions(record: Record) -> Iterator[str]:
     """Yield the contradictions in a judged record of the declared shape, each with its key."""
     cell = record["cell"]
@@ -48,6 +37,8 @@ def contradictions(record: Record) -> Iterator[str]:
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for place, run in enumerate(record["runs"]):
+        if run["status"] in ("running", "failed"):
+            continue  # its metrics count for nothing
         yield from (f"{why} (run {run['run']})" for why in _of_run(run, f"runs[{place}]", cell["figure"]))
 
 

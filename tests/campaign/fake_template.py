@@ -1,7 +1,10 @@
 """A template that forks nothing: it answers with the figures it was given."""
 
 import json
+import math
 from pathlib import Path
+
+from jobs.model.consistent import RATES, ROUNDED
 
 # What the worker itself writes; the rest of a run are figures.
 _OF_THE_WORKER = (
@@ -10,6 +13,9 @@ _OF_THE_WORKER = (
 )  # fmt: skip
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 TERMS = EXAMPLE["terms"]
+# What changes with the amount of a rate: what was asked for, and what the device moved.
+_ASKED = {"images": ["images_asked"], "bytes_read": ["bytes_asked", "listed_bytes"], "bytes_written": ["bytes_asked"]}
+_MOVED = {"images": [], "bytes_read": ["device_bytes"], "bytes_written": ["reached_bytes"]}
 _READ_BYTES = EXAMPLE["runs"][0]["bytes_read"]
 PROFILED = {
     "seen_read_bytes": _READ_BYTES, "kernel_read_bytes": _READ_BYTES, "bytes_read": _READ_BYTES, "blind_spot": None,
@@ -20,7 +26,30 @@ PROFILED = {
 def figures(rate=400.0, **changed):
     """The figures of a run that is valid by the default terms."""
     run = {key: value for key, value in EXAMPLE["runs"][0].items() if key not in _OF_THE_WORKER}
-    return {**run, "images_per_s": rate, "status": "ended", "reason": None, **changed}
+    wall_s = run["images"] / rate
+    times = {"wall_s": wall_s, "load_s": wall_s - run["other_s"], "elapsed_s": wall_s + 0.01}
+    rates = {"images_per_s": rate, "read_mb_per_s": run["bytes_read"] / wall_s / 1e6}
+    return with_amounts({**run, **times, **rates, "status": "ended", "reason": None, **changed})
+
+
+def with_amounts(run):
+    """A run whose amounts are its rates times its wall time, for a record that contradicts itself counts for nothing.
+
+    What was asked for and what the device gave change with the amount.
+    """
+    wall_s = run.get("wall_s")
+    for name, (amount, unit) in RATES.items():
+        rate, before = run.get(name), run.get(amount)
+        if not all(isinstance(number, int | float) for number in (wall_s, rate, before)):
+            continue
+        if not math.isclose(rate * wall_s * unit, before, rel_tol=ROUNDED):
+            after = round(rate * wall_s * unit)
+            run = {**run, amount: after}
+            run |= {key: after for key in _ASKED[amount] if run.get(key) == before}
+            run |= {key: run[key] * after // before for key in _MOVED[amount] if run.get(key) and before}
+            if not math.isclose(rate * wall_s * unit, after, rel_tol=ROUNDED):  # of few images
+                run[name] = after / wall_s / unit
+    return run
 
 
 COLD = "cold: 100.00% of the pages were in memory before the start"

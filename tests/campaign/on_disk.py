@@ -2,7 +2,7 @@
 
 from campaign.cells import record
 from campaign.worker.batch import Batch
-from tests.campaign.fake_template import PROFILED, TERMS, failed, figures, invalid
+from tests.campaign.fake_template import PROFILED, TERMS, failed, figures, invalid, with_amounts
 from tests.campaign.work_lists import UTC
 
 _RUNS = {"done": [figures()] * 5, "invalid": [invalid()] * 5, "failed": [failed()] * 2}
@@ -27,7 +27,7 @@ def _raw(run):
     verdict = run.get("status")
     ended = {"status": "ended"} if verdict in ("valid", "invalid") else {}
     profile = {"profile": PROFILED | run["profile"]} if "profile" in run else {}
-    return {**_RAW.get(verdict, dict)(), **run, **profile, **ended}
+    return with_amounts({**_RAW.get(verdict, dict)(), **run, **profile, **ended})
 
 
 def leave_batch(folder, name="first-0", cells=(("a",), ("b",)), cluster="slurm", utc=UTC, **more):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.records.judging import Judging
 from analysis.records.readable import UnreadableError
 from analysis.records.record import load
 from campaign.__main__ import guarded
@@ -17,6 +16,7 @@ from campaign.cells import plan, record
 from campaign.errors import CampaignError
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
+from jobs.judging.campaign_judge import CampaignJudge
 from jobs.terminal import visible
 from tests.campaign.command_line import TINY
 from tests.campaign.work_lists import slurm_conduct, walk, work_list
@@ -65,7 +65,7 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
         recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
         with contextlib.suppress(UnreadableError):
-            load(results, Judging())
+            load(results, CampaignJudge())
     finally:
         results.write_text(written)
         folder.marker.write_text(marker)

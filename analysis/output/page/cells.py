@@ -12,12 +12,13 @@ from analysis.output import tables
 from analysis.output.columns import DISTURBED, columns, mark, shown_rows
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, some
 from analysis.records.frame import Row, rows_of
-from analysis.records.judging import FILE, Judging
+from analysis.records.judging import FILE, judged
 from analysis.records.readable import UnreadableError
-from analysis.records.record import Record, judged
+from analysis.records.record import Record
 from analysis.statistics.comparable import COLUMNS, looser, looser_cells
 from analysis.text.html import Markup, address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share, typed
+from jobs.judging.campaign_judge import CampaignJudge
 from jobs.model.results import METRICS
 
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
@@ -97,7 +98,7 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
     unstable = " (unstable)" if row["unstable"] is True else ""
     head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
     settings = " ".join(f"{name}={typed(value)}" for name, value in record.settings.items())
-    stored = _stored(record, results.found.judging)
+    stored = _stored(record, results.found.judge)
     return folded(
         head,
         tag("p", record.reason),
@@ -124,10 +125,10 @@ def _conditions(record: Record) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(f"{fact} {value}" for fact, value in facts.items())
 
 
-def _stored(record: Record, judging: Judging) -> Mapping[str, Any]:
+def _stored(record: Record, judge: CampaignJudge) -> Mapping[str, Any]:
     """Return the record with the messages of its checks; nothing where it was removed meanwhile."""
     with suppress(UnreadableError):
-        return judged(record.folder / FILE, judging)
+        return judged(record.folder / FILE, judge)
     return {}
 
 

@@ -21,10 +21,12 @@ LOOSE = {**TERMS, "checks": LIMITS}
 
 
 def _times(figure, factor, name=""):
-    """Return a figure of a run, or all of them, of which each rate and each time is so many times as large."""
+    """Return a metric of a run, or all of them, of a run that is so many times as fast."""
     if isinstance(figure, dict):
         return {name: _times(value, factor, name) for name, value in figure.items()}
-    return figure * factor if isinstance(figure, float) and name.endswith("_s") else figure
+    if not isinstance(figure, float) or not name.endswith("_s"):
+        return figure
+    return figure * factor if name.endswith("_per_s") else figure / factor
 
 
 @pytest.fixture

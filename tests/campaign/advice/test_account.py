@@ -63,7 +63,7 @@ def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, hold
 @pytest.mark.parametrize(
     ("figures", "why"),
     [(None, "not measured yet"), ({"counts": "invalid"}, "invalid: 0 of 3 measured runs valid, 3 needed; cold: "),
-     ({"images_per_s": "none"}, "damaged inside: KeyError('images_per_s')"),
+     ({"images_per_s": "none"}, "is damaged: it cannot be judged: KeyError 'images_per_s'"),
      ({"other_cpu": 1.9}, "others held 1.9 of 2 processors")],
 )  # fmt: skip
 def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, folder, leave):

@@ -128,7 +128,7 @@ def test_what_cannot_be_advised_says_why(leave, folder):
     for cell, error, why in (
         (baseline, UsageError, "is no cell that reads images"),
         (none, CampaignError, "has no run with figures"),
-        (odd, EnvironmentFaultError, "is damaged inside"),
+        (odd, EnvironmentFaultError, "is damaged: it cannot be judged: ZeroDivisionError"),
         ("nothing", UsageError, "no recorded cell"),
     ):
         with pytest.raises(error, match=why):

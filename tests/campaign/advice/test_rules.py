@@ -19,6 +19,7 @@ def steps(load_s, compute_s, number=5):
     return {
         "wall_s": wall_s, "load_s": number * load_s, "compute_s": number * compute_s, "images": 64 * number,
         "steps": {"number": number, "first_load_s": load_s}, "accelerator": "emulated",
+        "images_per_s": 64 * number / wall_s, "read_mb_per_s": 40 / wall_s,
     }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from campaign.cells.folder import existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.states import states
 from campaign.errors import EnvironmentFaultError
-from jobs.judging import judge
+from jobs.benchmarks import registry
+from jobs.judging import judge, peaks
 from jobs.model.terms import terms_of
 from tests.campaign.fake_template import COLD, TERMS, figures, invalid
 from tests.campaign.on_disk import leave_record
@@ -136,6 +137,38 @@ def test_a_record_without_figures_is_damaged_and_disturbs_no_other(folder, cells
     assert verdicts.read(folder.record(cell.id))[0] is None
     assert "record.json is damaged" in verdicts.read(folder.record(cell.id))[1]
     assert verdicts.read(folder.record(other.id))[0]["status"] == "done"
+
+
+def test_a_record_that_contradicts_itself_counts_for_nothing_and_says_where(folder, cells):
+    cell = cells[0][0]
+    record = leave_record(folder, cell, status="done")
+    record["runs"][2]["images_per_s"] *= 2
+    folder.record(cell.id).write_text(json.dumps(record))
+
+    judged, fault = Verdicts(folder).read(folder.record(cell.id))
+
+    assert judged is None
+    assert "record.json is damaged: it contradicts itself: runs[2].images_per_s is 800, and images / wall_s is" in fault
+    assert plan.make([cell], cells[1], folder).entries[0].state == "damaged"
+
+
+def test_a_baseline_that_contradicts_itself_is_no_peak(folder):
+    baseline = make_cell(compose("benchmark=baseline", "threads=1"))
+    record = leave_record(folder, baseline, *[figures()] * 6, status="done")
+    assert [each["cell"]["id"] for each in Verdicts(folder).peaks.baselines] == [baseline.id]
+
+    record["runs"][0]["read_mb_per_s"] *= 2
+    folder.record(baseline.id).write_text(json.dumps(record))
+
+    assert Verdicts(folder).peaks.baselines == []
+
+
+def test_the_ids_of_cells_that_measure_a_storage_alone_begin_alike():
+    alone = [name for name, benchmark in registry.benchmarks().items() if benchmark.kind == peaks.KIND]
+
+    assert alone == [peaks.BENCHMARK]
+    assert peaks.is_of_baseline(make_cell(compose("benchmark=baseline")).id)
+    assert not peaks.is_of_baseline(make_cell(compose()).id)
 
 
 def judged_with(record, **terms):

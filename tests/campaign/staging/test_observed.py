@@ -54,6 +54,8 @@ def profiled(point, folder, data):
                     "load_s": 1e-9,
                     "wall_s": 1e-9,
                     "other_s": 0.0,
+                    "images_per_s": 512e9,
+                    "read_mb_per_s": 57_344_000e3,
                     "profile": {"file": f"profile-{number}.npz"},
                 }
             )

@@ -47,7 +47,9 @@ def bare(**changed):
 
 
 def test_a_run_of_several_ranks_is_one_run_with_the_figures_of_each(tmp_path):
-    _, found = run(tmp_path, (bare(images=30, wall_s=2.0),), (bare(images=10, wall_s=1.0),))
+    _, found = run(
+        tmp_path, (bare(images=30, images_per_s=15.0, wall_s=2.0),), (bare(images=10, images_per_s=10.0, wall_s=1.0),)
+    )
 
     assert found["images_per_s"] == 20.0
     assert [each["figures"]["images"] for each in found["ranks"]] == [30, 10]
