@@ -17,7 +17,8 @@ pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not instal
 
 
 def _run(status, rate, number=0, **more):
-    return {"status": status, "images_per_s": rate, "read_mb_per_s": rate / 8 + number, **more}
+    times = {"wall_s": 512 / rate, "load_s": 512 / rate, "other_s": 0.0, "elapsed_s": 512 / rate}
+    return {"status": status, "images_per_s": rate, "read_mb_per_s": rate / 8 + number, **times, **more}
 
 
 @pytest.fixture
