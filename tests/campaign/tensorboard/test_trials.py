@@ -29,7 +29,11 @@ def measured(cells, folder, tmp_path):
     profiled, home = {"profile": {"file": "x"}, "host": "n7"}, folder.cell(cells[0][1].id)
     runs = (
         [_run("valid", rate, place) for place, rate in enumerate((100.0, 104.0, 99.0, 101.5))],
-        [_run("valid", 200.0, **profiled), _run("valid", 203.0, **profiled), _run("valid", 201.0)],
+        # These read the bytes that their profiles have.
+        [
+            _run("valid", rate, read_mb_per_s=rate * 0.112, **more)
+            for rate, more in zip((200.0, 203.0, 201.0), (profiled, profiled, {}), strict=True)
+        ],
         [],
     )
     more = ({}, {"provenance": {"emulated": {"storage": {"name": "hdd"}}}}, {})
