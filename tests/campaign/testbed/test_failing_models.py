@@ -49,6 +49,10 @@ ONE = {"hdd": physical("disk", DISK, HDD)}
 BOTH = ONE | {"ssd": physical("flash", FLASH, SSD)}
 
 
+pytestmark = pytest.mark.long
+"""Each test makes storages on loop devices and takes them down again."""
+
+
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
     """A folder with a compiler that takes no time: it gives the program that was built once."""
@@ -108,8 +112,7 @@ def fault(text):
 FAILURES = {"kill": kill, "stop": stop, "hang": fault("hang 1"), "disconnect": fault("disconnect 1")}
 
 
-FAILED = [pytest.param(name, marks=[pytest.mark.long] * (name in ("stop", "disconnect"))) for name in FAILURES]
-USES = [pytest.param(False, id="idle", marks=pytest.mark.long), pytest.param(True, id="in use")]
+USES = [pytest.param(False, id="idle"), pytest.param(True, id="in use")]
 
 
 @contextmanager
@@ -132,7 +135,7 @@ def reader(file, *, there):
 
 
 @pytest.mark.parametrize("opened", USES)
-@pytest.mark.parametrize("failure", FAILED)
+@pytest.mark.parametrize("failure", FAILURES)
 def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed, failure, opened):
     file = made(bed)
     with reader(file, there=opened):
@@ -150,7 +153,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
 
 
 @pytest.mark.parametrize("opened", USES)
-@pytest.mark.parametrize("failure", FAILED)
+@pytest.mark.parametrize("failure", FAILURES)
 def test_a_model_that_fails_is_taken_away_whoever_waits_for_it(bed, failure, opened):
     with reader(made(bed), there=opened):
         FAILURES[failure](bed)
@@ -274,7 +277,6 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
     assert contents_of(latest(fast, slow)) == contents(2)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -308,7 +310,6 @@ def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_does_not_count(bed,
     assert "testbed up" in told
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("text", ["eio_to 1e12", "hang 1"], ids=["errors", "hangs"])
 def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_whole(bed, command, text):
     apply.up(bed, ONE, OWNER)

@@ -77,7 +77,8 @@ def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
     assert traces(bed, [loop.number, *(each.number for each in back.storages["hdd"].loops)]) == []
 
 
-@pytest.mark.parametrize("ends", ["down", pytest.param("up", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("ends", ["down", "up"])
 def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
     numbers, step = set(), 0
     while killed_at(step, lambda: apply.up(bed, SMALL, OWNER)):
@@ -96,6 +97,7 @@ def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
     assert step > 10
 
 
+@pytest.mark.long
 def test_killed_before_any_step_of_down_it_ends_well(bed):
     step = 0
     while True:

@@ -28,7 +28,15 @@ WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=
 @given(WALLS)
 def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks):
     runs = [
-        rank_run(images=images, bytes_read=1000 * images, bytes_written=300 * images, write_mb_per_s=0.0, wall_s=wall)
+        rank_run(
+            images=images,
+            bytes_read=1000 * images,
+            bytes_written=300 * images,
+            wall_s=wall,
+            images_per_s=images / wall,
+            read_mb_per_s=images / wall / 1000,
+            write_mb_per_s=images * 3e-4 / wall,
+        )
         for images, wall in ranks
     ]
 
