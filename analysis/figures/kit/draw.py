@@ -30,7 +30,7 @@ def drawings(specs: Sequence[FigureSpec], within_page: int) -> AbstractContextMa
 
 
 def draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - a job has no keywords
-    """Draw one figure; in the page its title and caption stand around it as text."""
-    files = save.contents(spec.drawn(), spec.frame, spec.stem)
-    alone = inline(spec.function(spec.frame, "", ""), spec.stem, spec.title) if in_page else Markup()
-    return Drawing(files, alone)
+    """Draw one figure; the page has it without the title and the caption, which stand around it as text."""
+    figure = spec.drawn()
+    files = save.contents(figure, spec.frame, spec.stem)
+    return Drawing(files, inline(figure, spec.stem, spec.title) if in_page else Markup())

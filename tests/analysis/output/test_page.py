@@ -138,6 +138,18 @@ def test_every_figure_is_drawn_with_its_title_caption_and_numbers_as_text(whole,
     assert page.text.count("Fig. 4. Micro-benchmark") == 1
 
 
+def test_a_drawing_ends_where_its_title_and_its_caption_would_stand_and_all_other_words_are_within(page):
+    within = 0
+    for name, each in page.elements:
+        if name == "svg":
+            _, top, wide, high = map(float, each["viewbox"].split())
+            assert (10 < top < 40, 100 < high < wide) == (True, True)
+        elif name == "text" and "y" in each:
+            assert top < float(each["y"]) < top + high
+            within += 1
+    assert within > 20
+
+
 def test_the_question_is_answered_before_what_proves_it(page):
     parts = ["summary", "fig4", "medians", "verdicts", "figures", "proofs", "machines", "cells", "again"]
 
