@@ -12,10 +12,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError
 
+Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 MOST = 4
@@ -26,10 +27,11 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @contextmanager
-def spread(work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], worth: int) -> Iterator[Iterator[Result]]:
+def spread(work: Callable[[Job], Result], jobs: Sequence[Job], worth: int) -> Iterator[Iterator[Result]]:
     """Do jobs, from so many that it is `worth` it in processes beside this one, too; results come in the jobs' order.
 
-    The processes begin at once, this one when the first result is asked for: it can do other work before.
+    The processes begin at once, this one when the first result is asked for: it can do other work before. A process has
+    the `work` once, with all that is bound to it, and not with each job.
 
     Raises
     ------
@@ -38,12 +40,12 @@ def spread(work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], wort
     """
     beside = min(processors(), MOST) - 1
     if len(jobs) < worth or not beside:
-        yield (work(*job) for job in jobs)
+        yield map(work, jobs)
         return
     gc.freeze()  # what there is now stays: no process searches it for garbage
-    with ProcessPoolExecutor(beside, get_context(START), _begin) as pool:
+    with ProcessPoolExecutor(beside, get_context(START), _begin, (work,)) as pool:
         try:
-            yield _finish(work, jobs, [pool.submit(_done, work, job) for job in jobs])
+            yield _finish(work, jobs, [pool.submit(_done, job) for job in jobs])
         except BrokenProcessPool as error:
             raise AnalysisError("a process of the analysis was killed", "there may be too little memory") from error
 
@@ -53,26 +55,40 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _finish(
-    work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], begun: Sequence[Future[Result]]
-) -> Iterator[Result]:
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Look for no garbage while what is made stays, millions of parts maybe, and for none among it afterwards."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _finish(work: Callable[[Job], Result], jobs: Sequence[Job], begun: Sequence[Future[Result]]) -> Iterator[Result]:
     """Do here, from the last, what no process has begun; then yield all results in their order."""
-    mine = {place: work(*jobs[place]) for place in reversed(range(len(jobs))) if begun[place].cancel()}
+    mine = {place: work(jobs[place]) for place in reversed(range(len(jobs))) if begun[place].cancel()}
     for place, future in enumerate(begun):
         yield mine[place] if place in mine else future.result()
 
 
-def _done(work: Callable[..., Result], job: tuple[object, ...]) -> Result:
-    result = work(*job)
+_works: list[Callable[[Any], Any]] = []
+"""What this process does with each job, where another one has started it."""
+
+
+def _done(job: Any) -> Any:
+    result = _works[-1](job)
     gc.collect()
     return result
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that started this one, and collect garbage after each job alone.
+def _begin(work: Callable[[Any], Any]) -> None:
+    """Take the work; leave Ctrl-C to the process that started this one, and collect garbage after each job alone.
 
     A process that is forked ends when that one is killed: it has its locks, too.
     """
+    _works.append(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     if START == "fork":

@@ -471,11 +471,11 @@ def _chance(*reads: int | None) -> float:
 
 def same_conditions(run: Run, first: Conditions | None) -> Check:
     """Hold when nothing else that can change the speed is otherwise than in the first run, nor changed in this one."""
-    now = _named(run["conditions"])
-    during = _differences(now, _named(run["conditions_after"])) if "conditions_after" in run else []
-    apart = _differences(_named(first), now) if first else []
+    now = run["conditions"]
+    during = _differences(now, run.get("conditions_after", now))
+    apart = _differences(first or now, now)
     words = [f"{each} at the end of the run" for each in during] + [f"{each} in this run" for each in apart]
-    message = "; ".join(words) or f"{len(now)} conditions are those of the first run that counts"
+    message = "; ".join(words) or f"{len(_named(now))} conditions are those of the first run that counts"
     return _at_most("same_conditions", len(words), 0, message)
 
 
@@ -486,7 +486,10 @@ def _named(conditions: Conditions) -> dict[str, Any]:
     return named | {f"{name} of {storage}": fact for storage, facts in storages for name, fact in facts.items()}
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _differences(conditions: Conditions, others: Conditions) -> list[str]:
+    if conditions == others:
+        return []
+    before, now = _named(conditions), _named(others)
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     return [f"{name} was {before.get(name, 'unset')}, and is {now.get(name, 'unset')}" for name in names]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.output.notes import warn
-from analysis.records import read
+from analysis.processes import keeping
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.read import Found
 from analysis.records.record import Record
 from analysis.statistics.baselines import with_baselines
 from analysis.statistics.checkpoints import with_saving
@@ -25,26 +25,21 @@ from analysis.verdicts.checklist import verdicts
 class Measured:
     """What a folder holds: the records, their medians, every run, and the verdicts on the paper's claims."""
 
-    found: read.Found
+    found: Found
     table: pd.DataFrame
     runs: pd.DataFrame
     tested: pd.DataFrame
 
 
-def measured(folder: Path) -> Measured:
-    """Read the records of a campaign, and name those that cannot be read.
+def measured(folder: Path, found: Found) -> Measured:
+    """Return what was found in a folder with its medians and verdicts, and name the records that cannot be read.
 
-    Raises AnalysisError: there is nothing to read.
+    Raises AnalysisError: there are no others.
     """
-    gc.disable()  # of the parts of records, millions where there are many, none is garbage
-    try:
-        found = read.read(folder)
-        warn(found, folder)
+    warn(found, folder)
+    with keeping():
         table, runs = tables(found.records)
         return Measured(found, table, runs, verdicts(table, runs))
-    finally:
-        gc.freeze()  # nor will it be: it stays to the end
-        gc.enable()
 
 
 def tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:

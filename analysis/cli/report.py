@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.cli.measured import measured
@@ -13,30 +14,32 @@ from analysis.figures.kit.figure import FigureSpec
 from analysis.output import tables, terminal
 from analysis.output.junit import document
 from analysis.output.notes import forget, note
-from analysis.output.page.page import page
+from analysis.output.page.page import page, undrawn
 from analysis.output.page.results import MOST_FIGURES, Results
+from analysis.records.read import Found
 from analysis.text.html import Markup
 
 EXIT_SKIPPED = 1
 
 
-def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: bool = False) -> int:
-    """Write all tables and figures of a campaign and print the summary; return the exit code.
+def report(folder: Path, found: Found, out: Path | None, junit: Path | None = None, *, quiet: bool = False) -> int:
+    """Write all tables and figures of what was found in a folder and print the summary; return the exit code.
 
-    Raises AnalysisError: there is nothing to read, or no place to write.
+    Raises AnalysisError: no record could be read, or there is no place to write.
     """
-    all_of_it = measured(folder)
-    found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested
+    all_of_it = measured(folder, found)
+    table, runs, tested = all_of_it.table, all_of_it.runs, all_of_it.tested
     home = out or found.home
     save.must_be_own(home, "tables", "figures")
     drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
-    with drawings(drawn, MOST_FIGURES) as ready:
+    results = Results(found, table, runs, tested, drawn, {}, home)
+    with drawings(drawn, MOST_FIGURES) as ready:  # this process draws when it has done all else
         tabled = tables.write(table, runs, tested, home / "tables")
+        texts = undrawn(results)
         written, images = put(drawn, ready, home / "figures")
     written += tabled
     note(drawn, forget(home / "figures", written), table["benchmark"], quiet=quiet)
-    results = Results(found, table, runs, tested, drawn, images, home)
-    written.append(save.write(home / "report.html", page(results)))
+    written.append(save.write(home / "report.html", page(replace(results, images=images), texts)))
     written += [save.write(junit, document(tested))] if junit else []
     if quiet:
         terminal.put_paths(written)

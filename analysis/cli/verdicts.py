@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from analysis.cli.command import guarded, parser_of
@@ -49,19 +50,22 @@ def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> 
 
     Raises AnalysisError: there is nothing to read, or no place to write.
     """
-    from analysis.cli.measured import measured  # noqa: PLC0415 - these keep pandas out of --help
+    from analysis.records.read import read  # noqa: PLC0415 - these keep pandas out of --help
+
+    found = read(folder, lambda: import_module("analysis.cli.measured"))
+    from analysis.cli.measured import measured  # noqa: PLC0415
     from analysis.figures.kit import save  # noqa: PLC0415
     from analysis.output import junit as xml  # noqa: PLC0415
     from analysis.output import terminal  # noqa: PLC0415
     from analysis.verdicts import checklist  # noqa: PLC0415
 
-    found = measured(folder)
+    tested = measured(folder, found).tested
     if junit:
-        save.write(junit, xml.document(found.tested))
+        save.write(junit, xml.document(tested))
     if as_json:
-        print(json.dumps(checklist.as_json(found.tested), indent=1))
+        print(json.dumps(checklist.as_json(tested), indent=1))
     else:
-        terminal.put(*terminal.verdicts(found.tested, whole=True))
-    if not checklist.well(found.tested, strict=strict):
+        terminal.put(*terminal.verdicts(tested, whole=True))
+    if not checklist.well(tested, strict=strict):
         return EXIT_DIFFERS
-    return EXIT_UNREAD if found.found.skipped else 0
+    return EXIT_UNREAD if found.skipped else 0

@@ -21,6 +21,7 @@ from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.records.read import Found
 from analysis.statistics.medians import medians
+from analysis.text import spreadsheet
 
 EXIT_SLOWER = 1
 EXIT_UNTOLD = 2
@@ -63,7 +64,7 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     forget(out, written)
     written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode(errors="backslashreplace")))
-    written.append(save.write(out / "comparison.csv", save.csv(table)))
+    written.append(save.write(out / "comparison.csv", spreadsheet.parts(table)))
     if not quiet:
         _note(table)
         terminal.put(Text("\n".join([*sides, ""])), *tables.terminal(table), Text(""))

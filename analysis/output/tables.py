@@ -21,6 +21,7 @@ from analysis.statistics.checkpoints import BELOW, NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
+from analysis.text import spreadsheet
 from analysis.text.plain import MINUS, NONE, code, escaped, line, number, one_line, share, times
 from analysis.verdicts.judge import BY_MODEL, kind_of
 
@@ -42,10 +43,10 @@ def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder:
     plain = table.drop(columns=inner.intersection(table))
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
-        save.write(folder / "medians.csv", save.csv(plain)),
-        save.write(folder / "runs.csv", save.csv(runs)),
+        save.write(folder / "medians.csv", spreadsheet.parts(plain)),
+        save.write(folder / "runs.csv", spreadsheet.parts(runs)),
         save.write(folder / "verdicts.md", verdicts(tested).encode(errors="backslashreplace")),
-        save.write(folder / "verdicts.csv", save.csv(tested)),
+        save.write(folder / "verdicts.csv", spreadsheet.parts(tested)),
     ]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.processes import spread
+from analysis.processes import keeping, spread
 from analysis.records.judging import CAMPAIGN, FILE, judge_of
 from analysis.records.readable import UnreadableError
 from analysis.records.record import Record, load, united
@@ -37,8 +38,15 @@ class Found:
     judge: CampaignJudge = field(default_factory=CampaignJudge, compare=False)
 
 
-def read(folder: Path) -> Found:
+def read(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> Found:
     """Read every record of a campaign folder, a records folder or the folder of one record.
+
+    Parameters
+    ----------
+    folder
+        Where the records are.
+    meanwhile
+        This process does it first, while others beside it, if there are any, read already.
 
     Raises
     ------
@@ -46,17 +54,19 @@ def read(folder: Path) -> Found:
         If there is no such folder, or no record in it.
     """
     folders, home = locate(folder)
-    judge, fault = judge_of(*_campaign(home, folders))
-    jobs = [(folders[start : start + AT_ONCE], home, judge) for start in range(0, len(folders), AT_ONCE)]
-    good: list[tuple[Path, Record]] = []
-    skipped = [*_unread(fault, home)]
-    with spread(_read, jobs, WORTH_PROCESSES) as parts:
-        for some, others in parts:
-            good += some
-            skipped += others
-    if len(jobs) >= WORTH_PROCESSES:
-        good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
-    records, copies = without_copies(good)
+    with keeping():
+        judge, fault = judge_of(*_campaign(home, folders))
+        parts = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
+        good: list[tuple[Path, Record]] = []
+        skipped = [*_unread(fault, home)]
+        with spread(partial(_read, home=home, judge=judge), parts, WORTH_PROCESSES) as results:
+            meanwhile()
+            for some, others in results:
+                good += some
+                skipped += others
+        if len(parts) >= WORTH_PROCESSES:
+            good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
+        records, copies = without_copies(good)
     return Found(records, tuple(skipped) + copies, home, judge)
 
 

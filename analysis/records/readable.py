@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,22 +31,27 @@ class AbsentError(UnreadableError):
 
 def content(path: Path, most: int) -> bytes:
     """Return the bytes of a regular file that has at most so many; raises UnreadableError for anything else."""
-    return _told(lambda: untrusted.content(_named(path), most))
+    return _told(lambda place: untrusted.content(place, most), path)
 
 
 def load(path: Path, kind: type[_Kind]) -> _Kind:
     """Return what a JSON file of this kind says, whose schema is known; raises UnreadableError for anything else."""
-    return _told(lambda: reading.read(_named(path), kind, SCHEMA))
+    return _told(lambda place: reading.read(place, kind, SCHEMA), path)
 
 
-def _named(path: Path) -> Path:
-    """Return a path without links, but for the file's own: it must not lead out of its folder."""
-    return Path(os.path.realpath(path.parent), path.name)
-
-
-def _told(read: Callable[[], _Kind]) -> _Kind:
+def _without_links(read: Callable[[Path], _Kind], path: Path) -> _Kind:
+    """Read a file by a path in which no folder is a link; the file itself may be none, and is refused then."""
     try:
-        return read()
+        return read(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return read(Path(os.path.realpath(path.parent), path.name))
+
+
+def _told(read: Callable[[Path], _Kind], path: Path) -> _Kind:
+    try:
+        return _without_links(read, path)
     except FileNotFoundError as error:
         raise AbsentError("is not there") from error
     except OSError as error:

@@ -6,8 +6,10 @@ bound for numbers that no declaration names.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 MOST = 2.0**64
@@ -27,6 +29,9 @@ Line = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^[^{_CONTROL}]*$(?!\n)
 Name = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^(?!\.)[^/{_CONTROL}]+$(?!\n)")]
 """Text that names a folder within another one."""
 
+_PLAIN = bytes(set(range(0x20, 0x7F)) - set(b"\\"))
+"""The bytes of JSON whose texts are all printable; what is not, or is beyond ASCII, has others."""
+
 if TYPE_CHECKING:
     Nested = dict[str, Any]
     Facts = dict[str, Any]
@@ -40,8 +45,15 @@ else:
 
 
 def unprintable(value: Any) -> str | None:
-    """Return the first text of a value, or of its keys, that is not printable; None if all are."""
+    """Return the first text of a JSON value, or of its keys, that is not printable; None if all are."""
+    with suppress(UnicodeEncodeError, OverflowError):  # half a pair of surrogates; a number that msgspec cannot write
+        if not msgspec.json.encode(value).translate(None, _PLAIN):
+            return None
+    return _unprintable(value)
+
+
+def _unprintable(value: Any) -> str | None:
     if isinstance(value, str):
         return None if value.isprintable() else value
     inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((odd for each in inside if (odd := unprintable(each)) is not None), None)
+    return next((odd for each in inside if (odd := _unprintable(each)) is not None), None)

@@ -25,7 +25,7 @@ def work(number):
     os.write(1, b"here\\n")  # whole, also beside the others'
     signal.pause()
 if __name__ == "__main__":
-    with processes.spread(work, [(each,) for each in range(9)], 1) as results:
+    with processes.spread(work, range(9), 1) as results:
         list(results)
 """
 
@@ -70,7 +70,7 @@ def test_others_work_beside_it_where_it_is_worth_it_and_results_keep_their_order
     monkeypatch.setattr(processes, "processors", lambda: processors)
     monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
 
-    with processes.spread(_squared, [(each,) for each in range(jobs)], 3) as results:
+    with processes.spread(_squared, range(jobs), 3) as results:
         assert list(results) == [each**2 for each in range(jobs)]
     assert sum(started) == beside
 
@@ -87,7 +87,7 @@ def test_a_process_that_is_killed_is_an_error_with_a_cure(monkeypatch):
 
     with (
         pytest.raises(AnalysisError, match="was killed\n\nhint: there may be too little memory"),
-        processes.spread(_die_but, [(os.getpid(),)] * 9, 1) as results,
+        processes.spread(_die_but, [os.getpid()] * 9, 1) as results,
     ):
         list(results)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from analysis.figures.kit import save
 from analysis.figures.kit.figure import FigureSpec
@@ -26,11 +27,12 @@ class Drawing:
 
 def drawings(specs: Sequence[FigureSpec], within_page: int) -> AbstractContextManager[Iterator[Drawing]]:
     """Draw figures, many in several processes (`analysis.processes.spread`); the first `within_page` as SVG, too."""
-    return spread(draw, [(spec, place < within_page) for place, spec in enumerate(specs)], WORTH_PROCESSES)
+    return spread(partial(draw, specs, within_page), range(len(specs)), WORTH_PROCESSES)
 
 
-def draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - a job has no keywords
-    """Draw one figure; in the page its title and caption stand around it as text."""
-    files = save.contents(spec.drawn(), spec.frame, spec.stem)
-    alone = inline(spec.function(spec.frame, "", ""), spec.stem, spec.title) if in_page else Markup()
-    return Drawing(files, alone)
+def draw(specs: Sequence[FigureSpec], within_page: int, place: int) -> Drawing:
+    """Draw one of the figures; the page has it without the title and the caption, which stand around it as text."""
+    spec = specs[place]
+    figure = spec.drawn()
+    files = save.contents(figure, spec.frame, spec.stem)
+    return Drawing(files, inline(figure, spec.stem, spec.title) if place < within_page else Markup())

@@ -142,7 +142,7 @@ def gap(axes: Axes, x: float, status: str) -> None:
 
 def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
     """Write a number a little above a point."""
-    place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom"} | keys
+    place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom", "annotation_clip": False, "in_layout": False} | keys
     axes.annotate(text, at, textcoords="offset points", ha="center", size=6.5, linespacing=0.95, **place)
 
 
@@ -184,7 +184,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
     """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
     wide = figure.get_figwidth()
     # Bound, so that no line ends between a word and its number, or a number and its unit.
-    foot = filled(re.sub(r" (?=[\d≥%])", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
+    foot = filled(re.sub(r" (?=[\d≥%])", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
     head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
     columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from fontTools.subset import Options  # type: ignore[import-untyped]
@@ -20,10 +19,10 @@ from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit import style
-from analysis.text.plain import visible
+from analysis.text.spreadsheet import csv
 
-# With one of these a spreadsheet begins a formula.
-ACTIVE = ("=", "+", "-", "@", "\t", "\r")
+# A tenth more bytes than by zlib's own level, in two thirds of the time.
+PNG_LEVEL = 3
 # matplotlib has placed each glyph, so that no reader of a PDF needs these; to subset them takes most of the time. It
 # hands on no option, and fontTools may rename this list: then a PDF takes its old time.
 with suppress(AttributeError):
@@ -73,33 +72,9 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
     if ending == "svg":
         FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
     else:
-        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
+        keys = {"compress_level": PNG_LEVEL}
+        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata, pil_kwargs=keys)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
-
-
-def csv(frame: pd.DataFrame) -> bytes:
-    r"""Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty.
-
-    What is not printable is written as on a terminal, `\x1b`; bytes of a file name that are no text as `\udc80` to
-    `\udcff`. A text that a spreadsheet would take for a formula has an apostrophe before it.
-    """
-    plain = frame.copy(deep=False)
-    for name, kind in plain.dtypes.items():
-        if (isinstance(kind, pd.CategoricalDtype) or kind.kind == "O") and any(map(_acts, plain[name].unique())):
-            plain[name] = plain[name].astype(object).map(_inert)
-    names = [str(_inert(name)) for name in plain]
-    return plain.to_csv(index=False, header=names, lineterminator="\n").encode(errors="backslashreplace")
-
-
-def _acts(cell: object) -> bool:
-    return isinstance(cell, str) and _inert(cell) != cell
-
-
-def _inert(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    text = visible(cell)
-    return f"'{text}" if text.startswith(ACTIVE) else text
 
 
 def export(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:

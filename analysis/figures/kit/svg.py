@@ -17,11 +17,22 @@ FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 def inline(figure: Figure, name: str, label: str) -> Markup:
-    """Return a figure as an `<svg>` element whose ids all begin with `name`, the same bytes each time.
+    """Return a figure as an `<svg>` element, the same bytes each time.
 
-    Its style sheet, which would hold for the whole page, and its metadata are left out. The page decides on its size;
-    `--points` is the width at which its letters have the size that they have on paper.
+    Its title and caption, which stand around it as text, its style sheet, which would hold for the whole page, and its
+    metadata are left out. The page decides on its size; `--points` is the width at which its letters have the size that
+    they have on paper.
+
+    Parameters
+    ----------
+    figure
+        One of `panels.framed` that has been saved (`save.contents`), so that its layout is done; it loses its words.
+    name
+        The beginning of all its ids.
+    label
+        Its description for those who cannot see it.
     """
+    above, below = _without_words(figure)
     with style.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         drawn = save.rendered(figure, "svg", {"Date": None})
     root = ET.fromstring(fit(drawn.decode()))  # noqa: S314 - our own drawing
@@ -30,13 +41,26 @@ def inline(figure: Figure, name: str, label: str) -> Markup:
             if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):
                 parent.remove(child)
         _rename(parent, name)
-    wide = root.attrib["viewBox"].split()[2]
+    wide, high = map(float, root.attrib["viewBox"].split()[2:])
     for size in ("width", "height"):
         del root.attrib[size]
-    root.attrib |= {"role": "img", "aria-label": label, "style": f"--points: {wide}"}
+    box = f"0 {above * high:.2f} {wide:g} {(1 - above - below) * high:.2f}"
+    root.attrib |= {"viewBox": box, "role": "img", "aria-label": label, "style": f"--points: {wide:g}"}
     ET.register_namespace("", SVG)
     ET.register_namespace("xlink", XLINK)
     return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def _without_words(figure: Figure) -> tuple[float, float]:
+    """Hide the title and the caption; return which shares of the height they leave free above and below."""
+    caption, *titles = figure.texts
+    titles += [legend.get_title() for legend in figure.legends]
+    to_shares = figure.transFigure.inverted()
+    foot = caption.get_window_extent().transformed(to_shares).y1
+    head = min(title.get_window_extent().transformed(to_shares).y0 for title in titles)
+    for text in (caption, *titles):
+        text.set_visible(False)
+    return 1 - head, foot
 
 
 def _rename(element: ET.Element, name: str) -> None:

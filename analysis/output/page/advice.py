@@ -13,12 +13,12 @@ _HEADINGS = ("rule", "prediction", "before", "predicted", "interval", "measured"
 _LEFT = (True, True, *[False] * 5, True, True, True)
 
 
-def advice(folder: Path) -> Markup | None:
-    """Return each prediction that was put to the test, as it came; None where there is none."""
+def advice(folder: Path) -> Markup:
+    """Return each prediction that was put to the test, as it came; empty where there is none."""
     try:
         tests = load(folder / FILE, Account)["tests"]
     except AbsentError:
-        return None
+        return Markup()
     except UnreadableError as error:
         return tag("p", f"{FILE} cannot be read: it {error}.")
     decided = [each for each in tests if each.get("holds") is not None]

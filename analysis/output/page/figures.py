@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.figures.kit import save
 from analysis.figures.kit.figure import FigureSpec
 from analysis.output.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SVG_BYTES, Results, some
 from analysis.text.html import Markup, folded, joined, link, scrolling, table, tag
 from analysis.text.plain import NONE, number
+from analysis.text.spreadsheet import csv
 
 
 def headline(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
@@ -49,7 +49,7 @@ def _figure(spec: FigureSpec, image: Markup) -> Markup:
 
 def _downloads(spec: FigureSpec) -> list[str]:
     """Return links to the figure's files, the CSV within the page unless it is long."""
-    content = save.csv(spec.frame)
+    content = csv(spec.frame)
     name = f"{spec.stem}.csv"
     within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
     target = within if len(content) <= MOST_CSV_BYTES else f"figures/{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from analysis.figures import steps as timelines
@@ -12,12 +13,42 @@ from analysis.output.page.results import Results
 from analysis.text.html import Markup, joined, link, tag
 
 CSS = Path(__file__).with_name("page.css")
+HEADINGS = {
+    "summary": "",
+    "medians": "Medians",
+    "verdicts": "The paper's claims",
+    "figures": "More figures",
+    "calls": "POSIX calls",
+    "steps": "Steps",
+    "advice": "Advice, tested",
+    "proofs": "Proofs",
+    "machines": "Machines",
+    "cells": "Cells",
+    "again": "Run it again",
+}
+"""The parts of the page by their ids, in their order."""
 
 
-def page(results: Results) -> bytes:
-    """Return the report as HTML, UTF-8, the same bytes from the same records."""
+def undrawn(results: Results) -> dict[str, Markup]:
+    """Return the parts of the page that have no drawing, by their ids; an empty one is left out of the page."""
+    return {
+        "summary": summary.summary(results),
+        "medians": joined([cells.medians(results), cells.not_counted(results)]),
+        "verdicts": verdicts.verdicts(results),
+        "calls": calls.calls(seen) if (seen := calls.profiled(results)) else Markup(),
+        "steps": steps.steps(results),
+        "advice": advice.advice(results.found.home),
+        "proofs": proofs.proofs(results),
+        "machines": machines.machines(results),
+        "cells": cells.cells(results),
+        "again": again(results.found.home),
+    }
+
+
+def page(results: Results, texts: Mapping[str, Markup]) -> bytes:
+    """Return the report as HTML, UTF-8, the same bytes from the same records; `texts` are those of `undrawn`."""
     title = _title(results)
-    parts = _parts(results)
+    parts = _parts(results, texts)
     links = tag("nav", *(link(f"#{name}", heading) for name, heading, _ in parts if heading), aria_label="parts")
     told = (
         tag("section", *([tag("h2", heading)] if heading else []), content, id=name) for name, heading, content in parts
@@ -40,30 +71,15 @@ def _title(results: Results) -> str:
     return f"Campaign: {', '.join(benchmarks)} on {', '.join(shown) or 'an unknown host'}{more}"
 
 
-def _parts(results: Results) -> list[tuple[str, str, Markup]]:
+def _parts(results: Results, texts: Mapping[str, Markup]) -> list[tuple[str, str, Markup]]:
     """Return id, heading and content of each part: first what was found, under the title, then what it rests on."""
     first = figures.headline(results.drawn)
     others = [spec for spec in results.drawn if spec not in first]
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
-    seen = calls.profiled(results)
-    tested = advice.advice(results.found.home)
     of_steps = [spec for spec in others if spec.stem.partition("-")[0] == timelines.STEM]
-    watched = steps.steps(results)
     others = [spec for spec in others if spec not in (*of_calls, *of_steps)]
-    return [
-        ("summary", "", joined([summary.summary(results), figures.figures(results, first)])),
-        ("medians", "Medians", joined([cells.medians(results), cells.not_counted(results)])),
-        ("verdicts", "The paper's claims", verdicts.verdicts(results)),
-        *([("figures", "More figures", figures.figures(results, others))] if others else []),
-        *(
-            [("calls", "POSIX calls", joined([calls.calls(seen), figures.figures(results, of_calls)]))]
-            if seen or of_calls
-            else []
-        ),
-        *([("steps", "Steps", joined([watched, figures.figures(results, of_steps)]))] if watched else []),
-        *([("advice", "Advice, tested", tested)] if tested else []),
-        ("proofs", "Proofs", proofs.proofs(results)),
-        ("machines", "Machines", machines.machines(results)),
-        ("cells", "Cells", cells.cells(results)),
-        ("again", "Run it again", again(results.found.home)),
-    ]
+    drawn = {"summary": first, "figures": others, "calls": of_calls, "steps": of_steps if texts["steps"] else []}
+    drawings = {name: figures.figures(results, specs) for name, specs in drawn.items() if specs}
+    nothing = Markup()
+    contents = ((name, joined([texts.get(name, nothing), drawings.get(name, nothing)])) for name in HEADINGS)
+    return [(name, HEADINGS[name], content) for name, content in contents if content]

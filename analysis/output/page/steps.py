@@ -26,15 +26,15 @@ TOLD = (
 TEST = "What is saved does not add up. `python -m campaign advise CELL --test` changes one of them and measures."
 
 
-def steps(results: Results) -> Markup | None:
-    """Return a table of the cells whose steps were watched; None where there is none."""
+def steps(results: Results) -> Markup:
+    """Return a table of the cells whose steps were watched; empty where there is none."""
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
-        return None
+        return Markup()
     typical = typical_runs(runs[runs["tensorflow_steps_s"] > 0], [f"tensorflow_{name}" for name in OF_RUN])
     found = [(each, typical[each.cell]) for each in results.found.records if each.cell in typical]
     if not found:
-        return None
+        return Markup()
     rows = [_line(*each) for each in found[:MOST_LINES]]
     left = [True, *[False] * 3, True, *[False] * (len(HEADINGS) - 6), True]
     words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)

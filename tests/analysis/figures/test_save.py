@@ -3,17 +3,10 @@
 import os
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
-
-
-def test_names_and_texts_that_a_spreadsheet_would_run_are_written_as_text_even_beside_their_like():
-    frame = pd.DataFrame({"=n": ["=x", "'=x"], "'=n": pd.Categorical(["=x", "'=x"]), "rate": [-1.5, 2.0]})
-
-    assert save.csv(frame).decode() == "'=n,'=n,rate\n'=x,'=x,-1.5\n'=x,'=x,2.0\n"
 
 
 def test_a_file_is_synced_then_renamed_then_its_folder_is_synced(tmp_path, monkeypatch):

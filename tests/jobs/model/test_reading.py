@@ -134,10 +134,11 @@ def test_a_good_file_is_read_whole_with_the_keys_that_nobody_declared(tmp_path):
     assert reading.read(path, Shape, 1) == reading.read(path, Shape) == {**GOOD, "schema": 1, "é": [1]}
 
 
-@pytest.mark.parametrize("value", [{"a": ["\x1b"]}, {"a": {"\x1b": 1}}, "\x1b"])
-def test_text_that_acts_on_a_terminal_is_found_at_any_depth(value):
-    assert unprintable(value) == "\x1b"
-    assert unprintable(json.loads(json.dumps(value).replace("\\u001b", "x"))) is None
+@pytest.mark.parametrize("odd", ["\x1b", "\x7f", "\u202e", "\ud800", "é\n"])
+@pytest.mark.parametrize("value", ['{"a": [1, %s]}', '{"a": {%s: 1}}', "%s", "[18446744073709551616, %s]"])
+def test_text_that_acts_on_a_terminal_is_found_at_any_depth(value, odd):
+    assert unprintable(json.loads(value % json.dumps(odd))) == odd
+    assert unprintable(json.loads(value % json.dumps('é "\\'))) is None
 
 
 def test_the_example_of_the_contract_is_a_record():

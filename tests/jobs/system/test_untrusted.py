@@ -71,6 +71,33 @@ def test_any_bytes_are_json_or_refused(data):
     assert value == json.loads(data)
 
 
+def leaves(value, depth=0):
+    """Yield what a JSON value is made of, its empty lists and mappings too, each with the lists and mappings above."""
+    inside = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else None
+    if not inside:
+        yield value, depth + (inside is not None)
+    for each in inside or ():
+        yield from leaves(each, depth + 1)
+
+
+def is_within_use(value, depth):
+    return depth <= 64 and (type(value) not in (int, float) or abs(value) <= 2**64)
+
+
+_LEAVES = st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.floats() | st.text(max_size=3)
+_VALUES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner))
+
+
+@given(value=_VALUES, deeper=st.integers(0, 70))
+def test_json_is_the_same_values_of_the_same_types_whether_its_depth_is_usual_or_not(value, deeper):
+    text = f"{'[' * deeper}{json.dumps(value)}{']' * deeper}".encode()
+    if all(is_within_use(leaf, deeper + depth) for leaf, depth in leaves(value)):
+        assert repr(untrusted.json_value(text)) == repr(json.loads(text))
+    else:
+        with pytest.raises(UntrustedError):
+            untrusted.json_value(text)
+
+
 @pytest.mark.parametrize("reads", [untrusted.content, untrusted.opened])
 def test_what_is_there_and_is_no_file_is_refused_and_never_waited_for(tmp_path, reads):
     (tmp_path / "link").symlink_to("/proc/self/stat")
