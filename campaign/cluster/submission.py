@@ -126,7 +126,7 @@ class Array:
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
         first = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
-        code = EnvironmentFaultError.exit_code
+        code = int(EnvironmentFaultError.exit_code)
         return [
             *(f"{command} || exit {code}" for command in first),
             f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"',
