@@ -22,7 +22,7 @@ _VERBS_ELSEWHERE = {
 
 
 def main(argv: list[str]) -> int:
-    """Do what the command line asks and return the exit code (0 to 4 and 130, see the README)."""
+    """Do what the command line asks and return the exit code (`jobs.model.codes.ExitCode`)."""
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 
 from campaign.errors import CampaignError, EnvironmentFaultError
+from jobs.model.codes import ExitCode
 from jobs.terminal import open_streams
 
-_BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
+_BROKEN_PIPE = 141  # as a shell reports SIGPIPE
 
 
 def ended(argv: list[str], act: Callable[[list[str]], int]) -> int:
@@ -25,7 +26,7 @@ def ended(argv: list[str], act: Callable[[list[str]], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return ExitCode.INTERRUPTED
     except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
         cure = "fix what is named here, then repeat the same command: what is recorded is kept"
         return _report(EnvironmentFaultError(str(error), cure))

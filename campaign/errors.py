@@ -5,20 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from jobs.model.codes import ExitCode
+
 
 class CampaignError(Exception):
     """An error that the user can cure: `message` says what is wrong, `hint` the cure.
 
     ::
 
-        CampaignError            exit code 1
-        ├── UsageError           2  wrong configuration or usage
-        │   └── RefusalsError       several of them at once
-        ├── EnvironmentFaultError  3  the environment cannot run it
-        └── SchedulerError       4  the scheduler refused
+        CampaignError
+        ├── UsageError
+        │   └── RefusalsError      several of them at once
+        ├── EnvironmentFaultError
+        └── SchedulerError
     """
 
-    exit_code = 1
+    exit_code = ExitCode.NOT_DONE
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -29,7 +31,7 @@ class CampaignError(Exception):
 class UsageError(CampaignError):
     """Wrong words or values: nothing was started."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class RefusalsError(UsageError):
@@ -50,19 +52,19 @@ def refuse(refusals: Iterable[tuple[str, str]]) -> None:
 class EnvironmentFaultError(CampaignError):
     """The machine, a folder or a file system does not allow it."""
 
-    exit_code = 3
+    exit_code = ExitCode.ENVIRONMENT
 
 
 class NotQuietError(EnvironmentFaultError):
     """Others disturbed the runs, and did not stop in time: they do not count, and the same command goes on later."""
 
-    exit_code = 1
+    exit_code = ExitCode.NOT_DONE
 
 
 class SchedulerError(CampaignError):
     """Slurm did not take what was submitted, or does not answer."""
 
-    exit_code = 4
+    exit_code = ExitCode.SCHEDULER
 
 
 def nearest(word: str, legal: Iterable[str], prefix: str = "") -> str:

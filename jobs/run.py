@@ -11,6 +11,7 @@ from typing import Any, cast
 from jobs import step_arrays
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
+from jobs.model.codes import RunEnd
 from jobs.model.request import Request
 from jobs.model.results import Run
 from jobs.observe.machine_facts import place
@@ -24,7 +25,7 @@ _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run
 def execute(request: Request) -> Run:
     """Run a benchmark once, here; returns its raw figures, which whoever shows them judges (`jobs.judging.judge`).
 
-    Of one of several ranks it returns the ``reason`` where another one has failed.
+    Of one of several ranks it returns the ``end`` where another one has failed.
     """
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
@@ -34,9 +35,9 @@ def execute(request: Request) -> Run:
             if here.size > 1:
                 return one_machine.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
     except rank.RanksError as error:
-        return {"status": "failed", "reason": error.message, "left_alone": True}
+        return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
     overhead_s = time.perf_counter() - entered - run["wall_s"]
-    return {**run, "status": "ended", "reason": None, "overhead_s": overhead_s}
+    return {**run, "status": "ended", "overhead_s": overhead_s}
 
 
 def _measured(benchmark: Benchmark, request: Request) -> Run:

@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 from analysis.errors import AnalysisError
 from analysis.text.plain import visible
-
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+from jobs.model.codes import ExitCode
 
 
 def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> argparse.ArgumentParser:
@@ -41,16 +39,16 @@ def guarded(work: Callable[[], int]) -> int:
         return work()
     except AnalysisError as error:
         sys.stderr.write(f"error: {visible(error.args[0])}\n\nhint: {visible(error.hint)}\n")
-        return EXIT_USAGE
+        return ExitCode.USAGE
     except BrokenPipeError:
         # The reader (`| head`) has stopped reading; all files were written before the first line was printed.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         hint = "name a file that is there" if gone else "mend what is named here; what was read is untouched"
         sys.stderr.write(f"error: {visible(str(error))}\n\nhint: {hint}\n")
-        return EXIT_USAGE
+        return ExitCode.USAGE

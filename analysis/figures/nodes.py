@@ -131,17 +131,17 @@ def _parts(shown: pd.DataFrame) -> list[Artist]:
 def points(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return what is drawn, MB/s: of each cell what the time logs of its typical run give by each definition."""
     ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE], "wall_s")).rename(columns={SHUFFLE: "shuffle"})
-    found, status = [], []
+    found, states = [], []
     for row in rows_of(ordered):
-        rates, why = dict.fromkeys(RATES, math.nan), row["status"]
-        if why == "done":
+        rates, state = dict.fromkeys(RATES, math.nan), row["status"]
+        if state == "done":
             try:
                 rates = _rates(row, runs[row["cell"]], folders[row["cell"]])
             except (AnalysisError, OSError, KeyError):
-                why = "no time log"
+                state = "no time log"
         found.append(rates)
-        status.append(why)
-    return of_done(pd.concat([ordered.reset_index(drop=True), pd.DataFrame(found)], axis=1).assign(status=status),
+        states.append(state)
+    return of_done(pd.concat([ordered.reset_index(drop=True), pd.DataFrame(found)], axis=1).assign(status=states),
                    RATES)[LINES]  # fmt: skip
 
 

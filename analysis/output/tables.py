@@ -44,7 +44,7 @@ def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder:
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
         save.write(folder / "medians.csv", spreadsheet.parts(plain)),
-        save.write(folder / "runs.csv", spreadsheet.parts(runs)),
+        save.write(folder / "runs.csv", spreadsheet.parts(runs.drop(columns="cause"))),
         save.write(folder / "verdicts.md", verdicts(tested).encode(errors="backslashreplace")),
         save.write(folder / "verdicts.csv", spreadsheet.parts(tested)),
     ]
@@ -171,25 +171,24 @@ def has_baselines(table: pd.DataFrame) -> bool:
 def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return `(cell, status: reason)` of each cell that is not done, then its runs, or others', that do not count.
 
-    Runs whose reason is the one that their cell gives (`0 of 5 measured runs valid, 5 needed; quiet: …`) are counted
+    Runs whose cause is the one that their cell gives (`0 of 5 measured runs valid, 5 needed; quiet: …`) are counted
     there, and have no entry of their own.
     """
     left = table[table["status"] != "done"]
-    reasons = {cell: one_line(reason or "") for cell, reason in zip(left["cell"], left["reason"], strict=True)}
+    causes = dict(zip(left["cell"], left["cause"], strict=True))
     counts: dict[str, list[str]] = {}
     told = []
     for row in rows_of(medians.not_counted(runs)):
         what = "warm-up" if row["role"] == "warmup" else str(row["role"])
         some = f"{row['count']} {what} run{'s' if row['count'] > 1 else ''} {row['status']}"
         cell, reason = str(row["cell"]), one_line(row["reason"])
-        of_cell = reasons.get(cell, "").partition("; ")[2]
-        if of_cell and of_cell.partition(":")[0] == reason.partition(":")[0]:
+        if row["cause"] and row["cause"] == causes.get(cell):
             counts.setdefault(cell, []).append(some)
         else:
             told.append((cell, f"{some}: {reason or 'no reason recorded'}"))
     cells = []
-    for cell, status in zip(left["cell"], left["status"], strict=True):
-        text = ": ".join(filter(None, [f"cell {status}", reasons[cell]]))
+    for cell, status, reason in zip(left["cell"], left["status"], left["reason"], strict=True):
+        text = ": ".join(filter(None, [f"cell {status}", one_line(reason or "")]))
         cells.append((cell, f"{text} ({', '.join(counts[cell])})" if cell in counts else text))
     return cells + told
 

@@ -30,12 +30,12 @@ Row = dict[str, Any]
 Column = NDArray[Any] | ExtensionArray
 
 OF_CELL = ("cell", "benchmark", "benchmark_version")
-OF_RUN = ("run", "role", "status", "reason")
+OF_RUN = ("run", "role", "status", "reason", "cause")
 OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
 KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
-# Columns of the frame of cells that say with what a cell may be compared, and stand in no file.
-OF_COMPARISON = ("looser_checks", "conditions")
+# Columns that say with what a cell may be compared, or by what what does not count is grouped; they stand in no file.
+OF_COMPARISON = ("looser_checks", "conditions", "cause")
 OF_RECORD = (
     *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "device", "tensorflow",
     *KEYS, *OF_COMPARISON,

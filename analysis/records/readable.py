@@ -60,5 +60,4 @@ def _told(read: Callable[[Path], _Kind], path: Path) -> _Kind:
         why = f"is of {error}; this program knows schema {SCHEMA}"
         raise UnreadableError(why, "analyse it with the newer tfio-campaign that wrote it") from error
     except untrusted.UntrustedError as error:
-        why = str(error)
-        raise UnreadableError(why.removeprefix("it ") if why.startswith("it ") else f"is damaged: {why}") from error
+        raise UnreadableError(f"is damaged: {error}") from error

@@ -70,6 +70,7 @@ class Run(NamedTuple):
     role: str
     status: str
     reason: str
+    cause: str  # of the reason: the rule that was broken, or the code of the run's end
     started_utc: str
     checks: tuple[Check, ...]
     texts: Mapping[str, str]
@@ -122,6 +123,7 @@ class Record:
     data: str
     status: str
     reason: str
+    cause: str
     host: str
     device: str
     tensorflow: str
@@ -165,6 +167,7 @@ def record_of(value: Stored, folder: Path) -> Record:
         # A record does not say whether it is still being worked on.
         status="unfinished" if value["status"] == "running" else value["status"],
         reason=value.get("reason") or "",
+        cause=value.get("cause") or "",
         host=one_line(provenance.get("host") or ""),
         device=one_line(device_of(provenance)),
         tensorflow=one_line(provenance.get("versions", {}).get("tensorflow") or ""),
@@ -224,7 +227,18 @@ def _run(run: Mapping[str, Any]) -> Run:
     number = figures.pop("run")
     names, numbers = _shared(tuple(figures)), array("d", figures.values())
     reason, started = run.get("reason") or "", run.get("started_utc") or ""
-    return Run(number, run["role"], run["status"], reason, started, _checks(run), _texts(run), names, numbers)
+    return Run(
+        number,
+        run["role"],
+        run["status"],
+        reason,
+        run.get("cause") or "",
+        started,
+        _checks(run),
+        _texts(run),
+        names,
+        numbers,
+    )
 
 
 def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:

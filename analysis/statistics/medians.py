@@ -114,16 +114,14 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
 
 def not_counted(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the invalid and failed runs, one row per cell, role, status and kind of reason.
+    """Return the invalid and failed runs, one row per cell, role, status and cause.
 
-    Columns `cell, role, status, count, reason`. Reasons are of one kind when they agree up to the first colon
-    (`cold: 99.1 % …` and `cold: 98.7 % …`); the first is quoted.
+    Columns `cell, role, status, cause, count, reason`: of the reasons of one cause (`cold: 99.1 % …` and
+    `cold: 98.7 % …`) the first.
     """
     bad = runs[runs["status"].isin(["invalid", "failed"])]
-    kind = bad["reason"].map(lambda reason: reason.partition(":")[0])
-    by = ["cell", "role", "status", "kind"]
-    groups = bad.assign(kind=kind).groupby(by, sort=False)["reason"]
-    return groups.agg(count="size", reason="first").reset_index().drop(columns="kind")
+    groups = bad.groupby(["cell", "role", "status", "cause"], sort=False)["reason"]
+    return groups.agg(count="size", reason="first").reset_index()
 
 
 def _not_counted(runs: pd.DataFrame) -> dict[str, pd.Series[int]]:

@@ -51,7 +51,7 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return untrusted.opened(Path(os.path.realpath(path)), MOST_BYTES)
     except untrusted.UntrustedError as error:
-        raise AnalysisError(f"{path} {str(error).removeprefix('it ')}", KINDS) from error
+        raise AnalysisError(f"{path}: {error}", KINDS) from error
 
 
 def _kind(file: BinaryIO, name: str) -> str:

@@ -13,6 +13,7 @@ from campaign.cells.cell import Cell
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.model import reading
+from jobs.model.codes import End
 from jobs.model.record import SCHEMA, Data, Record, Submission
 from jobs.model.results import Addition, Role, Run
 from jobs.model.terms import Terms
@@ -22,7 +23,6 @@ from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 _CURE = "restore it, or move it away"
-INTERRUPTED = "interrupted: the worker ended during this run"
 
 
 class RecordError(EnvironmentFaultError):
@@ -143,7 +143,6 @@ def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record
         "sittings": [],
         "runs": [],
         "status": "running",
-        "reason": None,
     }
 
 
@@ -154,19 +153,19 @@ def begin_run(record: Record, role: Role, token: str, added: Addition | None = N
     its pair (`jobs.judging.paired`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
-    run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
+    run: Run = {"run": number, "role": role, "status": "running", "started_utc": utc_now()}
     run["token"] = token
     if added:
         run["added"] = added
     if pair is not None:
         run["pair"] = pair
     record["runs"].append(run)
-    record["status"], record["reason"] = "running", None
+    record["status"], record["waits_for"] = "running", None
     return run
 
 
-def fail_open_runs(record: Record, why: str) -> None:
+def fail_open_runs(record: Record, end: End) -> None:
     """Mark runs that a worker left open when it ended: they are lost, and say so."""
     for run in record["runs"]:
         if run["status"] == "running":
-            run["status"], run["reason"] = "failed", why
+            run["status"], run["end"] = "failed", end

@@ -17,12 +17,13 @@ from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.verdicts import Verdicts, usable
 from campaign.cli import arguments
 from campaign.errors import CampaignError
+from jobs.model.codes import ExitCode
 from jobs.model.predictions import Tested
 from jobs.model.record import Asked, Record
 from jobs.system.programs import python
 
 _ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."
-_INTERRUPTED, _STDERR = 130, 2
+_STDERR = 2
 
 
 def main(argv: list[str]) -> int:
@@ -108,7 +109,7 @@ def _measure(folder: CampaignFolder, known: Evidence, test: Mapping[str, Any]) -
     before = known[predicted.figure]
     account.promise(folder, test["rule"], predicted, (known.cell, test["cell"]), (test["command"], before))
     console.say(f"{test['rule']}: {test['command']}")
-    if _campaign(*test["words"]) == _INTERRUPTED:
+    if _campaign(*test["words"]) == ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
 
 

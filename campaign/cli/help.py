@@ -14,6 +14,7 @@ from pathlib import Path
 
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
 from campaign.config.reference import as_text, yaml_files
+from jobs.model.codes import ExitCode
 
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
@@ -28,9 +29,8 @@ Several values for a key make a grid; what is recorded is not measured again. --
 state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks
 before it spends node-hours; with --yes or CAMPAIGN_YES=1 it does not ask. --only measures only some cells of the grid:
 each is named by its id, the start of its id, or the hash at the end of its id."""
-_TAIL = """\
-Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
-environment cannot run it, 4 the scheduler refused, 130 interrupted.
+_TAIL = f"""\
+Exit codes: {", ".join(f"{code} {code.meaning}" for code in ExitCode)}.
 
 Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own flags work too: --cfg job
 shows a composed configuration, --info its sources, --hydra-help the rest."""

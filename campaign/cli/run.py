@@ -24,13 +24,13 @@ from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError
 from campaign.storage import emulation
 from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
+from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
 from jobs.model.record import Asked, Manifest
 from jobs.model.terms import terms_of
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
-INTERRUPTED = 130
 _RECORDS = "*/record.json"
 _SHOWN = 5  # ids of cells, in a hint
 
@@ -79,7 +79,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
             return _follow(planned, request, campaign, cluster, sure=split.sure)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
 
 
 def _ring(cells: Sequence[Cell]) -> Iterator[str]:

@@ -15,11 +15,12 @@ from campaign.cluster.states import states as states_of
 from campaign.config import command_line
 from campaign.console import counted
 from jobs.judging.judge import ODD_FIGURES
+from jobs.model.codes import CellState
 from jobs.model.record import Manifest
 
-_ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
-_CUT = ("interrupted", "failed", "invalid")
-_LACKING = (*_CUT, "damaged", "planned")
+_ORDER = [*CellState]
+_CUT = (CellState.INTERRUPTED, CellState.FAILED, CellState.INVALID)
+_LACKING = (*_CUT, CellState.DAMAGED, CellState.UNFINISHED, CellState.PLANNED)
 _SHOWN = 40
 
 
@@ -51,7 +52,7 @@ def main(argv: list[str], verb: str = "status") -> int:
         summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
         console.show(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
-        if counts["running"] and (hindrance := folder.hindrance()):
+        if counts[CellState.RUNNING] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
         _print_left(
             folder,
@@ -59,11 +60,11 @@ def main(argv: list[str], verb: str = "status") -> int:
             [cell for cell, state in states.items() if state["status"] in _CUT],
             buckets=options.buckets,
         )
-        if counts["running"]:
-            watch.say_to_go(folder, counts["running"])
+        if counts[CellState.RUNNING]:
+            watch.say_to_go(folder, counts[CellState.RUNNING])
         else:
             _print_commands(folder, campaign, {cell for cell, state in states.items() if state["status"] in _LACKING})
-    return 0 if counts["done"] == len(states) else 1
+    return 0 if counts[CellState.DONE] == len(states) else 1
 
 
 def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
@@ -117,7 +118,7 @@ def _print_commands(folder: CampaignFolder, campaign: Manifest, cells: set[str])
 
 def _print_cells(states: dict[str, State], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
-    ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
+    ordered = sorted(states.items(), key=lambda item: _ORDER.index(item[1]["status"]))
     for cell, state in ordered[:limit]:
         # A refusal of Slurm's has several lines.
         details = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])

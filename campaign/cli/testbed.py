@@ -20,6 +20,7 @@ from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
 from campaign.testbed.state import inspect
 from campaign.testbed.steps import Call
+from jobs.model.codes import Wait, wait_sentence
 from jobs.objects.room import CURE, Room
 from jobs.system.device import mount_of, mounts
 from jobs.system.programs import python
@@ -218,7 +219,7 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
         for name in chosen:
             each = seen.storages[name]
             wanted = Wanted.of(seen.marker["storages"][name], each.size_bytes)
-            rows += check.measure(name, each, wanted, console.say, show)
+            rows += check.measure(name, each, wanted, _say_wait, show)
     if as_json:
         facts = {"folder": str(folder), "tolerance": check.TOLERANCE, "rows": [row.facts() for row in rows]}
         print(json.dumps(facts, indent=1))
@@ -229,6 +230,10 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     if differs and load >= 1:
         console.say(f"the load average was {load:.1f}: repeat it while nobody else uses this machine")
     return 1 if differs else 0
+
+
+def _say_wait(wait: Wait) -> None:
+    console.say(f"waiting for {wait_sentence(wait)}")
 
 
 def _print_store(store: Node) -> None:

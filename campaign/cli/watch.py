@@ -7,9 +7,11 @@ from contextlib import suppress
 from campaign import console
 from campaign.cells.folder import CampaignFolder, occupied
 from campaign.cluster import display, fleet, price
+from campaign.cluster.conclude import Phase, WorkerState, ended
 from campaign.cluster.progress import Follower
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
+from jobs.model.codes import JobEnd
 
 _TICK_S = 1.0
 
@@ -20,12 +22,17 @@ def watch(folder: CampaignFolder) -> None:
     workers.settle()
     try:
         if workers.open:
-            say_to_go(folder, sum(seen.state == "running" for seen in workers.seen.values()))
+            say_to_go(folder, sum(worker.phase == Phase.RUNNING for worker in workers.seen.values()))
             fleet.follow(folder, workers)
         elif folder.worker_at_work():
             say_to_go(folder, at_once=1)
             last = batches.read_all(folder)[-1]  # of a worker that was started from another shell
-            display.follow_here(Follower.of(folder, last, 0), folder.worker_at_work, _TICK_S)
+
+            def state() -> WorkerState:
+                at_work = folder.worker_at_work()
+                return WorkerState(Phase.RUNNING) if at_work else ended(last, 0, {"code": JobEnd.GONE})
+
+            display.follow_here(Follower.of(folder, last, 0), state, _TICK_S)
     except KeyboardInterrupt:
         console.say(f"no longer watched; what runs continues. Come back: python -m campaign watch {folder.root}")
         raise
@@ -45,7 +52,7 @@ def say_to_go(folder: CampaignFolder, at_once: int) -> None:
 
 def _keep_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
     """Write down how jobs ended, for Slurm forgets; a front process at work in the folder does so itself."""
-    if all(seen.state != "ended" for seen in workers.seen.values()):
+    if all(worker.phase != Phase.ENDED for worker in workers.seen.values()):
         return
     with suppress(CampaignError, OSError), occupied(folder):
         fleet.settle_ends(folder, workers)

@@ -20,6 +20,7 @@ from campaign.errors import UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
 from jobs.judging import judge, paired
+from jobs.model.codes import CellState, End, RunEnd, sentence
 from jobs.model.record import Asked, Record
 from jobs.model.results import Addition, Run
 
@@ -45,13 +46,14 @@ def main(argv: list[str]) -> int:
     folder, campaign = existing(options.campaign_dir)
     recorded = arguments.judged(Verdicts(folder, requests=campaign["requests"]), options.cell)
     cell = recorded["cell"]["id"]
+    state = states(folder, campaign)[cell]
     if options.json:
-        print(json.dumps(recorded, indent=1))
+        print(json.dumps({**recorded, **{key: state[key] for key in ("status", "reason", "end")}}, indent=1))
     else:
         with usable(folder.record(cell)):
-            _print_record(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+            _print_record(recorded, state, str(folder.cell(cell)))
             console.show(_again(folder, recorded, requests.own(folder.root, campaign, recorded)))
-    return 0 if recorded["status"] == "done" else 1
+    return 0 if state["status"] == CellState.DONE else 1
 
 
 def _print_record(recorded: Record, state: State, where: str) -> None:
@@ -73,9 +75,10 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
     if cost := recorded.get("profile_cost"):
         console.show(f"  profile    {paired.in_words(cost)}")
-    if state["status"] not in ("running", "queued"):
+    if state["status"] not in (CellState.RUNNING, CellState.QUEUED):
         recorded = {**recorded, "runs": [{**run} for run in recorded["runs"]]}
-        record.fail_open_runs(recorded, f"interrupted: {state['reason']}" if state["reason"] else record.INTERRUPTED)
+        end: End = {"code": RunEnd.WORKER_ENDED}
+        record.fail_open_runs(recorded, {**end, "worker": state["end"]} if state["end"] else end)
     for run in recorded["runs"]:
         _print_run(run, where)
 
@@ -161,7 +164,7 @@ def _print_run(run: Run, where: str) -> None:
     for bad in run.get("unreadable", []):
         console.show(f"  unreadable   {bad['file']}: {bad['error']}")
     if run["status"] == "failed":
-        console.show(f"  reason       {run['reason']}")
+        console.show(f"  reason       {sentence(run['end'])}")
         for line in run.get("log_tail", "").splitlines():
             console.show(f"  log          {line}")
         if run.get("log"):

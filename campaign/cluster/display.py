@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,13 +15,13 @@ from rich.text import Text
 
 from campaign import console
 from campaign.cluster import price
-from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
+from campaign.cluster.conclude import WorkerState
+from campaign.cluster.progress import Follower, Picture, Watched, until_over
 from campaign.console import counted
-from campaign.worker.disturbance import NOW
+from jobs.model.codes import CellState, wait_sentence
 from jobs.model.results import Run
 from jobs.terminal import visible
 
-_STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
 _ROLES = {"warmup": "warm-up"}  # others are shown as they are recorded
 _ROWS = 12  # runs under way that are shown one by one
@@ -42,10 +43,10 @@ def display(
         yield _PlainLines(hindrance)
 
 
-def follow_here(follower: Follower, alive: Callable[[], object], tick_s: float) -> None:
-    """Show the progress of a worker on this machine until it has ended."""
+def follow_here(follower: Follower, state: Callable[[], WorkerState], tick_s: float) -> None:
+    """Show the progress of a worker on this machine until its state is that it has ended."""
     with display(price.Eta(follower.folder)) as show:
-        until_over(Watched({0: follower}), lambda: {0: Seen("running" if alive() else "ended")}, show, tick_s)
+        until_over(Watched({0: follower}), lambda: {0: state()}, show, tick_s)
 
 
 class _LiveTable:
@@ -96,22 +97,20 @@ class _PlainLines:
     def __call__(self, picture: Picture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe(cell, run)}")
-        queue = self._hindrance() or _queue(picture)
-        lasting = queue.partition(NOW)[0]  # what changes each moment is for a terminal
-        if lasting and lasting != self._said:
+        queue = self._hindrance() or _queue(picture, lasting=True)  # what changes each moment is for a terminal
+        if queue and queue != self._said:
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _shown(picture))
-            console.say(f"cells: {counts}; {lasting}")
-        self._said = lasting
+            console.say(f"cells: {counts}; {queue}")
+        self._said = queue
 
 
-def _shown(picture: Picture) -> list[str]:
-    return [state for state in _STATES if picture.counts[state]]
+def _shown(picture: Picture) -> list[CellState]:
+    return [state for state in CellState if picture.counts[state]]
 
 
-def _queue(picture: Picture) -> str:
-    return ", ".join(
-        f"{counted(number, 'job')} waiting: {why or 'submitted'}" for why, number in picture.reasons.most_common()
-    )
+def _queue(picture: Picture, *, lasting: bool = False) -> str:
+    waits = Counter(wait_sentence(wait, lasting=lasting) for wait in picture.waits)
+    return ", ".join(f"{counted(number, 'job')} waiting: {why}" for why, number in waits.most_common())
 
 
 def describe(cell_id: str, run: Run) -> str:

@@ -6,7 +6,6 @@ The ends are written down, for Slurm forgets.
 from __future__ import annotations
 
 import datetime as dt
-import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -15,11 +14,13 @@ from functools import partial
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import display, price
-from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.cluster.conclude import Phase, WorkerState, ended
+from campaign.cluster.progress import Follower, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
-from campaign.slurm.task import LOST, Key
+from campaign.slurm.task import Key
 from campaign.worker.batch import Batch, read_all
+from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
 
 _SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
 _AT_ONCE_S = 0.2  # in which a controller that is well has answered
@@ -27,10 +28,6 @@ _TICK_S = 1.0
 _SETTLE_CHECKS = 6
 _LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
 _CHECK_EACH_S = 1.0
-_SLURM = "Slurm: "  # before its words
-_STATE = re.compile(f"{_SLURM}([A-Z_]+)")
-_CANCELLED = "CANCELLED by `python -m campaign cancel`"
-_INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 _SILENT_S = 10.0  # a shorter silence is not reported
 
 
@@ -52,7 +49,7 @@ class Fleet:
         self._pause_s = _SHORTEST_S
         self._asking: threading.Thread | None = None
         self._failed: Exception | None = None
-        self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self.open), Seen("unknown", "submitted"))
+        self.seen: dict[Key, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
 
     @property
     def silent_since(self) -> float | None:
@@ -68,14 +65,14 @@ class Fleet:
         """Return the batch of a worker."""
         return self._batches[key[0]]
 
-    def refresh(self) -> Mapping[Key, Seen]:
+    def refresh(self) -> Mapping[Key, WorkerState]:
         """Ask the scheduler, if its time has come, and return how every worker is."""
         if self._is_time:
             self._scheduler.refresh(self.open)
             self._take()
         return self.seen
 
-    def glance(self) -> Mapping[Key, Seen]:
+    def glance(self) -> Mapping[Key, WorkerState]:
         """As `refresh`, but an answer that is late is not waited for: a later call takes it."""
         if self._is_time and self._asking is None:
             self._scheduler.ask = partial(client.ask, patient=True)
@@ -106,7 +103,8 @@ class Fleet:
     def close(self, keys: Collection[Key]) -> None:
         """Take as ended the workers whose records say that all their cells are over."""
         for key in self.open.intersection(keys):
-            self._end(key, "done")
+            self.open.discard(key)
+            self.seen[key] = WorkerState(Phase.ENDED, None, self.seen[key].where, {"code": JobEnd.COMPLETED})
 
     @property
     def _is_time(self) -> bool:
@@ -126,14 +124,15 @@ class Fleet:
             if task is None:
                 continue
             if task.live:
-                self.seen[key] = Seen("queued" if task.queued else "running", task.waits_for, task.node or task.job_id)
+                waits_for = task.waits_for
+                self.seen[key] = WorkerState(
+                    Phase.QUEUED if task.queued else Phase.RUNNING,
+                    {"code": Waiting.SCHEDULER, "words": waits_for} if task.queued and waits_for else None,
+                    task.node or task.job_id,
+                )
             else:
-                self._end(key, task.end())
-
-    def _end(self, key: Key, how: str) -> None:
-        self.open.discard(key)
-        left = left_as(explained(self.batch(key), key[1], how))
-        self.seen[key] = Seen("ended", how, self.seen[key].where, left)
+                self.open.discard(key)
+                self.seen[key] = ended(self.batch(key), key[1], task.end(), self.seen[key].where)
 
 
 def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
@@ -146,7 +145,7 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
     clock_s = time.time() - time.monotonic()
     watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
-    def states() -> Mapping[Key, Seen]:
+    def states() -> Mapping[Key, WorkerState]:
         fleet.close(watched.finished())
         return fleet.glance()
 
@@ -168,16 +167,13 @@ def settle_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
     left_by: dict[str, list[str]] = {}
     deadline = time.monotonic() + _LATE_S
     for batch, ends in _by_batch(fleet):
-        for index, how in ends.items():
-            until = deadline if how.startswith("COMPLETED") else 0.0  # its worker says that all are over
-            left = _left(folder, batch, index, until)
-            if not batch.cells[index] and not until:
-                ends[index] = explained(batch, index, how)
-                left_by.setdefault(ends[index], []).append("the data were not made")
+        for index, end in ends.items():
+            is_late = end["code"] == JobEnd.COMPLETED  # its worker says that all are over
+            left = _left(folder, batch, index, deadline if is_late else 0.0)
+            if not batch.cells[index] and not is_late:
+                left = ["the data were not made"]
             if left:
-                why = explained(batch, index, how)
-                ends[index] = why
-                left_by.setdefault(why, []).extend(left)
+                left_by.setdefault(worker_sentence(end), []).extend(left)
         batch.save_ends(ends)
     more = {why: f" and {len(cells) - 1} more" if len(cells) > 1 else "" for why, cells in left_by.items()}
     return [f"{cells[0]}{more[why]}: {why}" for why, cells in left_by.items()]
@@ -192,32 +188,11 @@ def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> lis
         time.sleep(_CHECK_EACH_S)
 
 
-def explained(batch: Batch, index: int, how: str) -> str:
-    """Return why a worker ended: in its own words, else in Slurm's with what its log says last."""
-    if fault := batch.fault(index):
-        return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
-    if how.startswith(LOST) and index in batch.cancelled():
-        how = _CANCELLED
-    said = "" if how.startswith(_INTERRUPTING) else batch.last_words(index)
-    return f"{_SLURM}{how}; {said}" if said else f"{_SLURM}{how}"
-
-
-def left_as(why: str) -> str:
-    """Return what the cells are that a worker left behind: ``interrupted`` where somebody ended it, or ``failed``."""
-    return "interrupted" if why.removeprefix(_SLURM).startswith(_INTERRUPTING) else "failed"
-
-
-def state(why: str) -> str:
-    """Return Slurm's state in how a worker ended; empty where the worker said it in its own words."""
-    found = _STATE.match(why)
-    return found[1] if found else ""
-
-
-def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
-    found: dict[str, tuple[Batch, dict[int, str]]] = {}
-    for key, seen in fleet.seen.items():
-        if seen.state == "ended":
-            found.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = seen.why
+def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
+    found: dict[str, tuple[Batch, dict[int, WorkerEnd]]] = {}
+    for key, worker in fleet.seen.items():
+        if worker.end:
+            found.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = worker.end
     return list(found.values())
 
 

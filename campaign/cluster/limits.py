@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 from campaign import console
 from campaign.cluster.submission import Array
 from campaign.console import counted
 from campaign.errors import SchedulerError, refuse
-from campaign.slurm import client
+from campaign.slurm.client import Refusal, sbatch
 from campaign.slurm.partitions import Partition, named
-
-# sbatch says the first also of nodes that are drained for a while, and then takes the job; the second is a limit on how
-# many jobs there are now.
-_PERHAPS_LATER = re.compile("node configuration is not available")
-_TOO_MANY_NOW = re.compile(r"MaxSubmit|accounting/QOS policy|Unable to contact|timed out", re.IGNORECASE)
 
 
 def examine(arrays: Sequence[Array]) -> None:
@@ -79,11 +73,11 @@ def _names(partitions: Sequence[Partition]) -> str:
 
 def _test(array: Array, nodes_away: int) -> None:
     """Let ``sbatch --test-only`` read the very script; what may be taken all the same is said and not refused."""
-    took, _, words = client.sbatch("--test-only", script=array.script())
-    if took is not False or _TOO_MANY_NOW.search(words):
+    answer = sbatch("--test-only", script=array.script())
+    if answer.refusal in (None, Refusal.NO_ANSWER, Refusal.TOO_MANY_NOW):
         return
-    why = f"sbatch --test-only refuses {counted(len(array.tasks), 'job')}: {words}"
-    if nodes_away and _PERHAPS_LATER.search(words):
+    why = f"sbatch --test-only refuses {counted(len(array.tasks), 'job')}: {answer.words}"
+    if nodes_away and answer.refusal == Refusal.NODES_AWAY:
         console.say(f"warning: {why}; {counted(nodes_away, 'node')} of the partition cannot be used now")
         return
     raise SchedulerError(

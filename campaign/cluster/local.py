@@ -16,6 +16,7 @@ from campaign import console
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry, runs_in_words
 from campaign.cluster import display, executors
+from campaign.cluster.conclude import Phase, WorkerState, ended
 from campaign.cluster.progress import Follower
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, NotQuietError
@@ -25,6 +26,7 @@ from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
+from jobs.model.codes import JobEnd
 from jobs.model.record import Data
 from jobs.system.files import write_json
 
@@ -51,6 +53,10 @@ class LocalWorker:
             return False
         return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
 
+    def state(self) -> WorkerState:
+        """Return whether it still runs, or how it ended."""
+        return WorkerState(Phase.RUNNING) if self.alive() else ended(self.batch, 0, {"code": JobEnd.GONE})
+
     def stop(self) -> None:
         """Ask it to record the interruption and end; past its patience, kill it and all it started."""
         if self.process is None or not self.alive():
@@ -74,7 +80,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     follower = Follower.to_be(folder, todo, conduct, request.token)
     started = submit(request, todo, data)
     try:
-        display.follow_here(follower, started.alive, _TICK_S)
+        display.follow_here(follower, started.state, _TICK_S)
     except KeyboardInterrupt:
         console.say("stopping the worker …")
         started.stop()

@@ -16,6 +16,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cluster.progress import Follower, Picture, Share
 from campaign.cluster.submission import Array
 from campaign.console import counted
+from jobs.model.codes import CellState
 from jobs.model.settings import Settings
 
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -169,7 +170,7 @@ class Eta:
         """Return the seconds until the workers end that have not; None where no run is recorded or nothing is to go."""
         if not self._times.number or time.monotonic() >= self._next_s:
             self._read()
-        times = expected(picture.workers, self._times, picture.counts["running"])
+        times = expected(picture.workers, self._times, picture.counts[CellState.RUNNING])
         return times and times.least.seconds
 
 

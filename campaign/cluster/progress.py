@@ -12,8 +12,9 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry
 from campaign.cells.verdicts import Verdicts
+from campaign.cluster.conclude import Phase, WorkerState, concluded
 from campaign.worker.batch import Batch, read_file
-from campaign.worker.disturbance import QUIET
+from jobs.model.codes import CellState, Wait, Waiting
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.results import Run
@@ -21,17 +22,7 @@ from jobs.model.settings import Settings
 from jobs.model.terms import Terms, terms_of
 from jobs.model.work import WorkList
 
-OVER = ("done", "invalid", "failed")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """How a worker is, as its scheduler (or the process table) reports."""
-
-    state: str  # ``unknown`` (nobody has reported yet, so its records are read), ``queued``, ``running`` or ``ended``
-    why: str = ""  # reason of the queue, or how it ended
-    where: str = ""  # node or job, if known
-    left: str = "interrupted"  # what the cells are that it left behind, once it has ended; or ``failed``
+_SUBMITTED: Wait = {"code": Waiting.SCHEDULER, "words": "submitted"}
 
 
 class Share(NamedTuple):
@@ -52,12 +43,13 @@ class Follower:
     warmup_runs: int
     token: str  # the submission's own: a record of an earlier one is not taken for news
     terms: Terms | None = None  # by which it judges; None: those of the worker
-    outcomes: Counter[str] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
+    outcomes: Counter[CellState] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
     current: tuple[str, Run] | None = None  # ``(cell id, run)`` under way, if any
-    waits_for: str = ""
+    waits_for: Wait | None = None
     cells_over: int = 0
     runs_over: int = 0
     _reported: int = 0
+    _is_begun: bool = False  # the cell that it has under way
 
     @classmethod
     def of(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
@@ -105,7 +97,7 @@ class Follower:
     def news(self) -> list[tuple[str, Run]]:
         """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
-        self.current, self.waits_for = None, ""
+        self.current, self.waits_for, self._is_begun = None, None, False
         while self.cells_over < len(self.cells):
             cell = self.cells[self.cells_over].cell
             recorded = self._read(cell)
@@ -121,12 +113,24 @@ class Follower:
             running = next((run for run in mine if run["status"] == "running"), None)
             if running or recorded["status"] == "running":
                 self.current = (cell, running) if running else None
-                self.waits_for = "" if running else _awaited(recorded["reason"])
+                self.waits_for, self._is_begun = None if running else recorded.get("waits_for"), True
                 break
-            self.outcomes[verdict["status"]] += 1
+            self.outcomes[CellState(verdict["status"])] += 1
             self.cells_over, self._reported = self.cells_over + 1, 0
         self.runs_over += len(ended)
         return ended
+
+    def states_of_left(self, worker: WorkerState) -> Counter[CellState]:
+        """Count the cells that are not over by their states; `worker` is how it is."""
+        found: Counter[CellState] = Counter()
+        for place, share in enumerate(self.cells[self.cells_over :]):
+            recorded = CellState.RUNNING if self._is_begun and not place else CellState.PLANNED
+            if worker.phase == Phase.ENDED and recorded == CellState.PLANNED:  # what others measured before it stands
+                judged, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
+                recorded = CellState(judged["status"]) if judged else CellState.DAMAGED if fault else recorded
+            is_own = self._is_begun and not place
+            found[concluded(recorded, worker, is_own=is_own, is_next=not place)] += 1
+        return found
 
     def _read(self, cell: str) -> Record | None:
         # A damaged one is of before: the worker sets it aside when it comes to it.
@@ -139,10 +143,8 @@ class Picture:
     """All workers at one moment."""
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
-    # Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
-    # ``invalid``, ``interrupted`` (their worker was ended without them).
-    counts: Counter[str]
-    reasons: Counter[str]  # the scheduler's reasons, with the number of workers each keeps waiting
+    counts: Counter[CellState]  # cells by their states
+    waits: list[Wait]  # of each worker that waits
     running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
     runs_over: int
     runs_total: int
@@ -154,61 +156,45 @@ class Watched:
 
     def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
         self.followers = followers
-        self._closed: set[Hashable] = set()
+        self._closed: dict[Hashable, Counter[CellState]] = {}  # what became of the cells of workers that ended
 
-    def picture(self, seen: Mapping[Any, Seen]) -> Picture:
+    def picture(self, workers: Mapping[Any, WorkerState]) -> Picture:
         """Read the records of those that may have written some."""
         news: list[tuple[str, Run]] = []
-        counts: Counter[str] = Counter()
-        reasons: Counter[str] = Counter()
+        counts: Counter[CellState] = Counter()
+        waits: list[Wait] = []
         running: list[tuple[str, Run, str]] = []
         for key, follower in self.followers.items():
-            state = seen[key].state
-            if key not in self._closed and state != "queued":
+            worker = workers[key]
+            if key not in self._closed and worker.phase != Phase.QUEUED:
                 news += follower.news()
-                if state == "ended" or follower.finished:
-                    self._closed.add(key)
+                if worker.phase == Phase.ENDED or follower.finished:
+                    self._closed[key] = follower.states_of_left(worker)
             counts.update(follower.outcomes)
-            counts.update(_rest(follower, seen[key]))
-            if follower.current and state in ("running", "unknown"):
-                running.append((*follower.current, seen[key].where))
-            elif state == "running" and follower.waits_for:
-                reasons[follower.waits_for] += 1
-            elif state in ("queued", "unknown") and not follower.finished:
-                reasons[seen[key].why] += 1
+            counts.update(self._closed[key] if key in self._closed else follower.states_of_left(worker))
+            if follower.current and worker.phase in (Phase.RUNNING, Phase.UNKNOWN):
+                running.append((*follower.current, worker.where))
+            elif worker.phase == Phase.RUNNING and follower.waits_for:
+                waits.append(follower.waits_for)
+            elif worker.phase in (Phase.QUEUED, Phase.UNKNOWN) and not follower.finished:
+                waits.append(worker.wait or _SUBMITTED)
         over = sum(follower.runs_over for follower in self.followers.values())
         total = sum(follower.runs_total for follower in self.followers.values())
-        workers = [follower for key, follower in self.followers.items() if key not in self._closed]
-        return Picture(news, counts, reasons, running, over, total, workers)
+        at_work = [follower for key, follower in self.followers.items() if key not in self._closed]
+        return Picture(news, counts, waits, running, over, total, at_work)
 
     def finished(self) -> list[Any]:
         """List the workers whose cells are all over."""
         return [key for key, follower in self.followers.items() if follower.finished]
 
 
-def _awaited(reason: str | None) -> str:
-    """Return what a worker waits for: a lock that somebody holds (`campaign.storage.locks.locked`), or quiet."""
-    before, _, what = (reason or "").partition("waiting for ")
-    return what if not before and (", held by " in what or what.startswith(QUIET)) else ""
-
-
-def _rest(follower: Follower, seen: Seen) -> dict[str, int]:
-    """Return what the cells of a worker are that are not over."""
-    left = len(follower.cells) - follower.cells_over
-    if left == 0 or seen.state == "queued" or (seen.state == "unknown" and not follower.current):
-        return {"queued": left}
-    if seen.state == "ended":
-        return {seen.left: left}
-    return {"running": 1, "planned": left - 1}
-
-
 def until_over(
-    watched: Watched, states: Callable[[], Mapping[Any, Seen]], show: Callable[[Picture], None], tick_s: float
+    watched: Watched, states: Callable[[], Mapping[Any, WorkerState]], show: Callable[[Picture], None], tick_s: float
 ) -> None:
     """Show progress until every worker has ended."""
     while True:
-        seen = states()  # before the records are read, so that the last picture has all
-        show(watched.picture(seen))
-        if all(seen[key].state == "ended" for key in watched.followers):
+        workers = states()  # before the records are read, so that the last picture has all
+        show(watched.picture(workers))
+        if all(workers[key].phase == Phase.ENDED for key in watched.followers):
             return
         time.sleep(tick_s)

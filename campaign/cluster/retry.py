@@ -8,20 +8,19 @@ from functools import cache
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.plan import Plan
-from campaign.cluster import fleet
 from campaign.console import counted
 from campaign.worker import batch as batches
+from jobs.model.codes import CellState, JobEnd, WorkerEnd, worker_sentence
 
-_LEFT = ("planned", "running")  # begun or not, its worker ended before it was over
-_CANCELLED = "CANCELLED"
-# By Slurm's state: what would end the next job, too.
+_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)  # its worker ended before it was over
+# What would end the next job, too.
 _OWN = {
-    _CANCELLED: "cancelled",
-    "DEADLINE": "the job's deadline has passed",
-    "OUT_OF_MEMORY": "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
-    "TIMEOUT": "the time limit was reached (cluster.timeout_min=… asks for more)",
+    JobEnd.CANCELLED: "cancelled",
+    JobEnd.DEADLINE: "the job's deadline has passed",
+    JobEnd.OUT_OF_MEMORY: "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
+    JobEnd.TIMEOUT: "the time limit was reached (cluster.timeout_min=… asks for more)",
 }
-_OF_THE_SCRIPT = ("COMPLETED", "FAILED")  # it came to an end; no node was lost
+_OF_THE_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # it came to an end; no node was lost
 _BEFORE_A_RUN = "the job failed before its first run"
 
 
@@ -46,9 +45,9 @@ def chosen(after: Plan) -> tuple[list[Cell], list[str]]:
         if not (is_left or entry.disturbed):
             continue
         batch, index = last.get(entry.cell.id, (None, 0))
-        how = batch.ended.get(index, "") if batch else ""
-        why = _reason(how, is_left=is_left)
-        if batch and is_left and fleet.state(how) in _OF_THE_SCRIPT and not has_begun(batch.folder.name, index):
+        end = batch.ended.get(index) if batch else None
+        why = _reason(end, is_left=is_left) if end else ""
+        if batch and end and is_left and end["code"] in _OF_THE_SCRIPT and not has_begun(batch.folder.name, index):
             why = _BEFORE_A_RUN
         if why:
             not_again[why] += 1
@@ -57,12 +56,11 @@ def chosen(after: Plan) -> tuple[list[Cell], list[str]]:
     return again, [f"{counted(number, 'cell')} not tried again: {why}" for why, number in not_again.items()]
 
 
-def _reason(how: str, *, is_left: bool) -> str:
+def _reason(end: WorkerEnd, *, is_left: bool) -> str:
     """Return why the next worker would end as the last one did; empty where it may not.
 
     Of a cell that it did not leave behind (`is_left`) only a cancellation counts.
     """
-    state = fleet.state(how)
-    if is_left:
-        return _OWN.get(state, "") if state else how  # a worker's own words
-    return _OWN[state] if state == _CANCELLED else ""
+    if end["code"] == JobEnd.ERROR:
+        return worker_sentence(end) if is_left else ""
+    return _OWN.get(end["code"], "") if is_left or end["code"] == JobEnd.CANCELLED else ""

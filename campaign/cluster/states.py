@@ -1,131 +1,161 @@
-"""The state of each cell: by its record first, then by what the batch and the scheduler know of its worker."""
+"""The state of each cell of a campaign, with what shows why: records, batches and the scheduler are read and asked."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.record import DamagedRecordError
 from campaign.cells.verdicts import Verdicts, usable
 from campaign.cluster import fleet
-from campaign.cluster.progress import OVER, Seen
+from campaign.cluster.conclude import SILENT, VERDICTS, Phase, WorkerState, concluded, ended
 from campaign.slurm import client
+from campaign.slurm.task import Key
 from campaign.storage import emulation
-from campaign.worker import batch as batches
+from campaign.worker.batch import Batch, latest, read_all
 from jobs.judging import stopping
+from jobs.model.codes import CellState, JobEnd, WorkerEnd, wait_sentence, worker_sentence
 from jobs.model.record import Manifest
 
 
-class State(TypedDict, total=False):
-    """The state of a cell; every one that is returned has all of it."""
+class State(TypedDict):
+    """The state of a cell."""
 
-    status: str  # planned, queued, running, done, invalid, failed, interrupted or damaged
+    status: CellState
     reason: str | None
     valid: int  # measured runs
     measured: int
     where: str | None  # it runs
     emulated: list[str]  # storages of its record
+    end: WorkerEnd | None  # of the worker that left it behind
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What the record of a cell says."""
+
+    state: CellState = CellState.PLANNED
+    reason: str | None = None
+    token: str | None = None  # of the submission that wrote it
+    valid: int = 0
+    measured: int = 0
+    emulated: tuple[str, ...] = ()
+
+    def is_over_by(self, batch: Batch) -> bool:
+        """Return whether the submission of a batch has brought the cell to its end."""
+        return self.token == batch.token and self.state in (*VERDICTS, CellState.UNFINISHED)
 
 
 def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     """Return the state of every cell that was ever asked for or has a record."""
-    asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request.get("cells", ()))
-    recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
-    witnesses, verdicts = _Witnesses(folder), Verdicts(folder, requests=campaign["requests"])
-    found = {cell: witnesses.judge(cell, *_recorded(verdicts, cell)) for cell in dict.fromkeys([*asked, *recorded])}
-    witnesses.ask_scheduler(verdicts, found)
+    asked = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
+    cells = dict.fromkeys([*asked, *sorted(path.parent.name for path in folder.records.glob("*/record.json"))])
+    verdicts, made, at_work = Verdicts(folder, requests=campaign["requests"]), read_all(folder), folder.worker_at_work()
+    last, records = latest(made), {cell: _recorded(verdicts, cell) for cell in cells}
+    workers = _workers(made, _left_by(made, last, records), at_work=at_work)
+    for each in (each for each in workers.values() if each.state and each.state.phase == Phase.ENDED):
+        records |= {cell: _recorded(verdicts, cell) for cell in each.left}  # written while the scheduler was asked
+    following = {each.left[0] for each in workers.values()}
+    found = {}
+    for cell, recorded in records.items():
+        batch, index = last.get(cell, (None, 0))
+        own = workers.get((str(batch.folder), index)) if batch else None
+        worker = own.state if own else None
+        if batch is None and recorded.state == CellState.RUNNING and at_work is not False:  # its batch was removed
+            worker = WorkerState(Phase.UNKNOWN)
+        found[cell] = _state(recorded, batch, worker, is_next=cell in following)
     return found
 
 
-class _Witnesses:
-    """What the batches and the scheduler know of the workers that had the cells last."""
+@dataclass
+class _Owner:
+    """A worker that had cells last, those of them that it has not brought to their end, and how it is."""
 
-    def __init__(self, folder: CampaignFolder) -> None:
-        self._batches = batches.read_all(folder)
-        self._of = batches.latest(self._batches)
-        self._at_work = folder.worker_at_work()
-        self._open: dict[str, tuple[tuple[str, int], bool]] = {}
+    batch: Batch
+    left: list[str]
+    has_begun: bool  # it has written a record
+    state: WorkerState | None = None  # None: it never began
 
-    def judge(self, cell: str, state: State, token: str | None) -> State:
-        """Correct what a record says (or that there is none) by what is known of the cell's last worker."""
-        if state["status"] == "damaged":
-            return state
-        batch, index = self._of.get(cell, (None, 0))
-        if batch is None or batch.cluster != "slurm":
-            lost = state["status"] == "running" and self._at_work is False
-            return {**state, "status": "interrupted"} if lost else state
-        over = state["status"] in OVER
-        if batch.refused or index in batch.ended:
-            refused: State = {"status": "planned", "reason": f"Slurm refused it: {batch.refused}"}
-            return state if over else {**state, **(refused if batch.refused else _of_end(batch.ended[index]))}
-        if not (over and token == batch.token):
-            begun = state["status"] == "running" and token == batch.token
-            self._open[cell] = (str(batch.folder), index), begun
-        return state
 
-    def ask_scheduler(self, verdicts: Verdicts, found: dict[str, State]) -> None:
-        """Ask the scheduler, once, for the cells in jobs whose end is not known."""
-        if not self._open:
-            return
-        workers = fleet.Fleet(self._batches, client.facts())
+def _left_by(made: list[Batch], last: dict[str, tuple[Batch, int]], records: dict[str, _Recorded]) -> dict[Key, _Owner]:
+    """Return the workers that have cells left, each with these in the order in which it takes them."""
+    found = {}
+    for batch in made:
+        for index, cells in enumerate(batch.cells):
+            mine = [cell for cell in cells if cell in records and last[cell] == (batch, index)]
+            if left := [cell for cell in mine if not records[cell].is_over_by(batch)]:
+                has_begun = any(records[cell].token == batch.token for cell in mine)
+                found[str(batch.folder), index] = _Owner(batch, left, has_begun)
+    return found
+
+
+def _workers(made: list[Batch], owners: dict[Key, _Owner], *, at_work: bool | None) -> dict[Key, _Owner]:
+    """Find out how workers are; the scheduler is asked where the end of one is not known. `at_work`: one is here."""
+    here, unknown = [batch.folder for batch in made if batch.cluster != "slurm"], []
+    for (folder, index), owner in owners.items():
+        batch = owner.batch
+        if index in batch.ended:
+            owner.state = WorkerState(Phase.ENDED, end=batch.ended[index])
+        elif batch.cluster == "slurm":
+            unknown += [] if batch.refused else [(folder, index)]
+        elif at_work is not False and batch.folder == here[-1]:  # this machine has one worker
+            owner.state = WorkerState(Phase.RUNNING if at_work else Phase.UNKNOWN)
+        elif owner.has_begun or batch.fault(index):  # else it may be about to start
+            owner.state = ended(batch, index, {"code": JobEnd.GONE})
+    if unknown:
+        workers = fleet.Fleet(made, client.facts())
         workers.settle()
-        starting = self._starting()
-        for cell, (key, begun) in self._open.items():
-            seen = workers.seen[key]
-            if seen.state == "ended":
-                found[cell], _ = _recorded(verdicts, cell)  # its worker may have written it while Slurm was asked
-            if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
-                found[cell] |= (
-                    _of_end(fleet.explained(workers.batch(key), key[1], seen.why))
-                    if seen.state == "ended"
-                    else _seen(seen, found[cell]["reason"], begun=begun, silent=bool(workers.silent_s))
-                )
-                if found[cell]["status"] == "planned" and cell in starting:
-                    found[cell] |= {"status": "running", "reason": "starting"}
-
-    def _starting(self) -> set[str]:
-        """List the cells that workers take first which have written nothing yet: a running one is at their start."""
-        first: dict[tuple[str, int], str] = {}
-        for batch in self._batches:
-            for index, cells in enumerate(batch.cells):
-                key = (str(batch.folder), index)
-                left = [cell for cell in cells if self._open.get(cell, (None, False))[0] == key]
-                if left and not any(self._open[cell][1] for cell in left):
-                    first[key] = left[0]
-        return set(first.values())
+        for key in unknown:
+            is_silent = workers.silent_s and workers.seen[key].phase != Phase.ENDED
+            owners[key].state = SILENT if is_silent else workers.seen[key]
+    return owners
 
 
-def _of_end(why: str) -> State:
-    return {"status": fleet.left_as(why), "reason": why}
+def _state(recorded: _Recorded, batch: Batch | None, worker: WorkerState | None, *, is_next: bool) -> State:
+    """Return what is concluded of a cell, with the reason."""
+    is_own = batch is None or recorded.token == batch.token
+    status, reason, end = concluded(recorded.state, worker, is_own=is_own, is_next=is_next), recorded.reason, None
+    is_at_work = worker is not None and worker.phase == Phase.RUNNING
+    if worker and worker.end and status != recorded.state:
+        end = worker.end
+        reason = worker_sentence(end)
+    elif worker and worker.wait and status in (CellState.QUEUED, CellState.RUNNING):
+        reason = wait_sentence(worker.wait)
+    elif status == CellState.RUNNING and not (is_own and recorded.state == status):
+        reason = "starting"
+    elif batch and batch.refused and status in (CellState.PLANNED, CellState.UNFINISHED, CellState.INTERRUPTED):
+        reason = f"Slurm refused it: {batch.refused}"
+    elif status in (CellState.QUEUED, CellState.INTERRUPTED):
+        reason = None
+    return {
+        "status": status,
+        "reason": reason,
+        "valid": recorded.valid,
+        "measured": recorded.measured,
+        "where": worker.where if worker and is_at_work and status == CellState.RUNNING else None,
+        "emulated": list(recorded.emulated),
+        "end": end,
+    }
 
 
-def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State:
-    """Return the state of a worker that lives in words, for a cell that it has or has not begun."""
-    if silent:
-        return {"status": "running" if begun else "queued", "reason": "the scheduler does not answer"}
-    if seen.state in ("queued", "unknown"):
-        return {"status": "queued", "reason": seen.why or None}
-    return {"status": "running" if begun else "planned", "reason": reason if begun else None, "where": seen.where}
-
-
-def _recorded(verdicts: Verdicts, cell: str) -> tuple[State, str | None]:
-    """Return the state by the record alone, and the token of the submission that wrote it."""
-    nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
+def _recorded(verdicts: Verdicts, cell: str) -> _Recorded:
+    """Return what the record of a cell says."""
     path = verdicts.folder.record(cell)
     recorded, fault = verdicts.read(path)
     if recorded is None:
-        return {**nothing, "status": "damaged", "reason": fault} if fault else nothing, None
+        return _Recorded(CellState.DAMAGED, fault) if fault else _Recorded()
     try:
         with usable(path):
             emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
+            waiting = f"waiting for {wait_sentence(wait)}" if (wait := recorded.get("waits_for")) else None
     except DamagedRecordError as error:
-        return {**nothing, "status": "damaged", "reason": error.message}, None
-    state: State = {
-        **nothing,
-        "status": recorded["status"],
-        "reason": recorded.get("reason"),
-        "valid": len(stopping.measured(recorded, "valid")),
-        "measured": len(stopping.measured(recorded)),
-        "emulated": emulated,
-    }
-    return state, recorded["campaign"].get("token")
+        return _Recorded(CellState.DAMAGED, error.message)
+    return _Recorded(
+        CellState(recorded["status"]),
+        waiting or recorded["reason"],
+        recorded["campaign"]["token"],
+        len(stopping.measured(recorded, "valid")),
+        len(stopping.measured(recorded)),
+        tuple(emulated),
+    )

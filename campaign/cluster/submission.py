@@ -39,7 +39,6 @@ _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
 _ASKED_AS_IS = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_WORD = 24  # of a job's name
-_CAME_TOO_LATE = re.compile("timed out|Unable to contact", re.IGNORECASE)
 _AFTER_THE_FIRST_S = 60  # in which the other ranks of a job end after the first one that has
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
 
@@ -127,7 +126,7 @@ class Array:
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
         first = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
-        code = EnvironmentFaultError.exit_code
+        code = int(EnvironmentFaultError.exit_code)
         return [
             *(f"{command} || exit {code}" for command in first),
             f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"',
@@ -153,7 +152,7 @@ class Array:
         try:
             write(batch.script, text)
             job_id = client.submit(batch.script)
-        except (OSError, RuntimeError) as error:
+        except (OSError, client.RefusedError) as error:
             job_id = job_id_despite(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
@@ -288,7 +287,8 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
         Slurm has refused it, and the batch is marked so. Or it does not say whether it took it, also where sbatch timed
         out and the job is not listed yet: the batch stays open, for who comes next finds the job, or finds it lost.
     """
-    jobs, late = counted(len(batch.cells), "job"), _CAME_TOO_LATE.search(str(error))
+    jobs = counted(len(batch.cells), "job")
+    late = isinstance(error, client.RefusedError) and error.refusal == client.Refusal.NO_ANSWER
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.listed([batch.job_name])

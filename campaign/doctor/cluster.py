@@ -89,9 +89,10 @@ def _accepted(array: submission.Array) -> Finding:
         script = array.script()
     except CampaignError as error:
         return Finding("submission", passed=False, message=error.message, hint=error.hint)
-    took, _, said = client.sbatch("--test-only", script=script)
+    answer = client.sbatch("--test-only", script=script)
     name = array.tasks[0][0].cell.settings["storage"]["name"]
-    return Finding("submission", passed=took, message=f"storage {name}: {said}", hint=_HINTS[took])
+    message = f"storage {name}: {answer.words}"
+    return Finding("submission", passed=answer.took, message=message, hint=_HINTS[answer.took])
 
 
 def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
@@ -136,8 +137,8 @@ def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
     own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
-    took, printed, said = client.sbatch("--parsable", *kept, *own)
-    return took, printed.strip().partition(";")[0], said
+    answer = client.sbatch("--parsable", *kept, *own)
+    return answer.took, answer.printed.strip().partition(";")[0], answer.words
 
 
 def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:

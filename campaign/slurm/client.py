@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from campaign import console
 from jobs.system import programs
@@ -28,6 +30,22 @@ _SUBMIT_S = 60.0  # for sbatch: a busy controller takes long, and a job that it 
 _SAY_AFTER_S = 2.0
 _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
+
+
+class Refusal(StrEnum):
+    """Why sbatch did not take a script."""
+
+    NO_ANSWER = "no_answer"  # Slurm may have taken it
+    TOO_MANY_NOW = "too_many_now"  # a limit on how many jobs there are
+    NODES_AWAY = "nodes_away"  # also said of nodes that are drained for a while; sbatch then takes the job
+    OTHER = "other"
+
+
+_SAID_OF = {
+    Refusal.NO_ANSWER: re.compile("timed out|Unable to contact", re.IGNORECASE),
+    Refusal.TOO_MANY_NOW: re.compile("MaxSubmit|accounting/QOS policy", re.IGNORECASE),
+    Refusal.NODES_AWAY: re.compile("node configuration is not available"),
+}
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
 
@@ -113,35 +131,48 @@ def lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
     return [each for each in values if key in each]
 
 
-def submit(script: Path) -> str:
-    """Hand a batch script to ``sbatch`` and return the job id.
+class RefusedError(Exception):
+    """sbatch did not take a script; `refusal` says why, the text what sbatch says."""
 
-    Raises RuntimeError, with what sbatch says, where it fails or its time is up: Slurm may have taken the job then.
-    """
-    took, printed, messages = sbatch(str(script))
-    job = _JOB.search(printed)
-    if not took or job is None:
-        raise RuntimeError(messages or f"sbatch printed '{printed}'")
+    def __init__(self, words: str, refusal: Refusal | None = None) -> None:
+        super().__init__(words)
+        said = (each for each, pattern in _SAID_OF.items() if pattern.search(words))
+        self.refusal = refusal or next(said, Refusal.OTHER)
+
+
+class Answer(NamedTuple):
+    """What sbatch printed, and its messages; `refusal` is None where it took the script."""
+
+    refusal: Refusal | None
+    printed: str
+    words: str
+
+    @property
+    def took(self) -> bool | None:
+        """Whether it took the script; None where nobody knows."""
+        return None if self.refusal == Refusal.NO_ANSWER else self.refusal is None
+
+
+def submit(script: Path) -> str:
+    """Hand a batch script to ``sbatch`` and return the job id; raises RefusedError."""
+    answer = sbatch(str(script))
+    job = _JOB.search(answer.printed)
+    if answer.refusal or job is None:
+        raise RefusedError(answer.words or f"sbatch printed '{answer.printed}'", answer.refusal)
     return job[1]
 
 
-def sbatch(*words: str, script: str | None = None) -> tuple[bool | None, str, str]:
-    """Call ``sbatch``, which has a minute to answer and reads the `script` where no file is named.
-
-    Returns whether it took the script (None: no answer), what it printed, and its messages.
-    """
+def sbatch(*words: str, script: str | None = None) -> Answer:
+    """Call ``sbatch``, which has a minute to answer and reads the `script` where no file is named."""
     try:
         with _heralded(_SUBMIT_S):
             done = _run("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
     except subprocess.TimeoutExpired:
-        return None, "", f"sbatch timed out after {_SUBMIT_S:.0f} s"
+        return Answer(Refusal.NO_ANSWER, "", f"sbatch timed out after {_SUBMIT_S:.0f} s")
     except OSError as error:
-        return None, "", f"sbatch does not answer: {error}"
-    return (
-        done.returncode == 0,
-        done.stdout,
-        "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split()),
-    )
+        return Answer(Refusal.NO_ANSWER, "", f"sbatch does not answer: {error}")
+    said = "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split())
+    return Answer(RefusedError(said).refusal if done.returncode else None, done.stdout, said)
 
 
 @contextmanager

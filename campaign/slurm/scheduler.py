@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from campaign.slurm import client
 from campaign.slurm.task import (
-    LOST,
     SACCT_FORMAT,
     SQUEUE_FORMAT,
     Key,
@@ -24,6 +23,7 @@ from campaign.slurm.task import (
     from_sacct,
     from_squeue,
 )
+from jobs.model.codes import JobEnd
 
 _LOST_AFTER_S = 4.0  # the controller's answers lack the task: the first may come before sbatch has returned
 _LOG_TAIL_BYTES = 8 << 20
@@ -75,7 +75,7 @@ class Scheduler:
         if ended and (ended.final or self.silent_since is None):  # else it may be in the queue again
             return ended
         lost = key in self._absent and self._answered - self._absent[key] >= _LOST_AFTER_S
-        return Task(*key, LOST, "", "", "", "") if lost else None
+        return Task(*key, JobEnd.LOST, "", "", "", "") if lost else None
 
     def doubtful(self, key: Key) -> bool:
         """Return whether the controller did not list a task whose end nothing explains yet."""

@@ -10,17 +10,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LOST = "LOST"  # our state of a task that no source knows
+from jobs.model.codes import JobEnd, WorkerEnd
+
 Key = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
 _SQUEUE_HEAD = "ARRAY_JOB_ID|"  # of the line above the jobs, which proves an answer without any to be squeue's
 _SQUEUE_LINE = re.compile(r"(\d+)\|(\d+|N/A)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(/.*)")
 SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
-# A state that is none of these, of a Slurm to come, is taken for one of a job that lives.
-_ENDED = {
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT", LOST,
-}  # fmt: skip
+_ENDED = frozenset(JobEnd)  # a state that is none of these, of a Slurm to come, is taken for one of a job that lives
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
 _LESS = "cancel, then ask for less"
@@ -89,16 +86,12 @@ class Task:
             else self.reason
         )
 
-    def end(self) -> str:
+    def end(self) -> WorkerEnd:
         """Return how it ended: state, exit code or signal where there is one, node."""
-        if self.state == LOST:
-            return (
-                f"{LOST}: Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"
-            )
         code, _, number = self.exit.partition(":")
-        details = f", exit code {code}" if code not in ("", "0") else ""
-        details += f", signal {number}" if number not in ("", "0") else ""
-        return f"{self.state}{details}{f' on {self.node}' if self.node else ''}"
+        values = {"exit": code, "signal": number}
+        numbers = {key: int(value) for key, value in values.items() if value.isdecimal() and int(value)}
+        return {"code": JobEnd(self.state), **numbers, **({"node": self.node} if self.node else {})}  # type: ignore[typeddict-item]
 
 
 def from_squeue(text: str) -> list[Task] | None:

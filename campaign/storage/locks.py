@@ -14,6 +14,7 @@ from typing import IO, Required, TypedDict
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
+from jobs.model.codes import Wait, Waiting
 from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
@@ -63,7 +64,7 @@ def how(access: Access, *, slurm: bool) -> str:
     return asked if slurm or asked == "none" else "lock"
 
 
-def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> AbstractContextManager[object]:
+def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
     """Wait for the lock of this file; a context manager that lets it go. `report` is told who holds it meanwhile."""
     if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
@@ -74,7 +75,7 @@ def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> Abstra
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
             return lock.acquire(timeout=_SILENT_S)
-        report(f"waiting for {path}, held by {_holder(path)}")
+        report({"code": Waiting.LOCK, "words": str(path), "holder": _holder(path)})
         return lock.acquire()
     except OSError as error:
         raise EnvironmentFaultError(
@@ -83,13 +84,13 @@ def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> Abstra
         ) from error
 
 
-def _locked_device(path: Path, report: Callable[[str], None]) -> IO[bytes]:
+def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
     """Wait for a file of the kernel, which is only read; closed, it is let go."""
     file, silent_until = path.open("rb"), time.monotonic() + _SILENT_S
     try:
         while not _take(file):
             if time.monotonic() >= silent_until:
-                report(f"waiting for the device {path.parent.name}, held by {_holder(path)}")
+                report({"code": Waiting.DEVICE, "words": path.parent.name, "holder": _holder(path)})
                 fcntl.flock(file, fcntl.LOCK_EX)
                 break
             time.sleep(_TURN_S)
@@ -139,7 +140,7 @@ def held(
     lock: Path,
     job: Mapping[str, str],
     also: Sequence[Path] = (),
-    report: Callable[[str], None] = lambda _: None,
+    report: Callable[[Wait], None] = lambda _: None,
 ) -> Iterator[Proof]:
     """Hold a storage alone for a run, and what else the run uses: `also`, storages and devices; yields what proves it.
 

@@ -21,6 +21,7 @@ from campaign.testbed import expected
 from jobs.benchmarks.engines import builtin, external
 from jobs.benchmarks.engines.engine import Order
 from jobs.errors import EngineError
+from jobs.model.codes import Wait
 from jobs.system import durable, files
 from jobs.system.emulated import served
 
@@ -140,7 +141,7 @@ def points(wanted: Wanted) -> list[Point]:
     return [Point("write"), Point("read"), *(random if wanted.model else [])]
 
 
-def measure(name: str, storage: Storage, wanted: Wanted, report: Callable[[str], None], show: Progress) -> list[Row]:
+def measure(name: str, storage: Storage, wanted: Wanted, report: Callable[[Wait], None], show: Progress) -> list[Row]:
     """Measure a storage that is up; `report` is told who has it meanwhile, `show` how far it is.
 
     Raises EnvironmentFaultError where it is another user's, its model has faults, it has no room, or an engine fails.
@@ -178,7 +179,7 @@ def _see_that_it_behaves(name: str, storage: Storage, wanted: Wanted) -> None:
 
 
 @contextmanager
-def _place(name: str, storage: Storage, wanted: Wanted, report: Callable[[str], None]) -> Iterator[Place]:
+def _place(name: str, storage: Storage, wanted: Wanted, report: Callable[[Wait], None]) -> Iterator[Place]:
     """Have a storage alone, and take away the file that is made on it, and those of checks that were killed."""
     root = storage.root.resolve()
     with locks.held("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):

@@ -33,6 +33,7 @@ from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.errors import NoGpuError
 from jobs.judging import paired
+from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
 from jobs.model.record import Record
 from jobs.model.request import Request, TraceRequest
 from jobs.model.results import Run
@@ -71,7 +72,7 @@ class Worker:
             log = self.folder.workers / f"{self.work['token']}.accelerator.log"
             answer = self.template.run({"name": "gpu"}, log, _PROBE_TIMEOUT_S, _PROBE)
             if answer.get("status") == "failed":
-                raise EnvironmentFaultError(str(answer["reason"]), NoGpuError().hint)
+                raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
 
     def run_cell(self, item: ListedItem) -> bool:
         """Finish one cell, or leave it to a worker that has started it since; returns whether it is done."""
@@ -85,7 +86,7 @@ class Worker:
                 self.leader.make_data(item, ready["dataset"])
             return self._session(ready)
         except UsageError as error:  # of this cell: the others of the list may be well
-            return self._refuse(item, f"{error.message}; {error.hint}")
+            return self._refuse(item, {"code": RunEnd.NO_DATA, "words": f"{error.message}; {error.hint}"})
         except session.TakenOverError as error:
             with suppress(OSError):  # who read the log may be gone
                 print(f"{item['id']}: {error}", file=sys.stderr, flush=True)
@@ -102,7 +103,7 @@ class Worker:
         for turn in session.turns(recorded, owed, verdicts):
             run = self._judged(verdicts, recorded, self._run(recorded, turn, item))
             failures = failures + 1 if run["status"] == "failed" else 0
-            if failures >= _GIVE_UP_AFTER or run.get("refused"):
+            if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS:
                 break
             try:
                 if not disturbance.let_go_on(run):
@@ -118,26 +119,26 @@ class Worker:
         try:
             return verdicts.judged(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
-            run["status"], run["reason"] = "failed", f"its metrics are wrong: the record {error.__cause__}"
+            words = f"the record {error.__cause__}"
+            run["status"], run["end"] = "failed", {"code": RunEnd.ODD_METRICS, "words": words}
             return run
 
-    def _refuse(self, item: ListedItem, why: str) -> bool:
+    def _refuse(self, item: ListedItem, end: End) -> bool:
         recorded, _ = session.begin(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
-        run |= {"status": "failed", "reason": why, "refused": True}
+        run |= {"status": "failed", "end": end}
         run |= place()
         return self._settle(recorded)
 
     def _settle(self, recorded: Record) -> bool:
         recorded["provenance"]["finished_utc"] = utc_now()
-        recorded["status"], recorded["reason"] = "ended", None
+        recorded["status"], recorded["waits_for"] = "ended", None
         self._save(recorded)
         return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
 
     def _run(self, recorded: Record, turn: session.Turn, item: WorkItem) -> Run:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
         lock = Path(item["dataset"]["lock"])
-        recorded["reason"] = f"waiting for {lock}"
         if any(run.get("token") == self.work["token"] for run in recorded["runs"]):
             self._save(recorded)  # for the run before is in it; else there is nothing that would be lost
         if self.work["cluster"] == "slurm":
@@ -151,16 +152,8 @@ class Worker:
             run["exclusive"] = proof
             run |= place()
             self._save(recorded)
-            refusal = (
-                self._refusal(run, item)
-                or checkpoint_targets.moved(item)
-                or emulation.unbounded(checkpoint_targets.places(item))
-            )
-            doubt = locks.doubt(proof, item["access"])
-            if refusal:
-                run |= {"status": "failed", "reason": refusal, "refused": True}
-            elif doubt:
-                run |= {"status": "failed", "reason": doubt}
+            if refusal := self._refusal(run, item, proof):
+                run |= {"status": "failed", "end": refusal}
             else:
                 with self._others_held(how, lock, item):
                     self._execute(recorded, run, item)
@@ -173,15 +166,17 @@ class Worker:
         self.leader.gather()
         return nullcontext() if how != "lock" or item["access"]["shared"] else self.leader.holding(lock)
 
-    def _refusal(self, run: Run, item: WorkItem) -> str | None:
-        """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
+    def _refusal(self, run: Run, item: WorkItem, proof: locks.Proof) -> End | None:
+        """Return why a run must not begin; None where it may."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
-        if self.work["cluster"] != "slurm" or conduct["cluster"]["oversubscribe"] or run["cpus"] >= threads:
-            return None
-        return (
-            f"threads={threads} and the job may use {run['cpus']} CPUs; "
-            f"cluster.cpus_per_task={threads}, or cluster.oversubscribe=true to measure it so"
-        )
+        if self.work["cluster"] == "slurm" and not conduct["cluster"]["oversubscribe"] and run["cpus"] < threads:
+            return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}  # of the allocation
+        if why := checkpoint_targets.moved(item):
+            return {"code": RunEnd.STORAGE_MOVED, "words": why}
+        if why := emulation.unbounded(checkpoint_targets.places(item)):
+            return {"code": RunEnd.NOT_EMULATED, "words": why}
+        why = locks.doubt(proof, item["access"])
+        return {"code": RunEnd.NOT_EXCLUSIVE, "words": why} if why else None
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
         """Let the template do the run, and put its figures into `run`."""
@@ -192,9 +187,7 @@ class Worker:
             with baseline_files.tidied(item):
                 figures = self._figures(request, log)
         except (WorkerStoppedError, RankLostError) as stop:
-            why = _why(stop)
-            run["status"], run["reason"] = "failed", f"interrupted: {why}"
-            recorded["reason"] = "stopped"
+            run["status"], run["end"] = "failed", _cut_by(stop)
             with suppress(session.TakenOverError):
                 self._save(recorded)
             raise
@@ -234,8 +227,8 @@ class Worker:
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }
 
-    def _save_waiting(self, recorded: Record, why: str) -> None:
-        recorded["reason"] = why
+    def _save_waiting(self, recorded: Record, wait: Wait) -> None:
+        recorded["waits_for"] = wait
         self._save(recorded)
 
     def _save(self, recorded: Record) -> None:
@@ -294,10 +287,10 @@ def _make_data(folder: CampaignFolder, work: WorkList) -> None:
             session.with_dataset(folder, item, progress)
 
 
-def _why(stop: WorkerStoppedError | RankLostError) -> str:
+def _cut_by(stop: WorkerStoppedError | RankLostError) -> End:
     if isinstance(stop, RankLostError):
-        return str(stop)
-    return "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
+        return {"code": RunEnd.RANK_LOST, "words": str(stop)}
+    return {"code": RunEnd.TIME_IS_UP if stop.time_is_up else RunEnd.STOPPED}
 
 
 def _leader(path: Path, work: WorkList, template: Template) -> Leader | None:

@@ -26,6 +26,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import tail
 from jobs.model import reading
+from jobs.model.codes import WorkerEnd
 from jobs.system.files import write_json
 
 _FILE = "batch.json"
@@ -72,7 +73,7 @@ class Batch:
     submitted_utc: str
     job_id: str | None = None  # what the scheduler called it; for people
     refused: str | None = None  # the scheduler's words, where it did not take it
-    ended: dict[int, str] = field(default_factory=dict, compare=False)
+    ended: dict[int, WorkerEnd] = field(default_factory=dict, compare=False)
 
     def work_list(self, index: int) -> Path:
         """Path of the work list of one worker."""
@@ -102,12 +103,12 @@ class Batch:
         values = asdict(self)
         write_json(self.folder / _FILE, {key: values[key] for key in values if key not in ("folder", "ended")})
 
-    def save_ends(self, ends: Mapping[int, str]) -> None:
+    def save_ends(self, ends: Mapping[int, WorkerEnd]) -> None:
         """Keep how workers ended: the scheduler forgets."""
-        new = {index: why for index, why in ends.items() if index not in self.ended}
+        new = {index: end for index, end in ends.items() if index not in self.ended}
         if new:
             self.ended.update(new)
-            write_json(self.folder / _ENDED, {str(index): why for index, why in self.ended.items()})
+            write_json(self.folder / _ENDED, {str(index): end for index, end in self.ended.items()})
 
     def save_cancelled(self, indices: Iterable[int]) -> None:
         """Keep that the jobs of these workers are cancelled, with those before."""
@@ -140,8 +141,8 @@ def _read(folder: Path) -> Batch:
     said = read_file(folder / _FILE, _Said)
     batch = Batch(folder, **{key: said.get(key) for key in _Said.__annotations__})  # type: ignore[arg-type] # as read
     if (folder / _ENDED).exists():
-        ended = read_file(folder / _ENDED, dict[str, str])
-        batch.ended.update((int(index), why) for index, why in ended.items() if index.isdecimal())
+        ended = read_file(folder / _ENDED, dict[str, WorkerEnd])
+        batch.ended.update((int(index), end) for index, end in ended.items() if index.isdecimal())
     return batch
 
 

@@ -15,14 +15,13 @@ from campaign.errors import NotQuietError
 from jobs import checks
 from jobs.checks import Limits
 from jobs.judging import disturbed
+from jobs.model.codes import Wait, Waiting
 from jobs.model.conduct import Conduct
 from jobs.model.results import Check, Run
 from jobs.observe import counters
 from jobs.system.device import device_of
 from jobs.system.layers import layers
 
-QUIET = "the machine to become quiet"
-NOW = "; now "  # what follows changes while it waits
 SPOILED_RUNS = 2  # the first may be a moment's; a second one in succession is a neighbour's that stays
 _LOOK_S, _SAY_S = 1.0, 5.0  # of one look at the counters, and between two words about it
 
@@ -30,7 +29,7 @@ _LOOK_S, _SAY_S = 1.0, 5.0  # of one look at the counters, and between two words
 class Disturbance:
     """Watches over the runs of one cell; `folder` is where its data lie, `report` is told what is waited for."""
 
-    def __init__(self, conduct: Conduct, folder: Path, report: Callable[[str], None]) -> None:
+    def __init__(self, conduct: Conduct, folder: Path, report: Callable[[Wait], None]) -> None:
         self._limits, self._patience_s = conduct["checks"], conduct["wait_quiet_s"]
         self._folder, self._report = folder, report
         self._failed: list[Check] = []  # of the last runs, as many as were disturbed in succession
@@ -71,10 +70,8 @@ class Disturbance:
                 )
             if time.monotonic() >= report_at:
                 report_at = time.monotonic() + _SAY_S
-                self._report(
-                    f"waiting for {QUIET}, {patience_s:g} s at most (wait_quiet_s): {spoiled}; {allowing} lets such"
-                    f" runs count here{NOW}{now['message']}, {waited_s:.0f} s so far"
-                )
+                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": spoiled, "allowing": allowing}
+                self._report({**wait, "now": f"{now['message']}, {waited_s:.0f} s so far"})
 
 
 def look(folder: Path, limits: dict[str, float]) -> Check:

@@ -34,6 +34,7 @@ from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import Template
 from jobs.model import reading
+from jobs.model.codes import RunEnd
 from jobs.model.request import Request
 from jobs.model.results import Run
 from jobs.model.work import WorkList
@@ -163,7 +164,8 @@ class _Follower:
         """Run a request, unless the first rank says stop meanwhile, or goes."""
         log = Path(order["log"])
         if not log.resolve().is_relative_to(self._folder.root.resolve()):
-            return {"status": "failed", "reason": f"refused: the log {log} is not in {self._folder.root}"}
+            where = f"the log {log} is not in {self._folder.root}"
+            return {"status": "failed", "end": {"code": RunEnd.LOG_ELSEWHERE, "words": where}}
         over = threading.Event()
 
         def watch() -> None:

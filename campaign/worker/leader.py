@@ -15,7 +15,8 @@ from typing import Any
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.worker.followers import HELLO_S, HUB, file_of, remove, this_start, with_secret
-from campaign.worker.runner import Outcome, Template
+from campaign.worker.runner import Outcome, Template, is_of_others
+from jobs.model.codes import RunEnd
 from jobs.model.record import Data
 from jobs.model.request import Request
 from jobs.model.results import Run
@@ -27,7 +28,7 @@ from jobs.system import files
 
 _GRACE_S = 5.0  # in which ranks end by themselves when another one has failed
 _MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
-_STOPPED: Run = {"status": "failed", "reason": "ended, because another rank had failed"}
+_STOPPED: Run = {"status": "failed", "end": {"code": RunEnd.RANK_FAILED}}
 
 
 class RankLostError(Exception):
@@ -57,9 +58,10 @@ class _Follower:
         try:
             order = {"do": "run", "request": with_secret(request, ""), "log": str(log), "timeout_s": timeout_s}
             answer = self.ask(order, timeout_s + _MARGIN_S)
-            self.outcome = Outcome(answer["run"], answer["ended_s"], bool(answer["run"].get("left_alone")))
+            self.outcome = Outcome(answer["run"], answer["ended_s"], is_of_others(answer["run"]))
         except RankLostError as error:
-            self.loss, self.outcome = str(error), Outcome({"status": "failed", "reason": str(error)}, 0.0)
+            lost: Run = {"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}
+            self.loss, self.outcome = str(error), Outcome(lost, 0.0)
 
 
 class Leader:
@@ -136,7 +138,7 @@ class Leader:
             thread.start()
         began = time.perf_counter()
         own = self._template.run(requests[0], logs[0], timeout_s)
-        first = Outcome(own, time.perf_counter() - began, bool(own.get("left_alone")) or self._template.was_stopped)
+        first = Outcome(own, time.perf_counter() - began, is_of_others(own) or self._template.was_stopped)
         over.set()
         self._end(threads, failed=own.get("status") == "failed")
         if losses := [each.loss for each in self._followers if each.loss]:

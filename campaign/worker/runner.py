@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
+from jobs.model.codes import OF_OTHERS, End, RunEnd
 from jobs.model.results import Run
 from jobs.system import files
 from jobs.system.programs import python
@@ -54,7 +54,7 @@ class Template:
         """Whether the last run was ended by `stop`."""
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
-        """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
+        """Run one request and return its figures, or ``{"status": "failed", "end", "log_tail"}``."""
         return self.run_together([argument], [log], timeout_s, job)[0].run
 
     def run_together(
@@ -68,10 +68,10 @@ class Template:
     def _run_of(self, answer: _Answer | None, timeout_s: float, log: Path) -> Run:
         if answer is None:
             self.close()
-            return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
+            return {"status": "failed", "end": {"code": RunEnd.TEMPLATE_KILLED}, "log_tail": tail(log)}
         if answer["result"] is not None:
             return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
-        return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
+        return {"status": "failed", "end": _end_of(answer, timeout_s, log), "log_tail": tail(log)}
 
     def stop(self) -> None:
         """End the run under way in another thread, and the template with it."""
@@ -139,19 +139,22 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def _outcome(answer: _Answer | None, run: Run) -> Outcome:
-    alone = bool(answer and answer["left_alone"]) or run.get("left_alone", False)
-    return Outcome(run, answer["elapsed_s"] if answer else 0.0, alone)
+    return Outcome(run, answer["elapsed_s"] if answer else 0.0, is_of_others(run))
 
 
-def _reason(answer: _Answer, timeout_s: float, log: Path) -> str:
-    """Return how a run ended; what it last wrote is the error's own words."""
+def is_of_others(run: Run) -> bool:
+    """Return whether a rank's run failed only because another one had."""
+    return "end" in run and run["end"]["code"] in OF_OTHERS
+
+
+def _end_of(answer: _Answer, timeout_s: float, log: Path) -> End:
+    """Return why a run has no figures; what it last wrote is the error's own words."""
     if answer["left_alone"]:
-        return "ended, because another rank had failed"
+        return {"code": RunEnd.RANK_FAILED}
     if answer["exit"] is None and answer["signal"] is None:
-        return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
+        return {"code": RunEnd.UNKILLABLE, "seconds": timeout_s}
     if answer["timed_out"]:
-        return f"still running after run_timeout_s={timeout_s:g}, killed"
+        return {"code": RunEnd.TIMED_OUT, "seconds": timeout_s}
     if answer["signal"] is not None:
-        return f"killed by signal {answer['signal']} ({signal.Signals(answer['signal']).name})"
-    last = tail(log, 1)
-    return f"ended with exit code {answer['exit']}" + (f": {last}" if last else "")
+        return {"code": RunEnd.KILLED, "number": answer["signal"]}
+    return {"code": RunEnd.EXITED, "number": answer["exit"] or 0, "words": tail(log, 1)}

@@ -20,6 +20,7 @@ from campaign.storage import emulation, provenance
 from campaign.worker import batch as batches
 from jobs.judging import judge, paired, stopping
 from jobs.model import reading
+from jobs.model.codes import End, RunEnd
 from jobs.model.record import Data, Provenance, Record, Session, Submission
 from jobs.model.results import Addition, Role
 from jobs.model.settings import Settings
@@ -145,7 +146,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     return recorded, owed
 
 
-def _why_cut(folder: CampaignFolder, recorded: Record) -> str:
+def _why_cut(folder: CampaignFolder, recorded: Record) -> End:
     """Return why runs that are under way came to no end: as their worker ended, where that was found out."""
     cell, tokens = recorded["cell"]["id"], {run.get("token") for run in recorded["runs"] if run["status"] == "running"}
     ends = [
@@ -154,7 +155,8 @@ def _why_cut(folder: CampaignFolder, recorded: Record) -> str:
         for index, cells in enumerate(batch.cells)
         if batch.token in tokens and cell in cells and index in batch.ended
     ]
-    return f"interrupted: {ends[-1]}" if ends else record.INTERRUPTED
+    end: End = {"code": RunEnd.WORKER_ENDED}
+    return {**end, "worker": ends[-1]} if ends else end
 
 
 def _submission(work: WorkList, position: int) -> Submission:

@@ -10,6 +10,7 @@ from campaign.storage.roots import seen_by
 from campaign.worker.runner import Outcome, Template
 from jobs.benchmarks import registry
 from jobs.benchmarks.whole_run import whole
+from jobs.model.codes import OUT_OF_TIME
 from jobs.model.conduct import Conduct
 from jobs.model.request import RankRequest, Request
 from jobs.model.results import Run
@@ -56,7 +57,7 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
         return _failure(outcomes, logs, hub.late)
     found = whole(registry.of(request["settings"]), [each.run for each in outcomes], hub.seen)
     took_s = max(each.ended_s for each in outcomes)
-    return {**found, "status": "ended", "reason": None, "elapsed_s_with_fork": took_s}
+    return {**found, "status": "ended", "elapsed_s_with_fork": took_s}
 
 
 def beside(file: Path, rank: int) -> Path:
@@ -98,5 +99,6 @@ def _failure(outcomes: Sequence[Outcome], logs: Sequence[Path], late: str) -> Ru
     failed = [(each.alone, each.ended_s, rank) for rank, each in enumerate(outcomes) if _failed(each.run)]
     _, _, rank = min(failed)
     run = outcomes[rank].run
-    waited = f"; {late}" if late and "run_timeout_s" in str(run["reason"]) else ""
-    return cast("Run", {**run, "reason": f"rank {rank}: {run['reason']}{waited}", "log": logs[rank].name})
+    end = run["end"]
+    waited = {"late": late} if end["code"] in OUT_OF_TIME else {}
+    return cast("Run", {**run, "end": {**end, "rank": rank, **waited}, "log": logs[rank].name})

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import paired, stopping
+from jobs.model.codes import sentence
 from jobs.model.limits import Limits
 from jobs.model.record import Asked, Record
 from jobs.model.results import Conditions, Peak, Run
@@ -16,7 +17,6 @@ from jobs.model.terms import Terms
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """The errors of a record that was written by hand, whose metrics are missing or are no numbers."""
-_NO_OTHER = {False: "no run was measured", True: "no other was run"}
 
 
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
@@ -25,15 +25,15 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     `peak` is the speed of the storage alone (`jobs.judging.peaks`); None: unknown.
 
     A run that ended becomes valid or invalid and gets its ``checks``. A cell becomes done, invalid or failed, with the
-    ``reason``; it stays running while its worker has not finished and runs are missing. Raises one of `ODD_FIGURES` if
-    metrics are missing or are no numbers.
+    ``reason``, or unfinished, where runs are missing and nothing went wrong; it stays running while its worker has not
+    finished and runs are missing. Raises one of `ODD_FIGURES` if metrics are missing or are no numbers.
     """
     runs: list[Run] = []
     limits, first = Limits(**terms["checks"]), None
     for run in record["runs"]:
         runs.append(judged_run(run, record["cell"]["claim"], limits, peak, first))
         first = first or _conditions(runs[-1])
-    found: Record = {**record, "runs": runs, "checks": []}
+    found: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
     found.pop("looser_checks", None)
     found.pop("profile_cost", None)
     if record["status"] != "running" or not stopping.missing_runs(found, terms):
@@ -42,15 +42,20 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
 
 
 def judged_run(run: Run, claim: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None) -> Run:
-    """Return a run with its verdict; a run that has not ended, or that failed, is returned unchanged.
+    """Return a run with its verdict; that of a run that failed is why it has no metrics.
 
     `claim` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
     measured run.
     """
-    if run["status"] in ("running", "failed"):
-        return run
+    if run["status"] == "running":
+        return {**run, "reason": None, "cause": None}
+    if run["status"] == "failed":
+        return {**run, "reason": sentence(run["end"]), "cause": run["end"]["code"]}
     found, reason = checks.judge(run, claim, limits, peak, first)
-    return {**run, "checks": found, "reason": reason, "status": "invalid" if reason else "valid"}
+    if reason is None:
+        return {**run, "checks": found, "reason": None, "cause": None, "status": "valid"}
+    broken = next((check["rule"] for check in found if check["passed"] is False), found[0]["rule"])
+    return {**run, "checks": found, "reason": reason, "cause": broken, "status": "invalid"}
 
 
 def first_conditions(record: Record) -> Conditions | None:
@@ -79,9 +84,14 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         return
     odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
     bad = [run for run in odd if run["role"] == "measured"] or odd  # the reason of a warm-up where there is no other
-    record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
-    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else _NO_OTHER[bool(runs)]
-    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"
+    missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
+    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # after a bad one its worker may have given up
+        record["status"], why = "unfinished", f"{max(missing, needed - len(valid))} more to be measured"
+    else:
+        record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
+        record["cause"] = Counter(run["cause"] for run in bad).most_common(1)[0][0]
+        why = next(str(run["reason"]) for run in bad if run["cause"] == record["cause"])
+    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {why}"
 
 
 def looser_checks(terms: Terms) -> list[str]:

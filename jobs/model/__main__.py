@@ -12,7 +12,7 @@ import msgspec
 
 from jobs.model.record import SCHEMA, Record
 
-OF_VERDICTS = ("checks", "looser_checks", "profile_cost")
+OF_VERDICTS = ("checks", "looser_checks", "profile_cost", "reason", "cause")
 """Keys of a judged record, which is in memory alone."""
 
 
@@ -25,13 +25,17 @@ def lines() -> Iterator[str]:
     yield ' "$defs": {'
     kinds = list(schema["$defs"].items())
     for number, (name, kind) in enumerate(kinds, 1):
+        end = "," * (number < len(kinds))
+        if "enum" in kind:
+            yield f"  {json.dumps(name)}: {json.dumps(kind)}{end}"
+            continue
         left_out = OF_VERDICTS if name in ("Record", "RecordedRun") else ()
         properties = [each for each in kind.pop("properties").items() if each[0] not in left_out]
         yield f"  {json.dumps(name)}: {json.dumps(kind)[:-1]},"
         yield '   "properties": {'
         for place, (key, value) in enumerate(properties, 1):
             yield f"    {json.dumps(key)}: {json.dumps(value)}{',' * (place < len(properties))}"
-        yield f"   }}}}{',' * (number < len(kinds))}"
+        yield f"   }}}}{end}"
     yield " }"
     yield "}"
 

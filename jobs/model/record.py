@@ -5,6 +5,7 @@ Annotations are evaluated here: `jobs.model.reading` holds what was read against
 
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, Required, TypedDict
 
+from jobs.model.codes import Wait
 from jobs.model.results import Check, Conditions, Role, Run
 from jobs.model.settings import Node, Settings
 from jobs.model.terms import Terms
@@ -12,10 +13,10 @@ from jobs.model.values import Amount, Count, Line, Name, Nested, Number, Word
 
 SCHEMA = 1
 if TYPE_CHECKING:
-    Status = Literal["running", "ended", "done", "failed", "invalid"]
+    Status = Literal["running", "ended", "done", "failed", "invalid", "unfinished"]
 else:
     Status = Literal["running", "ended"]
-"""On disk a record is running or ended; done, failed and invalid are verdicts, which are in memory alone."""
+"""On disk a record is running or ended; the others are verdicts, which are in memory alone."""
 
 
 class ProfileCost(TypedDict):
@@ -108,7 +109,6 @@ else:
         run: Required[Count]
         role: Required[Role]
         status: Required[Literal["running", "ended", "failed"]]  # valid and invalid are verdicts
-        reason: Required[str | None]
 
 
 class RecordedCell(TypedDict):
@@ -138,10 +138,12 @@ class Record(TypedDict):
     status: Status
     schema: NotRequired[Count]
     sittings: NotRequired[list[Session]]
+    waits_for: NotRequired[Wait | None]  # its worker, before the next run
     checks: NotRequired[list[Check]]
     looser_checks: NotRequired[list[Word]]
     profile_cost: NotRequired[ProfileCost]
     reason: NotRequired[str | None]
+    cause: NotRequired[str | None]  # of most of the runs that do not count
 
 
 class Asked(TypedDict, total=False):

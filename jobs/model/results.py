@@ -7,6 +7,7 @@ A field declares the legal values; None means that the machine cannot tell. Anno
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
 
+from jobs.model.codes import End
 from jobs.model.values import Amount, Count, Facts, Line, Number, Word
 
 Role = Literal["warmup", "measured", "unprofiled"]
@@ -182,12 +183,13 @@ class Run(TypedDict, total=False):
     run: Count
     role: Role
     status: Literal["running", "ended", "valid", "invalid", "failed"]
-    reason: str | None
+    end: End  # of a run that failed
+    reason: str | None  # why it does not count, in words; of a judged run
+    cause: str | None  # likewise, as a code: that of its end, or the first rule that it broke
     started_utc: str
     token: str
     added: Addition
     pair: Count
-    refused: bool
     exclusive: Any
     host: Line
     node: Line | None
@@ -263,7 +265,6 @@ class Run(TypedDict, total=False):
     straggler: Count
     start_skew_s: Amount | None
     private_caches: Count
-    left_alone: bool
     ranks: list[RankFigures]
     overhead_s: Number
     checks: list[Check]

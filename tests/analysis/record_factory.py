@@ -64,9 +64,9 @@ def _profiled(made):
     return {"profile": profile | {"seen_read_bytes": size, "kernel_read_bytes": size}, "bytes_read": size, **rate}
 
 
-def failed(number, reason, **keys):
-    """Return a run that its worker gave up for this reason."""
-    return run(number, 1.0, status="failed", reason=reason, **keys)
+def failed(number, words, code="no_data", **keys):
+    """Return a run that failed, with this code and these words."""
+    return run(number, 1.0, status="failed", end={"code": code, "words": words}, **keys)
 
 
 def disturbed(*rates, **settings):
@@ -95,15 +95,15 @@ def record(rates, *, threads=4, storage="local", host="node1", device=None, limi
     made["runs"] = [run(0, 99_999.0, role="warmup"), *measured]
     made["terms"] |= {"runs": 2, "min_valid_runs": 1}
     made["terms"]["checks"]["spread_max"] = made["terms"]["of_site"]["spread_max"] = limit
-    return made | {"status": "ended", "reason": None}
+    return made | {"status": "ended"}
 
 
 def left(made, status):
-    """Return a record, whose runs are valid, that lacks runs: it is `failed`, `invalid` or `running`."""
+    """Return a record that lacks valid runs: `failed` or `invalid`, by one more run that is so, or `running`."""
     made = copy.deepcopy(made)
     made["terms"] |= {"runs": 100, "min_valid_runs": 99}
-    if status == "invalid":
-        made["runs"][0] |= FAILED["cold"]
+    number = len(made["runs"])
+    made["runs"] += {"failed": [failed(number, "x")], "invalid": [run(number, 9e9, fails=["cold"])]}.get(status, [])
     return made | {"status": "running" if status == "running" else "ended"}
 
 

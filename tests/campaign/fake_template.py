@@ -8,7 +8,7 @@ from jobs.model.consistent import RATES, ROUNDED
 
 # What the worker itself writes; the rest of a run are figures.
 _OF_THE_WORKER = (
-    "run", "role", "started_utc", "status", "reason", "checks", "token", "log", "exclusive", "host", "node", "job",
+    "run", "role", "started_utc", "status", "checks", "token", "log", "exclusive", "host", "node", "job",
     "cpus",
 )  # fmt: skip
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def figures(rate=400.0, **changed):
     wall_s = run["images"] / rate
     times = {"wall_s": wall_s, "load_s": wall_s - run["other_s"], "elapsed_s": wall_s + 0.01}
     rates = {"images_per_s": rate, "read_mb_per_s": run["bytes_read"] / wall_s / 1e6}
-    return with_amounts({**run, **times, **rates, "status": "ended", "reason": None, **changed})
+    return with_amounts({**run, **times, **rates, "status": "ended", **changed})
 
 
 def with_amounts(run):
@@ -60,8 +60,10 @@ def invalid():
     return figures(resident_fraction=1.0)
 
 
-def failed(reason="killed by signal 9 (SIGKILL)"):
-    return {"status": "failed", "reason": reason, "log_tail": "the last words"}
+def failed(words=""):
+    """A run that was killed or, with words, that failed as they say."""
+    end = {"code": "not_exclusive", "words": words} if words else {"code": "killed", "number": 9}
+    return {"status": "failed", "end": end, "log_tail": "the last words"}
 
 
 class FakeTemplate:

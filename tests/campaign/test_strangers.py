@@ -80,9 +80,9 @@ CONTROL = "\x1b]0;owned\x07\x1b[2J\u202e"
 def test_a_text_of_others_makes_no_line_and_no_control_sequence(bad, results, folder, capsys):
     written = json.loads(results.read_text())
     for run in written["runs"]:
-        run |= {"status": "failed", "reason": bad, "log": bad, "unreadable": [{"file": bad, "error": bad}]}
-        run |= {"log_tail": bad}
-    written |= {"reason": bad, "status": "ended"}
+        run |= {"status": "failed", "end": {"code": "no_data", "words": bad}, "log": bad, "log_tail": bad}
+        run |= {"unreadable": [{"file": bad, "error": bad}]}
+    written |= {"status": "ended"}
     written["campaign"]["words"] = [bad]
     written["cell"]["settings"]["storage"]["name"], written["dataset"]["path"] = bad, bad
     results.write_text(json.dumps(written))

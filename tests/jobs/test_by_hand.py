@@ -120,7 +120,8 @@ SIDES = {"fast": {"root": "/a", "name": "ssd"}, "slow": {"root": "/b", "name": "
 )
 def test_what_a_word_asks_for_is_a_setting_of_the_run(words, where, value, shared_images, monkeypatch):
     asked, (benchmark, *more) = [], words.split()
-    monkeypatch.setattr(run, "execute", lambda request: asked.append(request) or {"status": "failed", "reason": None})
+    failed = {"status": "failed", "end": {"code": "stopped"}}
+    monkeypatch.setattr(run, "execute", lambda request: asked.append(request) or failed)
     with pytest.raises(SystemExit):
         main([benchmark, str(shared_images), *more])
 

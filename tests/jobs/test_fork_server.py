@@ -16,6 +16,7 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import Template
+from jobs.model.codes import sentence
 from tests.jobs.jobs_factory import ROOT, eventually
 
 KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV)
@@ -103,7 +104,7 @@ def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, lo
     answer = ask(**asked)
 
     assert answer["status"] == "failed"
-    assert reason in answer["reason"]
+    assert reason in sentence(answer["end"])
     assert "ValueError" not in reason or answer["log_tail"].endswith("ValueError: on purpose")
     assert ("Traceback (most recent call last)" in log.read_text()) == ("Error" in reason)
     assert ask("echo", value=1)["value"] == 1
@@ -114,7 +115,7 @@ def test_a_run_past_its_limit_is_killed_with_its_own_children(ask, tmp_path):
     answer = ask("hang", timeout_s=1.0, pids=str(tmp_path / "pids"))
 
     assert answer["status"] == "failed"
-    assert answer["reason"] == "still running after run_timeout_s=1, killed"
+    assert answer["end"] == {"code": "timed_out", "seconds": 1.0}
     assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "pids")))
 
 
@@ -155,7 +156,7 @@ def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, t
         run, child = numbers(tmp_path / "pids")
         os.kill(template_pid(light), signal.SIGKILL)
 
-        assert answer.result(timeout=10)["reason"] == "the template process was killed"
+        assert answer.result(timeout=10)["end"] == {"code": "template_killed"}
     assert eventually(lambda: gone(run), within_s=2)
     os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
     assert ask("echo", value=1)["value"] == 1
@@ -217,8 +218,8 @@ def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, t
     outcomes = light.run_together(arguments, logs, 60, job="tests.jobs.template_jobs:hang_or_die")
 
     assert [each.alone for each in outcomes] == [True, False]
-    assert outcomes[0].run["reason"] == "ended, because another rank had failed"
-    assert outcomes[1].run["reason"] == "killed by signal 9 (SIGKILL)"
+    assert outcomes[0].run["end"] == {"code": "rank_failed"}
+    assert outcomes[1].run["end"] == {"code": "killed", "number": 9}
     assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "0")))
 
 
@@ -284,5 +285,5 @@ def test_a_run_that_dies_leaves_no_core_with_its_secrets_where_it_ran(tmp_path, 
         template.close()
         resource.setrlimit(resource.RLIMIT_CORE, before)
 
-    assert run["reason"] == "killed by signal 11 (SIGSEGV)"
+    assert run["end"] == {"code": "killed", "number": 11}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("core")] == []

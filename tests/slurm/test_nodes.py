@@ -8,6 +8,7 @@ import sys
 import psutil
 import pytest
 
+from jobs.model.codes import sentence
 from tests.slurm.campaigns import WORDS, wait
 
 pytestmark = pytest.mark.long
@@ -81,8 +82,8 @@ def test_a_rank_that_is_killed_fails_its_run_and_the_next_one_goes_well(campaign
         front.communicate(timeout=_TOLD_WITHIN_S)
 
     (recorded,) = campaign.records()
-    reasons = [run["reason"] for run in recorded["runs"] if run["status"] == "failed"]
-    assert reasons == ["rank 1: killed by signal 9 (SIGKILL)"]
+    ends = [run["end"] for run in recorded["runs"] if run["status"] == "failed"]
+    assert ends == [{"code": "killed", "number": 9, "rank": 1}]
     assert (recorded["status"], recorded["runs"][-1]["status"]) == ("done", "valid")
 
 
@@ -93,7 +94,7 @@ def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab
             lab.cut_power(2)
         else:
             next(second_rank(campaign, "campaign.worker")).kill()
-        wait(lambda: any("is lost" in str(run["reason"]) for run in runs(campaign)), _TOLD_WITHIN_S)
+        wait(lambda: any(run["status"] == "failed" for run in runs(campaign)), _TOLD_WITHIN_S)
         kept = len(campaign.measured())
         if lost == "its worker":  # one that was lost with its node begins again by itself
             wait(lambda: campaign.job_states() == ["PENDING"], _TOLD_WITHIN_S)
@@ -101,7 +102,7 @@ def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab
         told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
 
     assert front.returncode == 0, told
-    (why,) = {run["reason"] for run in runs(campaign) if run["status"] == "failed"}
+    (why,) = {sentence(run["end"]) for run in runs(campaign) if run["status"] == "failed"}
     assert why.startswith("interrupted: rank 1 on n2 is lost: ")
     campaign.assert_whole(19)
     assert kept >= 1

@@ -278,7 +278,7 @@ def test_the_summary_counts_cells_runs_and_verdicts_and_says_when():
     told = plain(summary.summary(made))
 
     assert told.startswith(
-        "5 cells: 3 done, 1 invalid, 1 failed; 1 unstable. 15 measured runs: 10 valid, 4 invalid, 1 failed."
+        "5 cells: 3 done, 1 invalid, 1 unfinished; 1 unstable. 15 measured runs: 10 valid, 4 invalid, 1 failed."
     )
     assert told.endswith("Measured 2026-11-20 23:59 to 2026-11-21 09:00 UTC.")
     counts = {"holds": 2, "differs": 1, "not measured": 3}
@@ -297,7 +297,7 @@ def test_every_cell_tells_its_runs_with_each_check_its_ranks_and_why_it_was_adde
     added = {"until_spread": 0.05, "n": 3, "interval": None, "confidence": None}
     runs = [
         run(1, 123.0, unknown=["quiet"]), run(2, 80.0, fails=["cold"]),
-        {"run": 3, "role": "measured", "status": "failed", "reason": "killed by signal 9"},
+        {"run": 3, "role": "measured", "status": "failed", "end": {"code": "killed", "number": 9}},
         run(4, 80.0, ranks=ranks, start_skew_s=0.002, added=added | {"width": 0.123}),
         run(5, 80.0, added=added | {"n": 2, "width": None}),
     ]  # fmt: skip
@@ -311,7 +311,7 @@ def test_every_cell_tells_its_runs_with_each_check_its_ranks_and_why_it_was_adde
     assert "run 1, measured: valid , 123 images/s, 13.8 MB/s, 4.16 s" in text
     assert "? quiet unverifiable: others used the device to an unknown extent" in text
     assert "\N{BALLOT X} cold failed: 100.00% of the pages were in memory before the start" in text
-    assert "run 3, measured: failed : killed by signal 9" in text
+    assert "run 3, measured: failed : killed by signal 9 (SIGKILL)" in text
     assert ", added for until_spread=0.0500: of 3 runs the interval of the median was 12.30 % wide" in text
     assert ", added for until_spread=0.0500: of 2 runs too few for an interval" in text
     assert "process: nice 0, scheduling other machine: cpus 2 of 2 cores local: mount ext4 rw,relatime," in text

@@ -53,7 +53,7 @@ local;1;97.0;96.0–98.9;10.9;10.8–11.1;26 % read;5.28;3;1.00×;passed;done
 local;2;176;160–193;19.7;17.9–21.6;48 % read;2.92;4;1.81×;passed;done
 local;4;50.0 †;49.5–51.0;5.60;5.54–5.71;80 % random_read;10.2;3/6;0.52×†;cold failed 2x; spread failed;done
 local;16;162 ‡;151–172;18.1;16.9–19.2;–;3.18;0/2;–;quiet failed 2x; spread unverifiable;invalid
-local;32;–;–;–;–;–;–;0;–;spread unverifiable;failed
+local;32;–;–;–;–;–;–;0;–;spread unverifiable;unfinished
 storage;benchmark.size;benchmark.way;files/s or s/file;min–max;n;checks;status
 hdd;3;a;9.00;8.91–9.18;3;passed;done
 local;1;–;5.00;4.95–5.10;3;passed;done
@@ -81,7 +81,7 @@ local          1      97.0  96.0–98.9  10.9      26 %    3  passed            
 local          2       176    160–193  19.7      48 %    4  passed                                         ID
 local          4     50.0†  49.5–51.0  5.60      80 %  3/6  cold failed 2x; spread failed                  ID
 local         16      162‡    151–172  18.1         –  0/2  INVALID; quiet failed 2x; spread unverifiable  ID
-local         32         –          –     –         –    0  FAILED; spread unverifiable                    ID
+local         32         –          –     –         –    0  UNFINISHED; spread unverifiable                ID
 
 vs 1 thread   local  paper's hdd  paper's lustre
           2   1.81×        1.65×               –
@@ -100,7 +100,7 @@ QUIET = "quiet: others kept 3.00 cores busy (at most 0.5) and took 0.0% of the t
 WARM = "cold: 100.00% of the pages were in memory before the start"
 COMPLAINTS = [
     f"cell invalid: 0 of 2 measured runs valid, 1 needed; {QUIET} (2 measured runs invalid)",
-    "cell failed: 0 of 0 measured runs valid, 1 needed; no run was measured",
+    "cell unfinished: 0 of 0 measured runs valid, 1 needed; 1 more to be measured",
     f"2 measured runs invalid: {WARM}", "1 measured run failed: killed",
 ]  # fmt: skip
 

@@ -121,13 +121,13 @@ def test_the_verdict_names_failed_and_unverifiable_checks_of_measured_runs():
     assert row_of(left(record([]), "running"))["checks"] == "none made"
 
 
-def test_reasons_of_one_kind_are_counted_together():
-    reasons = ["quiet: 99.1 % of the time", "quiet: 98.0 % of the time", "complete: 3 images are missing"]
-    bad = [failed(n, reason) for n, reason in enumerate(reasons, 1)]
+def test_reasons_of_one_cause_are_counted_together():
+    bad = [failed(1, "one"), failed(2, "two", "ranks_parted"), failed(3, "three"), run(4, 1.0, fails=["quiet"])]
 
     told = not_counted(runs_frame([parse(record(bad))]))
 
-    assert told[["count", "reason"]].values.tolist() == [[2, reasons[0]], [1, reasons[2]]]
+    assert told[["cause", "count"]].values.tolist() == [["no_data", 2], ["ranks_parted", 1], ["quiet", 1]]
+    assert told["reason"].tolist()[:2] == ["one", "two"]
 
 
 def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():

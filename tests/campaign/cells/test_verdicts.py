@@ -181,10 +181,13 @@ def test_terms_that_ask_for_no_run_make_no_cell_done_and_a_run_that_counts_is_no
     lacking, empty = judged_with(record, runs=6), judged_with({**record, "runs": []}, warmup_runs=20)
 
     assert (lacking["status"], lacking["reason"]) == (
-        "failed",
-        "2 of 2 measured runs valid, 3 needed; no other was run",
+        "unfinished",
+        "2 of 2 measured runs valid, 3 needed; 3 more to be measured",
     )
-    assert (empty["status"], empty["reason"]) == ("failed", "0 of 0 measured runs valid, 1 needed; no run was measured")
+    assert (empty["status"], empty["reason"]) == (
+        "unfinished",
+        "0 of 0 measured runs valid, 1 needed; 1 more to be measured",
+    )
 
 
 def test_limits_that_are_not_named_are_the_defaults(folder, cells):

@@ -142,7 +142,7 @@ def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
     assert clean.main(["--yes", "--unused"]) == 0
     assert (dataset.exists(), baseline.exists()) == (True, False)
 
-    batch.save_ends({0: "COMPLETED"})
+    batch.save_ends({0: {"code": "COMPLETED"}})
     assert clean.main(["--yes", "--unused"]) == 0
     assert not dataset.exists()
 

@@ -104,7 +104,7 @@ def tries(folder, said, reports, monkeypatch):
     return go
 
 
-FAILED, CANCELLED, KILLED = (f"Slurm: {state} on n1" for state in ("NODE_FAIL", "CANCELLED", "FAILED, signal 9"))
+FAILED, CANCELLED, KILLED = ({"code": code, "node": "n1"} for code in ("NODE_FAIL", "CANCELLED", "FAILED"))
 
 
 @pytest.mark.shows("retries")
@@ -124,9 +124,12 @@ def test_nothing_is_tried_again_unasked(tries):
     ("end", "why"),
     [
         (CANCELLED, "cancelled"),
-        ("Slurm: OUT_OF_MEMORY on n1", "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
-        ("Slurm: TIMEOUT on n1", "the time limit was reached (cluster.timeout_min=… asks for more)"),
-        ("the time limit of 5 min was reached 4 times (ask)", "the time limit of 5 min was reached 4 times (ask)"),
+        ({"code": "OUT_OF_MEMORY"}, "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
+        ({"code": "TIMEOUT"}, "the time limit was reached (cluster.timeout_min=… asks for more)"),
+        (
+            {"code": "ERROR", "words": "the time limit of 5 min was reached 4 times", "cure": "ask"},
+            "the time limit of 5 min was reached 4 times (ask)",
+        ),
     ],
 )
 def test_what_would_fail_again_is_not_tried_again_and_it_is_said_why(end, why, begun, tries, said):

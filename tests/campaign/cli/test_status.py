@@ -11,7 +11,7 @@ from campaign.cli import status, why
 from campaign.storage import checkpoint_targets
 from jobs.burst_buffer import __main__ as by_hand
 from jobs.burst_buffer.marker import MARKER_NAME
-from tests.campaign.fake_template import COLD
+from tests.campaign.fake_template import COLD, failed
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import UTC, compose
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
@@ -179,7 +179,7 @@ def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, c
     leave_record(folder, cells[0][0], *valid, status="done")
     leave_record(folder, cells[0][1], *valid[:2], {"status": "invalid"}, status="invalid")
     reason = "sbatch: error: one\nsbatch: error: two"
-    leave_record(folder, cells[0][2], {"status": "failed", "reason": reason}, status="failed")
+    leave_record(folder, cells[0][2], failed(reason), status="failed")
 
     assert status.main([str(folder.root)]) == 1
 

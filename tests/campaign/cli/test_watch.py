@@ -32,7 +32,7 @@ def test_how_jobs_ended_is_written_down_for_slurm_forgets_and_no_record_is(ended
     why.main([ended, str(folder.root)])
 
     assert code == 1
-    assert read_all(folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
+    assert read_all(folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
     assert "  reason       interrupted: Slurm: CANCELLED on n1" in capsys.readouterr().out.splitlines()
     assert folder.record(ended).read_bytes() == before
 

@@ -7,7 +7,7 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cli import why
 from campaign.errors import EnvironmentFaultError, UsageError
-from tests.campaign.fake_template import TERMS
+from tests.campaign.fake_template import TERMS, failed
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
 
@@ -36,7 +36,7 @@ def told(cells, folder, capsys):
     ],
 )
 def test_a_run_is_told_whatever_its_trace_lacks(trace, lacks, told):
-    lines = told({"status": "failed", "reason": "because", "trace": trace}, status="failed")
+    lines = told({**failed("because"), "trace": trace}, status="failed")
 
     assert "  reason       because" in lines
     assert [line.split(None, 1)[1] for line in lines if line.startswith("  trace ")] == lacks
@@ -48,7 +48,7 @@ def test_each_rank_of_a_run_is_told_with_the_one_that_ended_last(told):
          "ended_s": 2.0 + rank, "figures": {"wall_s": 2.0 + rank, "bytes_read": 3_000_000}}
         for rank in range(2)
     ]  # fmt: skip
-    run = {"status": "failed", "reason": "because", "ranks": ranks, "straggler": 1, "private_caches": 0}
+    run = {**failed("because"), "ranks": ranks, "straggler": 1, "private_caches": 0}
 
     lines = told(run, status="failed")
 

@@ -51,7 +51,7 @@ def test_cancel_names_exactly_our_jobs_and_returns_those_that_are_not_seen_to_ha
 
 def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, programs):
     refused, over = leave_batch(folder, refused="Socket timed out"), leave_batch(folder, "second-0")
-    over.save_ends({0: "Slurm: LOST", 1: "Slurm: NODE_FAIL"})
+    over.save_ends({0: {"code": "LOST"}, 1: {"code": "NODE_FAIL"}})
     programs.answer("squeue", squeue_line(refused, 0, "RUNNING"), squeue_line(over, 1, "PENDING"))
     _after_scancel(programs)
 
@@ -78,7 +78,7 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
         "a": ("interrupted", "Slurm: CANCELLED on n1"),
         "b": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel`"),
     }
-    assert [fleet.state(how) for how in read_all(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
+    assert [end["code"] for end in read_all(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
 
 
 def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):

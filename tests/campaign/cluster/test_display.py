@@ -7,19 +7,22 @@ import pytest
 from campaign import console as talk
 from campaign.cluster import display
 from campaign.cluster.progress import Picture
+from jobs.model.codes import CellState
 from tests.campaign.fake_template import COLD, failed, figures, invalid
 
+KILLED = "killed by signal 9 (SIGKILL)"
 INVALID = {"status": "invalid", "reason": COLD}
 CELL = "micro-demo-local-t1-b64-p0-0123456789"
 OTHER = "micro-demo-local-t2-b64-p0-abcdef0123"
 
 
 def _run(number=0, role="measured", **changed):
-    return {"run": number, "role": role, "status": "running", "reason": None} | changed
+    return {"run": number, "role": role, "status": "running"} | changed
 
 
 def _picture(news=(), counts=None, reasons=None, running=(), progress=(0, 9)):
-    return Picture(list(news), Counter(counts or {}), Counter(reasons or {}), list(running), *progress)
+    waits = [{"code": "scheduler", "words": reason} for reason in Counter(reasons or {}).elements()]
+    return Picture(list(news), Counter(counts or {}), waits, list(running), *progress)
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown_without_markup(te
 
     assert re.search(r"micro-demo-local-t1-b64-p0 +run 2 \(measured\) +400 images/s +n\[1\]", shown)
     assert "run 0 (warm-up)" in shown
-    assert re.search(r"cells +planned 2 +running 1", again)
+    assert re.search(r"cells +running 1 +planned 2", again)
     assert "2/9" in shown
     assert "ETA" in shown
     assert f"{CELL} run 1: 400.0 images/s, invalid: cold" in shown
@@ -73,7 +76,7 @@ def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown_without_markup(te
 
 
 def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other_and_of_runs_as_many_as_fit(terminal):
-    states = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
+    states = [*CellState]
     counts = {state: number for number, state in enumerate(states, start=1)}
     lists = [[(f"{number}-{CELL}", _run(), "") for number in range(length)] for length in (12, 13, 20)]
 
@@ -89,13 +92,12 @@ def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other_
 
 def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words_unless_there_is_a_hindrance(terminal):
     waiting = _picture(
-        counts={"queued": 10}, reasons={"Priority": 2, "ReqNodeNotAvail, UnavailableNodes:[red]n[1-3]": 7, "": 1}
+        counts={"queued": 10}, reasons={"Priority": 2, "ReqNodeNotAvail, UnavailableNodes:[red]n[1-3]": 7}
     )
 
     (shown,), (hindered,) = terminal(waiting), terminal(waiting, hindrance="nobody answers [red]")
 
     assert "7 jobs waiting: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs waiting: Priority" in shown
-    assert "1 job waiting: submitted" in shown
     assert "nobody answers [red]" in hindered
     assert "Priority" not in hindered
 
@@ -114,7 +116,10 @@ def test_in_a_log_each_run_has_a_line_with_its_number(lines):
         (CELL, _run(1, **figures(100, status="valid"))),
     ]
 
-    said = lines(_picture(news, progress=(2, 9)), _picture([(CELL, _run(2, **failed()))], progress=(3, 9)))
+    said = lines(
+        _picture(news, progress=(2, 9)),
+        _picture([(CELL, _run(2, **failed(), reason=KILLED))], progress=(3, 9)),
+    )
 
     assert said == [
         f"[1/9] {CELL} run 0 (warm-up): 123.4 images/s",
@@ -129,12 +134,12 @@ def test_in_a_log_another_reason_is_a_line_its_end_is_none_and_the_same_is_told_
         _picture(counts={"queued": 2, "running": 1}, reasons={"Resources": 2}),
         *[_picture(counts={"running": 3})] * 4,
         _picture(counts={"queued": 3}, reasons={"Priority": 3}),
-        hindrances=[""] * 5 + ["nobody answers; now 1 s", "nobody answers; now 2 s", ""],
+        hindrances=[""] * 5 + ["nobody answers", "nobody answers", ""],
     )
 
     assert said == [
         "cells: 3 queued; 3 jobs waiting: Priority",
-        "cells: 2 queued, 1 running; 2 jobs waiting: Resources",
+        "cells: 1 running, 2 queued; 2 jobs waiting: Resources",
         "cells: 3 running; nobody answers",
         "cells: 3 queued; 3 jobs waiting: Priority",
     ]

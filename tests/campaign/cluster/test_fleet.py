@@ -7,12 +7,14 @@ import pytest
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
-from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.cluster.conclude import WorkerState
+from campaign.cluster.progress import Follower, Watched
 from campaign.cluster.states import states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.worker import session
 from campaign.worker.batch import read_all
+from jobs.model.codes import sentence
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
@@ -23,6 +25,7 @@ LATER = "2026-11-22T10:00:00.000Z"
 RUNS = {"running": [None], "done": [figures()]}
 NO_ACCOUNTING = Facts("AccountingStorageType = accounting_storage/none")
 SLURMDBD = Facts("AccountingStorageType = accounting_storage/slurmdbd")
+COMPLETED = {"code": "COMPLETED"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +57,10 @@ def begun(folder, cells):
         return folder.record(cells[0][number].id)
 
     return write
+
+
+def _ended(code, node, where=""):
+    return WorkerState("ended", None, where, {"code": code, "node": node})
 
 
 def _key(batch, index):
@@ -89,24 +96,24 @@ def test_workers_of_which_nobody_knows_the_end_are_seen_queued_running_and_ended
     first, second = batch(), batch("second-0")
     batch("third-0", cluster="local")
     batch("fourth-0", refused="invalid partition")
-    batch("fifth-0").save_ends({0: "done", 1: "done"})
+    batch("fifth-0").save_ends(dict.fromkeys((0, 1), COMPLETED))
     waits = squeue_line(first, 0, "PENDING", "Priority")
     lost = squeue_line(second, 0, "NODE_FAIL", "NodeDown", "n6")
     programs.answer("squeue", waits, squeue_line(first, 1, "RUNNING", node="n3"), lost)
     found = fleet.of(folder, NO_ACCOUNTING)
     keys = [_key(each, index) for each in (first, second) for index in (0, 1)]
-    assert (set(found.open), found.seen) == ({*keys}, dict.fromkeys(keys, Seen("unknown", "submitted")))
+    assert (set(found.open), found.seen) == ({*keys}, dict.fromkeys(keys, WorkerState("unknown")))
     assert found.batch(keys[3]) == second
 
     seen = found.refresh()
 
-    ended = Seen("ended", "NODE_FAIL on n6", "", "failed")
-    waiting, running = Seen("queued", "Priority", "70_0"), Seen("running", "", "n3")
-    assert seen == dict(zip(keys, (waiting, running, ended, Seen("unknown", "submitted")), strict=True))
+    waiting = WorkerState("queued", {"code": "scheduler", "words": "Priority"}, "70_0")
+    running, ended = WorkerState("running", None, "n3"), _ended("NODE_FAIL", "n6")
+    assert seen == dict(zip(keys, (waiting, running, ended, WorkerState("unknown")), strict=True))
     assert set(found.open) == {*keys} - {keys[2]}
     programs.answer("squeue", waits, squeue_line(first, 1, "TIMEOUT", "TimeLimit", "n3"))
     time.now += 3.5
-    assert found.refresh()[keys[1]] == Seen("ended", "TIMEOUT on n3", "n3", "failed")
+    assert found.refresh()[keys[1]] == _ended("TIMEOUT", "n3", where="n3")
 
 
 def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_stands(batch, seen_as, programs, time):
@@ -117,8 +124,8 @@ def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_sta
     time.now += 60.0
 
     assert found.refresh() == {
-        _key(made, 0): Seen("ended", "NODE_FAIL on n1", "", "failed"),
-        _key(made, 1): Seen("ended", "done", "n1", "failed"),
+        _key(made, 0): _ended("NODE_FAIL", "n1"),
+        _key(made, 1): WorkerState("ended", None, "n1", COMPLETED),
     }
     assert not found.open
     assert len(programs.calls) == 1
@@ -170,7 +177,7 @@ def test_settling_asks_until_every_end_is_explained(folder, batch, programs):
     found.settle()
 
     assert programs.asked == ["squeue", "sacct"]
-    assert found.seen[_key(made, 0)].why == "OUT_OF_MEMORY, signal 125 on n1"
+    assert found.seen[_key(made, 0)].end == {"code": "OUT_OF_MEMORY", "signal": 125, "node": "n1"}
     assert set(found.open) == {_key(made, 1)}
 
 
@@ -198,9 +205,9 @@ def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not
     time.now += 30.0
     meanwhile, silent = dict(found.glance()), (found.silent_since, found.silent_s)
     (tmp_path / "answer").write_text(f"{SQUEUE_HEAD}\n{squeue_line(made, 0, 'RUNNING', node='n1')}\n")
-    wait(lambda: found.glance()[_key(made, 0)].state == "running")
+    wait(lambda: found.glance()[_key(made, 0)].phase == "running")
 
-    assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], Seen("unknown", "submitted"))
+    assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], WorkerState("unknown"))
     assert silent == (1000.0, 30.0)
     assert found.silent_s == 0.0
     assert programs.asked == ["squeue"]
@@ -261,7 +268,8 @@ def test_how_workers_of_all_batches_ended_is_written_beside_their_work_lists(fol
     said = fleet.settle_ends(folder, found)
 
     assert said == [f"{done[0].parent.name} and 2 more: Slurm: TIMEOUT on n2"]
-    assert (_ends(made), _ends(other)) == ({"0": "COMPLETED on n1"}, dict.fromkeys("01", "Slurm: TIMEOUT on n2"))
+    timeout = {"code": "TIMEOUT", "node": "n2"}
+    assert (_ends(made), _ends(other)) == ({"0": {**COMPLETED, "node": "n1"}}, dict.fromkeys("01", timeout))
     assert [each.open_workers() for each in read_all(folder)] == [[1], []]
 
 
@@ -275,12 +283,14 @@ def test_a_run_that_a_worker_left_open_is_failed_by_the_next_one_for_the_reason_
 
     assert settled(made, "NODE_FAIL", "RUNNING") == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
 
-    assert _ends(made) == {"0": "Slurm: NODE_FAIL on n1"}
+    end = {"code": "NODE_FAIL", "node": "n1"}
+    assert _ends(made) == {"0": end}
     assert (over.read_bytes(), left.read_bytes()) == before
     recorded, _ = session.begin(folder, asked_again(work_list(folder, *cells)), work_list(folder, *cells)["cells"][1])
-    assert [(run["status"], run["reason"]) for run in recorded["runs"]] == [
-        ("failed", "interrupted: Slurm: NODE_FAIL on n1")
+    assert [(run["status"], run["end"]) for run in recorded["runs"]] == [
+        ("failed", {"code": "worker_ended", "worker": end})
     ]
+    assert sentence(recorded["runs"][0]["end"]) == "interrupted: Slurm: NODE_FAIL on n1"
 
 
 @pytest.mark.parametrize(
@@ -304,7 +314,7 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, s
     made.work_list(1).with_suffix(".error.json").write_text('{"message": "no such module: CUDA", "hint": ""}')
 
     assert settled(made, "RUNNING", "FAILED") == [f"{ids[2]}: no such module: CUDA"]
-    assert _ends(made) == {"1": "no such module: CUDA"}
+    assert _ends(made) == {"1": {"code": "ERROR", "words": "no such module: CUDA", "cure": ""}}
 
 
 @pytest.mark.parametrize(("state", "left"), [("CANCELLED", "interrupted"), ("FAILED", "failed"), ("TIMEOUT", "failed")])
@@ -339,7 +349,7 @@ def test_what_a_completed_worker_wrote_may_come_into_sight_late(batch, settled, 
     time.sleep = lambda pause: (pauses.append(pause), len(pauses) == 3 and begun(2, "done"))
 
     assert settled(made, "RUNNING", "COMPLETED") == []
-    assert _ends(made) == {"1": "COMPLETED on n1"}
+    assert _ends(made) == {"1": {**COMPLETED, "node": "n1"}}
 
 
 @pytest.mark.parametrize(("state", "waited_s"), [("COMPLETED", 5.0), ("FAILED", 0.0)])

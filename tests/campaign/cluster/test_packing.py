@@ -7,6 +7,7 @@ from campaign.cluster import packing, slurm, submission
 from campaign.config.points import cells_of
 from campaign.slurm.client import Facts
 from campaign.worker.work_list import Request
+from tests.campaign.fake_template import failed
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import grid
 
@@ -21,7 +22,7 @@ def asked(folder):
         cells, conduct = cells_of(grid("cluster=slurm", *words))
         if took:
             (other,), _ = cells_of(grid("seed=999"))
-            leave_record(folder, other, {"status": "failed", "reason": "x", "elapsed_s_with_fork": took})
+            leave_record(folder, other, {**failed(), "elapsed_s_with_fork": took})
         return plan.make(cells, conduct, folder).to_do, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words)
 
     return made

@@ -4,16 +4,20 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import price, submission
+from campaign.cluster.conclude import WorkerState
 from campaign.cluster.price import Amount, Expected
-from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.cluster.progress import Follower, Watched
 from campaign.config.points import cells_of
 from campaign.worker.work_list import Request
 from jobs.system.files import write_json
+from tests.campaign.fake_template import failed
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import UTC
 from tests.campaign.work_lists import grid as compose_grid
 
 START_S = 15.0
+
+FAILED = WorkerState("ended", None, "", {"code": "FAILED"})
 
 
 @pytest.fixture
@@ -21,7 +25,7 @@ def leave(folder):
     """Record a cell whose runs took these seconds."""
 
     def leave(cell, *seconds):
-        leave_record(folder, cell, *({"status": "failed", "reason": "x", "elapsed_s_with_fork": s} for s in seconds))
+        leave_record(folder, cell, *({**failed(), "elapsed_s_with_fork": s} for s in seconds))
 
     return leave
 
@@ -103,7 +107,7 @@ def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_j
     before = price.of(arrays, folder).expected
     status = price.to_go(folder, workers, running)
     watched = Watched(dict(enumerate(workers)))
-    picture = watched.picture(dict.fromkeys(watched.followers, Seen("queued")))
+    picture = watched.picture(dict.fromkeys(watched.followers, WorkerState("queued")))
     picture.counts["running"] = running
     eta_s = price.Eta(folder)(picture)
 
@@ -121,8 +125,8 @@ def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave
     assert both == "12 runs to go, about 2 min expected, from 1 earlier run"
     assert [price.to_go(folder, each, 1) for each in ([maker, *workers], [maker])] == [both, ""]  # it has no run
 
-    one_failed = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("queued")}))
-    none_is_left = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("ended", "FAILED")}))
+    one_failed = eta(watched.picture({0: FAILED, 1: WorkerState("queued")}))
+    none_is_left = eta(watched.picture({0: FAILED, 1: FAILED}))
     leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
 
     assert (one_failed, none_is_left) == (START_S + 6 * 10.0, None)

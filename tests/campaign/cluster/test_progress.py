@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cluster import progress
-from campaign.cluster.progress import Follower, Seen, Share, Watched
+from campaign.cluster.conclude import WorkerState
+from campaign.cluster.progress import Follower, Share, Watched
+from jobs.model.codes import CellState, wait_sentence
 from tests.campaign.fake_template import failed, figures, invalid
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import work_list
-
-STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 
 
 @pytest.fixture
@@ -118,42 +118,54 @@ def _counts(picture):
     return {state: number for state, number in picture.counts.items() if number}
 
 
+def _wait(words):
+    return {"code": "scheduler", "words": words}
+
+
+def _ended(code):
+    return "ended", None, "", {"code": code}
+
+
+def _state(phase):
+    return WorkerState(*(_ended("GONE") if phase == "ended" else [phase]))
+
+
 UNDER_WAY, THREE = [figures(), None], [figures()] * 3
 # Runs and status of the records of three cells, how their two workers are seen, and what is told of that: counts of
-# cells, reasons, runs under way, and how many runs are news.
+# cells, what is waited for, runs under way, and how many runs are news.
 PICTURES = {
-    "running": ([], [("running", "", "n1")] * 2, {"running": 2, "planned": 1}, {}, [], 0),
-    "queued": ([], [("queued", "A"), ("queued", "B")], {"queued": 3}, {"A": 1, "B": 1}, [], 0),
-    "nobody has reported": ([], [("unknown", "submitted")] * 2, {"queued": 3}, {"submitted": 2}, [], 0),
+    "running": ([], [("running", None, "n1")] * 2, {"running": 2, "queued": 1}, [], [], 0),
+    "queued": ([], [("queued", _wait("A")), ("queued", _wait("B"))], {"queued": 3}, ["A", "B"], [], 0),
+    "nobody has reported": ([], [("unknown",)] * 2, {"queued": 3}, ["submitted"] * 2, [], 0),
     "runs under way": (
-        [(UNDER_WAY, "running"), ([None], "running")], [("running", "", "n1"), ("running", "", "n2")],
-        {"running": 2, "planned": 1}, {}, [(0, 1, "n1"), (1, 0, "n2")], 1,
+        [(UNDER_WAY, "running"), ([None], "running")], [("running", None, "n1"), ("running", None, "n2")],
+        {"running": 2, "queued": 1}, [], [(0, 1, "n1"), (1, 0, "n2")], 1,
     ),
     "left behind": (
-        [None, (UNDER_WAY, "running")], [("ended", "FAILED", "", "failed"), ("ended", "CANCELLED")],
-        {"failed": 1, "interrupted": 2}, {}, [], 1,
+        [None, (UNDER_WAY, "running")], [_ended("FAILED"), _ended("CANCELLED")],
+        {"failed": 1, "interrupted": 2}, [], [], 1,
     ),
     "outcomes": (
-        [(THREE, "done"), (THREE, "invalid"), (THREE, "failed")], [("ended",)] * 2,
-        {"done": 1, "invalid": 1, "failed": 1}, {}, [], 9,
+        [(THREE, "done"), (THREE, "invalid"), (THREE, "failed")], [_ended("COMPLETED")] * 2,
+        {"done": 1, "invalid": 1, "failed": 1}, [], [], 9,
     ),
     "records of which the scheduler says nothing": (
-        [(THREE, "done"), (UNDER_WAY, "running")], [("unknown", "submitted")] * 2,
-        {"done": 1, "running": 1, "planned": 1}, {}, [(1, 1, "")], 4,
+        [(THREE, "done"), (UNDER_WAY, "running")], [("unknown",)] * 2,
+        {"done": 1, "running": 1, "queued": 1}, [], [(1, 1, "")], 4,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("told", PICTURES.values(), ids=PICTURES)
 def test_records_and_the_scheduler_tell_how_cells_are(told, watched, made, write):
-    records, workers, counts, reasons, running, news = told
+    records, workers, counts, waits, running, news = told
     for cell, recorded in zip(made, records, strict=False):
         if recorded:
             write(cell, *recorded)
 
-    picture = watched.picture({key: Seen(*seen) for key, seen in zip("ab", workers, strict=True)})
+    picture = watched.picture({key: WorkerState(*seen) for key, seen in zip("ab", workers, strict=True)})
 
-    assert (_counts(picture), picture.reasons, len(picture.news)) == (counts, reasons, news)
+    assert (_counts(picture), [*map(wait_sentence, picture.waits)], len(picture.news)) == (counts, waits, news)
     assert [(cell, run["run"], where) for cell, run, where in picture.running] == [
         (made[number].id, run, where) for number, run, where in running
     ]
@@ -163,12 +175,12 @@ def test_records_and_the_scheduler_tell_how_cells_are(told, watched, made, write
 
 def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
     write(made[1], THREE, "done")
-    watched.picture({"a": Seen("running"), "b": Seen("running")})
+    watched.picture({"a": WorkerState("running"), "b": WorkerState("running")})
 
-    picture = watched.picture({"a": Seen("running"), "b": Seen("queued", "BeginTime")})
+    picture = watched.picture({"a": WorkerState("running"), "b": WorkerState("queued", _wait("BeginTime"))})
 
     assert _counts(picture) == {"running": 1, "done": 1, "queued": 1}
-    assert picture.reasons == {"BeginTime": 1}
+    assert picture.waits == [_wait("BeginTime")]
 
 
 _SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])
@@ -185,11 +197,11 @@ def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write
         for cell, outcome in zip(made, outcomes, strict=True):
             if outcome:
                 write(cell, [figures()] * 3 if outcome != "running" else [None], outcome)
-        picture = watched.picture({"a": Seen(one), "b": Seen(other)})
+        picture = watched.picture({"a": _state(one), "b": _state(other)})
 
         assert sum(picture.counts.values()) == 3
         assert min(picture.counts.values()) >= 0
-        assert picture.counts.keys() <= set(STATES)
+        assert picture.counts.keys() <= {*CellState}
         assert picture.runs_over <= picture.runs_total
 
 
@@ -201,7 +213,7 @@ def test_the_last_look_comes_after_every_worker_has_ended(watched, made, write):
         if states == ("ended", "ended"):
             for cell in made:
                 write(cell, [figures()] * 3, "done")
-        return {key: Seen(state) for key, state in zip("ab", states, strict=True)}
+        return {key: _state(phase) for key, phase in zip("ab", states, strict=True)}
 
     write(made[0], [figures()] * 3, "done")
 

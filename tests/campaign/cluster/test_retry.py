@@ -12,24 +12,24 @@ SAYS = "1 cell not tried again: "
 
 
 @pytest.mark.parametrize(
-    ("runs", "how", "why"),
+    ("runs", "code", "why"),
     [
-        *(([], f"Slurm: {state} on n1", None) for state in ("NODE_FAIL", "PREEMPTED", "LOST", "A_STATE_TO_COME")),
-        *((runs, "Slurm: CANCELLED", "cancelled") for runs in ([], [None], [LOUD] * 5)),
-        ([None], "Slurm: DEADLINE", "the job's deadline has passed"),
-        ([None], "Slurm: OUT_OF_MEMORY, signal 9", "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
-        ([None], "Slurm: TIMEOUT on n1", "the time limit was reached (cluster.timeout_min=… asks for more)"),
-        ([None], "no such module: CUDA", "no such module: CUDA"),  # a worker's own words
-        *(([], f"Slurm: {state}", "the job failed before its first run") for state in ("FAILED", "COMPLETED")),
-        *(([None], f"Slurm: {state}", None) for state in ("FAILED", "COMPLETED")),
-        *(([LOUD] * 5, how, None) for how in ("Slurm: TIMEOUT", "Slurm: FAILED", "its own words", "")),
-        ([failed("of its own")] * 5, "Slurm: NODE_FAIL", ""),
+        *(([], code, None) for code in ("NODE_FAIL", "PREEMPTED", "LOST")),
+        *((runs, "CANCELLED", "cancelled") for runs in ([], [None], [LOUD] * 5)),
+        ([None], "DEADLINE", "the job's deadline has passed"),
+        ([None], "OUT_OF_MEMORY", "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
+        ([None], "TIMEOUT", "the time limit was reached (cluster.timeout_min=… asks for more)"),
+        ([None], "ERROR", "no such module: CUDA"),
+        *(([], code, "the job failed before its first run") for code in ("FAILED", "COMPLETED")),
+        *(([None], code, None) for code in ("FAILED", "COMPLETED")),
+        *(([LOUD] * 5, code, None) for code in ("TIMEOUT", "FAILED", "ERROR", "")),
+        ([failed("of its own")] * 5, "NODE_FAIL", ""),
     ],
 )  # fmt: skip
-def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(runs, how, why, cells, folder):
+def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(runs, code, why, cells, folder):
     (one, *_), conduct = cells
     batch = leave_batch(folder, cells=[["another"], [one.id]])
-    batch.save_ends({1: how} if how else {})
+    batch.save_ends({1: {"code": code, "words": "no such module: CUDA"}} if code else {})
     if runs:
         leave_record(folder, one, *runs, status="running" if runs == [None] else "invalid")
 
@@ -41,7 +41,7 @@ def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(run
 def test_cells_that_are_not_tried_again_are_counted_by_their_reason(cells, folder):
     made, conduct = cells
     leave_batch(folder, cells=[[cell.id] for cell in made]).save_ends(
-        {0: "Slurm: TIMEOUT", 1: "Slurm: CANCELLED", 2: "Slurm: CANCELLED on n2"}
+        {0: {"code": "TIMEOUT"}, 1: {"code": "CANCELLED"}, 2: {"code": "CANCELLED", "node": "n2"}}
     )
 
     again, lines = retry.chosen(plan.make(made, conduct, folder))

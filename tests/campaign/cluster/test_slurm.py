@@ -198,7 +198,7 @@ def test_this_machine_does_not_work_beside_jobs_that_live_or_may_live(state, sce
     assert f"campaign cancel {scene.folder.root}" in caught.value.hint
     scene.earlier("CANCELLED")
     slurm.refuse_beside_jobs(scene.folder)
-    assert read_all(scene.folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
+    assert read_all(scene.folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
 
 
 def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):

@@ -6,16 +6,20 @@ from campaign.cluster import fleet
 from campaign.cluster.states import states
 from campaign.errors import EnvironmentFaultError
 from campaign.slurm import scheduler
-from tests.campaign.fake_template import COLD
+from jobs.model.codes import worker_sentence
+from tests.campaign.fake_template import COLD, TERMS
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC
 
-CANCELLED, NODE_FAIL, LOST = "Slurm: CANCELLED", "Slurm: NODE_FAIL on n3", "Slurm: LOST"
+CANCELLED, NODE_FAIL = {"code": "CANCELLED"}, {"code": "NODE_FAIL", "node": "n3"}
+LOST, PREEMPTED = {"code": "LOST"}, {"code": "PREEMPTED", "node": "n1"}
 REASONS = {
     "done": None, "invalid": f"0 of 5 measured runs valid, 3 needed; {COLD}",
     "failed": "0 of 2 measured runs valid, 3 needed; killed by signal 9 (SIGKILL)",
 }  # fmt: skip
-TOO_SHORT = "the time limit of 60 min was reached 4 times"
+TOO_SHORT = {"code": "ERROR", "words": "the time limit of 60 min was reached 4 times"}
+LOCKED, WAITS = {"code": "lock", "words": "/lock", "holder": "them"}, "waiting for /lock, held by them"
+GONE = "its worker ended before it was over"
 
 
 class Scene:
@@ -27,13 +31,13 @@ class Scene:
     def recorded(self, what):
         """Write the record of the cell; `what` is nothing, or a status, "before" where an earlier submission wrote it.
 
-        The reason of one that is under way is `words`; one that is done has three valid runs of four.
+        One that is under way waits for a lock; one that is done has three valid runs of four.
         """
         status, _, before = what.partition(" ")
         if status != "nothing":
             runs = [{"status": each} for each in ("valid", "invalid", "valid", "valid")] if status == "done" else []
-            token, reason = "theirs" if before else "mine", "words" if status == "running" else None
-            leave_record(self.folder, self.cell, *runs, status=status, token=token, reason=reason)
+            token, wait = "theirs" if before else "mine", LOCKED if status == "running" else None
+            leave_record(self.folder, self.cell, *runs, status=status, token=token, waits_for=wait)
 
     def batch(self, cluster="slurm", name="mine-0", cells=None, **more):
         """Write the batch that had the cell last, as the second of its workers."""
@@ -69,6 +73,7 @@ def scene(folder, cells, programs, monkeypatch):
 
 def test_a_cell_that_was_asked_for_and_never_begun_is_planned(scene):
     state = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
+    state["end"] = None
 
     assert scene.states() == {scene.cell.id: state}
 
@@ -79,40 +84,72 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
     found = states(scene.folder, {"requests": []})
 
     counted = {"status": "done", "reason": None, "valid": 3, "measured": 4, "where": None, "emulated": []}
+    counted["end"] = None
     assert found == {scene.cell.id: counted}
 
 
-@pytest.mark.parametrize("cluster", [None, "local"])
 @pytest.mark.parametrize(
-    ("what", "at_work", "told"),
+    ("what", "at_work", "told", "without_batch"),
     [
-        ("nothing", True, ("planned", None)), ("running", False, ("interrupted", "words")),
-        ("running", True, ("running", "words")), ("running", None, ("running", "words")),
-        ("running before", False, ("interrupted", "words")),
-        *((over, at_work, (over, REASONS[over])) for over in REASONS for at_work in (False, True)),
+        ("nothing", True, ("running", "starting"), ("planned", None)),
+        ("nothing", False, ("planned", None), ("planned", None)),  # its worker may be about to start
+        ("running", False, ("interrupted", GONE), ("interrupted", None)),
+        *(("running", at_work, ("running", WAITS), ("running", WAITS)) for at_work in (True, None)),
+        ("running before", True, ("running", "starting"), ("running", WAITS)),
+        ("running before", False, ("interrupted", None), ("interrupted", None)),
+        *((over, at_work, *[(over, REASONS[over])] * 2) for over in REASONS for at_work in (False, True)),
     ],
-)  # fmt: skip
-def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_work, told, cluster, scene):
+)
+def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_work, told, without_batch, scene):
     scene.recorded(what)
     scene.patch.setattr(type(scene.folder), "worker_at_work", lambda _: at_work)
-    if cluster:
-        scene.batch(cluster)
 
+    assert scene.told() == without_batch
+    scene.batch("local", cells=[[scene.cell.id]])
     assert scene.told() == told
 
 
+def test_of_a_worker_on_this_machine_that_has_gone_the_cells_behind_are_interrupted_too(scene, cells):
+    scene.batch("local", cells=[[cell.id for cell in cells[0]]])
+    scene.recorded("running")
+
+    assert {state["status"] for state in scene.states(*cells[0]).values()} == {"interrupted"}
+
+
+def test_the_error_that_a_worker_on_this_machine_left_is_told(scene):
+    fault = scene.batch("local", cells=[[scene.cell.id]]).work_list(0).with_suffix(".error.json")
+    fault.write_text('{"message": "no TensorFlow", "hint": "install it"}')
+
+    assert scene.told() == ("failed", "no TensorFlow (install it)")
+
+
+def test_a_cell_that_was_done_and_is_asked_for_with_more_runs_lacks_runs_and_has_not_failed(scene):
+    leave_record(scene.folder, scene.cell, *[{"status": "valid"}] * 3, status="ended", token="mine")
+    scene.batch("local", cells=[[scene.cell.id]])
+    terms = {**TERMS, "runs": 7, "min_valid_runs": 5}
+
+    found = states(scene.folder, {"requests": [{"cells": [scene.cell.id], "terms": terms}]})[scene.cell.id]
+
+    assert (found["status"], found["reason"]) == (
+        "unfinished", "3 of 3 measured runs valid, 5 needed; 3 more to be measured"
+    )  # fmt: skip
+
+
 REFUSED = {"refused": "Invalid account"}
+ENDS = [
+    *((what, CANCELLED, "interrupted") for what in ("nothing", "running")),
+    *((what, NODE_FAIL, "failed") for what in ("nothing", "running")),
+    ("nothing", LOST, "interrupted"), ("running", TOO_SHORT, "failed"), ("running", PREEMPTED, "interrupted"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("what", "ended", "told"),
     [
-        *((what, REFUSED, ("planned", "Slurm refused it: Invalid account")) for what in ("nothing", "running before")),
+        *((what, REFUSED, (state, "Slurm refused it: Invalid account"))
+          for what, state in (("nothing", "planned"), ("running before", "interrupted"))),
         *((f"{over} before", end, (over, REASONS[over])) for over in REASONS for end in (REFUSED, CANCELLED)),
-        *((what, CANCELLED, ("interrupted", CANCELLED)) for what in ("nothing", "running")),
-        *((what, NODE_FAIL, ("failed", NODE_FAIL)) for what in ("nothing", "running")),
-        ("nothing", LOST, ("interrupted", LOST)), ("running", TOO_SHORT, ("failed", TOO_SHORT)),
-        ("running", "Slurm: PREEMPTED on n1", ("interrupted", "Slurm: PREEMPTED on n1")),
+        *((what, end, (state, worker_sentence(end))) for what, end, state in ENDS),
     ],
 )  # fmt: skip
 def test_of_a_job_that_was_refused_or_left_the_cell_behind_the_batch_tells_and_a_verdict_stands(
@@ -133,7 +170,7 @@ def test_of_a_job_that_was_refused_or_left_the_cell_behind_the_batch_tells_and_a
         ("running before", ("PENDING", "Resources", ""), ("queued", "Resources", None)),
         ("done before", ("PENDING", "None", ""), ("queued", None, None)),
         ("nothing", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
-        ("running", ("RUNNING", "None", "n2"), ("running", "words", "n2")),
+        ("running", ("RUNNING", "None", "n2"), ("running", WAITS, "n2")),
         ("running before", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
         ("failed before", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
         ("nothing", ("NODE_FAIL", "None", "n3"), ("failed", NODE_FAIL, None)),
@@ -155,7 +192,8 @@ def test_of_an_open_job_the_controller_tells(what, says, told, scene):
 
     status, reason, where = told
     assert (state["status"], state["where"]) == (status, where)
-    assert state["reason"] == reason or (reason == LOST and state["reason"].startswith(LOST))
+    assert state["reason"] == (worker_sentence(reason) if isinstance(reason, dict) else reason)
+    assert state["end"] == (reason if isinstance(reason, dict) else None)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +219,15 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_the_verdict_of_the_last_worker_stands_and_damage_is_damage_whatever_became_of_it(situation, scene):
+def test_the_verdict_of_the_last_worker_stands_whatever_became_of_it_and_damage_unless_it_lives(situation, scene):
     scene.recorded("failed")
     SITUATIONS[situation](scene)
 
     assert (scene.told(), scene.programs.calls) == (("failed", REASONS["failed"]), [])
     scene.folder.record(scene.cell.id).write_text("{")
     status, reason = scene.told()
-    assert (status, "record.json" in reason) == ("damaged", True)
+    live = {"runs": "running", "is silent": "queued"}.get(situation)  # who has it sets such a record aside
+    assert (status, "record.json" in reason) == (live or "damaged", live is None)
 
 
 def test_a_record_that_was_finished_while_the_scheduler_was_asked_is_believed(scene):
@@ -212,19 +251,19 @@ def test_a_later_batch_speaks_for_its_cells_and_an_earlier_one_for_the_others(sc
     found = scene.states(one, other, third)
 
     assert [(found[each.id]["status"], found[each.id]["reason"]) for each in (one, other, third)] == [
-        ("queued", "Priority"), ("failed", NODE_FAIL), ("interrupted", CANCELLED)
+        ("queued", "Priority"), ("failed", worker_sentence(NODE_FAIL)), ("interrupted", worker_sentence(CANCELLED))
     ]  # fmt: skip
 
 
 def test_a_cell_that_went_on_on_this_machine_is_no_more_the_cluster_s(scene):
     scene.batch().save_ends({1: NODE_FAIL})
-    scene.batch("local", "local-0", [[scene.cell.id]], utc=f"{UTC}1")
+    scene.batch("local", "mine-1", [[scene.cell.id]], utc=f"{UTC}1")
     scene.recorded("running")
 
-    assert scene.told() == ("interrupted", "words")
+    assert scene.told() == ("interrupted", GONE)
 
 
-def test_of_a_worker_that_has_several_cells_one_is_running_and_the_rest_are_planned(scene, cells):
+def test_of_a_worker_that_has_several_cells_one_is_running_and_the_rest_are_queued(scene, cells):
     scene.batch(cells=[["x"], [cell.id for cell in cells[0]]])
     scene.slurm("RUNNING", "None", "n2")
 
@@ -232,9 +271,9 @@ def test_of_a_worker_that_has_several_cells_one_is_running_and_the_rest_are_plan
     scene.recorded("running")
     begun = scene.states(*cells[0]).values()
 
-    for found, reason in ((before, "starting"), (begun, "words")):
+    for found, reason in ((before, "starting"), (begun, WAITS)):
         assert [(each["status"], each["reason"]) for each in found] == [
-            ("running", reason), ("planned", None), ("planned", None)
+            ("running", reason), ("queued", None), ("queued", None)
         ]  # fmt: skip
 
 

@@ -3,14 +3,15 @@ import pytest
 from campaign.cluster import submission
 from campaign.cluster.submission import job_id_despite
 from campaign.errors import SchedulerError
+from campaign.slurm.client import Refusal, RefusedError
 from campaign.worker.batch import read_all
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
-TIMED_OUT = RuntimeError("Batch job submission failed: Socket timed out on send/recv operation")
-UNREACHED = RuntimeError("Batch job submission failed: Unable to contact slurm controller")
+TIMED_OUT = RefusedError("Batch job submission failed: Socket timed out on send/recv operation")
+UNREACHED = RefusedError("Batch job submission failed: Unable to contact slurm controller")
 NO_SPACE = OSError(28, "No space left on device")
-REFUSED = RuntimeError("invalid partition specified: nowhere")
+REFUSED = RefusedError("invalid partition specified: nowhere")
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, program
     assert time.now == 1010.0
 
 
-@pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED, RuntimeError("sbatch timed out after 60 s")])
+@pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED, RefusedError("x", Refusal.NO_ANSWER)])
 def test_a_job_that_a_busy_controller_does_not_list_yet_is_not_refused_and_stays_open(error, batch, programs, folder):
     programs.answer("squeue", _listed(batch)[0])
 

@@ -111,7 +111,7 @@ def test_sbatch_is_not_waited_for_without_end_and_a_failure_has_its_words(
     monkeypatch.setattr(client, "_SUBMIT_S", patience_s)
     programs("sbatch", sbatch)
 
-    with pytest.raises(RuntimeError, match=says):
+    with pytest.raises(client.RefusedError, match=says):
         client.submit(programs.folder / "job.sh")
 
 

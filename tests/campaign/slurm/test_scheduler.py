@@ -5,7 +5,7 @@ import pytest
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.slurm.scheduler import Scheduler
-from campaign.slurm.task import LOST, SACCT_FORMAT, SQUEUE_FORMAT
+from campaign.slurm.task import SACCT_FORMAT, SQUEUE_FORMAT
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 
 FOLDER = "/home/me/results/workers/first-0"
@@ -118,10 +118,10 @@ STORIES = {
         (0, "squeue", NOTHING, None), (0, "sacct", f"{_sacct('PREEMPTED')}\n{_sacct('COMPLETED')}", "COMPLETED"),
     ],
     "a task is not lost by one answer however long ago": [
-        (0, "squeue", NOTHING, None), (60, "sacct", NOTHING, None), (0, "squeue", NOTHING, LOST),
+        (0, "squeue", NOTHING, None), (60, "sacct", NOTHING, None), (0, "squeue", NOTHING, "LOST"),
     ],
     "a task that was given up is known again when the controller lists it": [
-        (0, "squeue", NOTHING, None), (0, "sacct", NOTHING, None), (4, "squeue", NOTHING, LOST),
+        (0, "squeue", NOTHING, None), (0, "sacct", NOTHING, None), (4, "squeue", NOTHING, "LOST"),
         (0, "squeue", LISTED, "RUNNING"),
     ],
     "a task that the controller lists again was not absent before": [
@@ -158,13 +158,13 @@ STORIES = {
     **{
         f"a task that the controller forgot is lost whatever the accounting says: {says}": [
             (0, "squeue", LISTED, "RUNNING"), (0, "squeue", NOTHING, None), (0, "sacct", answer, None),
-            (4, "squeue", NOTHING, LOST),
+            (4, "squeue", NOTHING, "LOST"),
         ]
         for says, answer in {"it runs": _sacct("RUNNING"), "nothing": NOTHING, "no answer": SILENCE}.items()
     },
     "a job with our number and index in another folder is not ours": [
         (0, "squeue", LISTED.replace(FOLDER, OTHER), None), (0, "sacct", _sacct("FAILED").replace(FOLDER, OTHER), None),
-        (4, "squeue", LISTED.replace(FOLDER, OTHER), LOST),
+        (4, "squeue", LISTED.replace(FOLDER, OTHER), "LOST"),
     ],
 }  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_a_task_is_lost_when_four_seconds_of_answers_lack_it_whatever_log_cannot
         known.refresh({KEY})
         states.append(_state(known))
 
-    assert states == [None] * 4 + [LOST]
+    assert states == [None] * 4 + ["LOST"]
 
 
 def test_without_accounting_the_completion_log_tells_in_the_same_look_of_ours_that_live_no_more(tmp_path):
@@ -220,7 +220,7 @@ def test_without_accounting_the_completion_log_tells_in_the_same_look_of_ours_th
     known.refresh({(FOLDER, index) for index in range(1, 5)})
 
     assert known.ask.programs == ["squeue"]
-    assert known.task(KEY).end() == "NODE_FAIL on n1"
+    assert known.task(KEY).end() == {"code": "NODE_FAIL", "node": "n1"}
     assert [_state(known, (FOLDER, index)) for index in (2, 3, 4)] == ["COMPLETED", None, "PENDING"]
 
 

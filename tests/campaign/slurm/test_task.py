@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from campaign.slurm.task import LOST, Task, from_completion_log, from_sacct, from_squeue
+from campaign.slurm.task import Task, from_completion_log, from_sacct, from_squeue
+from jobs.model.codes import worker_sentence
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -189,20 +190,21 @@ def test_a_work_folder_may_have_any_name():
 @pytest.mark.parametrize(
     ("state", "code", "node", "said"),
     [
-        ("NODE_FAIL", "0:0", "n6", "NODE_FAIL on n6"),
-        ("FAILED", "3:0", "n2", "FAILED, exit code 3 on n2"),
-        ("FAILED", "0:9", "n1", "FAILED, signal 9 on n1"),
-        ("OUT_OF_MEMORY", "1:125", "n1", "OUT_OF_MEMORY, exit code 1, signal 125 on n1"),
-        ("CANCELLED", "0:0", "", "CANCELLED"),
-        ("TIMEOUT", "", "n1", "TIMEOUT on n1"),
-        (LOST, "", "", "LOST: Slurm no longer knows the job"),
+        ("NODE_FAIL", "0:0", "n6", "Slurm: NODE_FAIL on n6"),
+        ("FAILED", "3:0", "n2", "Slurm: FAILED, exit code 3 on n2"),
+        ("FAILED", "0:9", "n1", "Slurm: FAILED, signal 9 on n1"),
+        ("OUT_OF_MEMORY", "1:125", "n1", "Slurm: OUT_OF_MEMORY, exit code 1, signal 125 on n1"),
+        ("CANCELLED", "0:0", "", "Slurm: CANCELLED"),
+        ("TIMEOUT", "", "n1", "Slurm: TIMEOUT on n1"),
+        ("LOST", "", "", "Slurm: LOST: Slurm no longer knows the job"),
     ],
 )
 def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state, code, node, said):
-    task = Task("/batch", 0, state, "", node, code, "7_0")
+    end = Task("/batch", 0, state, "", node, code, "7_0").end()
 
-    assert task.end().startswith(said)
-    assert state == LOST or task.end() == said
+    assert end["code"] == state
+    assert worker_sentence(end).startswith(said)
+    assert state == "LOST" or worker_sentence(end) == said
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state,
         (["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"], True, True),
         (["RUNNING", "COMPLETING", "SUSPENDED", "A_STATE_TO_COME"], True, False),
         (["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"], False, False),
-        (["OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", LOST], False, False),
+        (["OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", "LOST"], False, False),
     ],
     ids=["waits", "runs", "is over", "is over for a rarer reason"],
 )

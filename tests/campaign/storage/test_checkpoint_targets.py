@@ -226,8 +226,8 @@ def test_a_target_that_is_unmounted_between_two_runs_takes_no_more(saved, folder
     first, second = recorded["runs"]
     assert len(template.asked) == 1
     assert first["status"] == "valid"
-    assert (second["status"], second["refused"]) == ("failed", True)
-    assert "was on hdd (mounted at /mnt) when this began and is on vda now" in second["reason"]
+    assert (second["status"], second["end"]["code"]) == ("failed", "storage_moved")
+    assert "was on hdd (mounted at /mnt) when this began and is on vda now" in second["end"]["words"]
 
 
 def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_path, monkeypatch):

@@ -15,11 +15,12 @@ from jobs.system.device import device_of
 from tests.lies import setup
 
 _HOLDER = """
+from jobs.model.codes import wait_sentence
 import sys
 from pathlib import Path
 from campaign.storage.locks import held
 lock, *also = map(Path, sys.argv[1:])
-with held("lock", lock, {}, also, lambda why: print(why, flush=True)):
+with held("lock", lock, {}, also, lambda wait: print(wait_sentence(wait), flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -104,7 +105,7 @@ def test_two_campaigns_on_one_device_wait_for_each_other_whatever_their_roots(ho
     assert first.stdout.readline() == "held\n"
     second = holder(lock, name="mounted/b/lock")
 
-    assert second.stdout.readline().startswith(f"waiting for the device {disk.device}, held by process {first.pid} of ")
+    assert second.stdout.readline().startswith(f"the device {disk.device}, held by process {first.pid} of ")
     first.kill()
 
     assert second.stdout.readline() == "held\n"

@@ -7,7 +7,8 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cluster.progress import Follower, Seen, Share, Watched
+from campaign.cluster.conclude import WorkerState
+from campaign.cluster.progress import Follower, Share, Watched
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets, datasets, locks
 from campaign.storage.roots import claimed, place
@@ -145,20 +146,21 @@ def test_a_worker_says_in_its_record_who_holds_the_lock(held, work, folder, monk
     work["cells"] = work["cells"][:1]
     item = work["cells"][0]
     item["dataset"]["lock"] = str(lock)
-    reasons, write = [], record.write
+    waits, write = [], record.write
     watched = Watched({0: Follower(folder, [Share(item["id"], 1, 1, {})], 1, work["token"])})
 
     def written(*words):
         write(*words)
-        reasons.extend(watched.picture({0: Seen("running")}).reasons)
-        if reasons:
+        waits.extend(watched.picture({0: WorkerState("running")}).waits)
+        if waits:
             let_go()
 
     monkeypatch.setattr(record, "write", written)
     walk(folder, work)
 
-    assert "held by process" in reasons[0]
-    assert "of nobody" in reasons[0]
+    assert (waits[0]["code"], waits[0]["words"]) == ("lock", str(lock))
+    assert waits[0]["holder"].startswith("process ")
+    assert waits[0]["holder"].endswith(" of nobody")
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(scratch, stranger, tmp_path):

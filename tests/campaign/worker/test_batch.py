@@ -44,15 +44,15 @@ def test_how_workers_ended_is_kept_and_what_was_known_first_stands(folder, made)
     batch = made()
     batch.save_ends({})
     assert not (batch.folder / "ended.json").exists()
-    batch.save_ends({0: "Slurm: NODE_FAIL"})
+    batch.save_ends({0: {"code": "NODE_FAIL"}})
     (again,) = batches.read_all(folder)
     assert again.open_workers() == [1]
-    again.save_ends({0: "Slurm: LOST", 1: "done"})
+    again.save_ends({0: {"code": "LOST"}, 1: {"code": "COMPLETED"}})
     again.save()
 
     (found,) = batches.read_all(folder)
 
-    assert found.ended == {0: "Slurm: NODE_FAIL", 1: "done"}
+    assert found.ended == {0: {"code": "NODE_FAIL"}, 1: {"code": "COMPLETED"}}
     assert found.open_workers() == []
 
 

@@ -5,11 +5,13 @@ import json
 import pytest
 
 from campaign.cluster import display, progress
+from campaign.cluster.conclude import WorkerState
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
 from campaign.worker import disturbance
 from jobs import checks
 from jobs.checks import Limits
+from jobs.model.codes import wait_sentence
 from tests.campaign.fake_template import FakeTemplate, figures
 from tests.campaign.work_lists import judged, walk
 
@@ -97,13 +99,13 @@ def test_while_it_waits_that_is_shown_with_the_key_and_on_a_log_once(folder, one
     pictures, look = [], disturbance.look
 
     def looked(*words):
-        pictures.append(progress.Watched({0: follower}).picture({0: progress.Seen("running")}))
+        pictures.append(progress.Watched({0: follower}).picture({0: WorkerState("running")}))
         return look(*words)
 
     monkeypatch.setattr(disturbance, "look", looked)
     walk(folder, one, *[disturbed()] * 2)
 
-    said = [*dict.fromkeys(reason for picture in pictures for reason in picture.reasons)]
+    said = [*dict.fromkeys(wait_sentence(wait) for picture in pictures for wait in picture.waits)]
     assert len(said) == 3
     assert said[0].startswith("the machine to become quiet, 120 s at most (wait_quiet_s): 2 runs in succession")
     assert "checks.other_cpu_max=1.9 lets such runs count here; now others kept 2.50 cores busy" in said[0]

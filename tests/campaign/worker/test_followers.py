@@ -99,7 +99,7 @@ def test_where_one_rank_fails_those_that_hang_are_stopped_and_only_it_has_failed
         outcomes = leader.run([{}] * 3, [tmp_path / "log"] * 3, 5.0)
 
     assert [each.alone for each in outcomes] == [rank != bad for rank in range(3)]
-    assert outcomes[bad].run["reason"] == "killed by signal 9 (SIGKILL)"
+    assert outcomes[bad].run["end"] == {"code": "killed", "number": 9}
 
 
 def test_a_stop_that_comes_when_the_run_has_ended_is_not_answered(work_list, tmp_path):
@@ -241,7 +241,7 @@ def test_a_follower_writes_no_log_outside_the_campaign_s_folder(work_list, tmp_p
         outcomes = leader.run([{}] * 2, [tmp_path / "a.log", tmp_path / name], 5.0)
 
     assert templates[1].asked == []
-    assert outcomes[1].run["reason"].startswith("refused: the log ")
+    assert outcomes[1].run["end"]["code"] == "log_elsewhere"
 
 
 def test_who_listens_where_a_killed_first_rank_did_is_not_obeyed_and_its_file_goes(work_list, tmp_path, capfd):

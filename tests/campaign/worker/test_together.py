@@ -7,11 +7,12 @@ import pytest
 from campaign.worker import together
 from campaign.worker.runner import Outcome
 from jobs.judging.judge import judged_run
+from jobs.model.codes import sentence
 from jobs.model.limits import Limits
 from tests.campaign.fake_template import failed, figures
 from tests.campaign.work_lists import compose
 
-ALONE = {"status": "failed", "reason": "rank 1 has gone", "left_alone": True}
+ALONE = {"status": "failed", "end": {"code": "ranks_parted", "words": "rank 1 has gone"}}
 
 
 class FakePlaces:
@@ -43,7 +44,7 @@ def run(tmp_path, *outcomes, **conduct):
 
 
 def bare(**changed):
-    return {key: value for key, value in figures(**changed).items() if key not in ("checks", "status", "reason")}
+    return {key: value for key, value in figures(**changed).items() if key not in ("checks", "status")}
 
 
 def test_a_run_of_several_ranks_is_one_run_with_the_figures_of_each(tmp_path):
@@ -84,11 +85,12 @@ def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
 @pytest.mark.parametrize("cause", [0, 1])
 def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(tmp_path, cause):
     outcomes = [(ALONE, True), (ALONE, True)]
-    outcomes[cause] = (failed("killed by signal 9 (SIGKILL)"),)
+    outcomes[cause] = (failed(),)
 
     _, found = run(tmp_path, *outcomes)
 
-    assert (found["status"], found["reason"]) == ("failed", f"rank {cause}: killed by signal 9 (SIGKILL)")
+    assert (found["status"], found["end"]) == ("failed", {"code": "killed", "number": 9, "rank": cause})
+    assert sentence(found["end"]) == f"rank {cause}: killed by signal 9 (SIGKILL)"
     assert found["log"] == ["run-3.log", "run-3-rank1.log"][cause]
 
 

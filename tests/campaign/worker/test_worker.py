@@ -89,7 +89,7 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
 
     recorded = record.read(folder.record(work["cells"][0]["id"]))
     assert [run["status"] for run in recorded["runs"]] == ["ended", "ended", "failed"]
-    assert "stopped" in recorded["runs"][2]["reason"]
+    assert recorded["runs"][2]["end"] == {"code": "stopped"}
     assert recorded["status"] == "running"
 
 

@@ -26,4 +26,4 @@ def test_the_schema_says_what_is_needed_and_what_is_legal():
     assert schema["$ref"] == "#/$defs/Record"
     assert {"cell", "runs", "terms", "status"} <= {*schema["$defs"]["Record"]["required"]}
     assert run["properties"]["wall_s"] == {"type": "number", "minimum": 0.0, "exclusiveMaximum": 2.0**64}
-    assert run["required"] == ["reason", "role", "run", "status"]
+    assert run["required"] == ["role", "run", "status"]

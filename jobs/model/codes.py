@@ -1,0 +1,208 @@
+"""Codes of how things are, wait and end, with their parameters, and the sentence of each.
+
+They stand in records, in the files of workers and between processes. A branch asks for a code and never for what a
+sentence says; the sentence is made where it is shown. A code of a run's end is a line in `RunEnd` and one in `_OF_RUN`.
+
+Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
+"""
+
+import signal
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from typing import Required, Self, TypedDict
+
+from jobs.model.values import Amount, Count
+
+
+class ExitCode(IntEnum):
+    """How `python -m campaign` ends; `meaning` is what help and documentation say of it."""
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Take the number for the value, and its meaning beside it."""
+        made = int.__new__(cls, code)
+        made._value_, made.meaning = code, meaning
+        return made
+
+    meaning: str
+
+    DONE = 0, "all cells done and valid"
+    NOT_DONE = 1, "some cell failed or invalid"
+    USAGE = 2, "wrong configuration or usage"
+    ENVIRONMENT = 3, "the environment cannot run it"
+    SCHEDULER = 4, "the scheduler refused"
+    INTERRUPTED = 130, "interrupted"
+
+
+class CellState(StrEnum):
+    """What a cell is, in the order in which people want to see it."""
+
+    RUNNING = "running"
+    QUEUED = "queued"  # a job or a worker has it, and has not begun it
+    INTERRUPTED = "interrupted"  # somebody ended the worker that had it
+    FAILED = "failed"
+    INVALID = "invalid"
+    DAMAGED = "damaged"  # its record
+    UNFINISHED = "unfinished"  # runs are missing, and nothing went wrong
+    PLANNED = "planned"  # nothing is measured, and nobody has it
+    DONE = "done"
+
+
+class JobEnd(StrEnum):
+    """How a worker ended: Slurm's states of a job that is over, then ours."""
+
+    BOOT_FAIL = "BOOT_FAIL"
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+    DEADLINE = "DEADLINE"
+    FAILED = "FAILED"
+    LAUNCH_FAILED = "LAUNCH_FAILED"
+    NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    PREEMPTED = "PREEMPTED"
+    RECONFIG_FAIL = "RECONFIG_FAIL"
+    REVOKED = "REVOKED"
+    TIMEOUT = "TIMEOUT"
+    LOST = "LOST"  # no source knows the job
+    GONE = "GONE"  # a process of this machine
+    ERROR = "ERROR"  # the worker left an error of its own
+
+
+class WorkerEnd(TypedDict, total=False):
+    """The end of a worker, as Slurm or the worker itself gives it."""
+
+    code: Required[JobEnd]
+    exit: Count
+    signal: Count
+    node: str
+    by: str  # the command that cancelled it
+    words: str  # the last line of its log, and where that is; of its own error what is wrong
+    cure: str  # of its own error
+
+
+class RunEnd(StrEnum):
+    """Why a run has no metrics."""
+
+    EXITED = "exited"
+    KILLED = "killed"
+    TIMED_OUT = "timed_out"
+    UNKILLABLE = "unkillable"
+    TEMPLATE_KILLED = "template_killed"
+    RANK_FAILED = "rank_failed"
+    RANKS_PARTED = "ranks_parted"
+    RANK_LOST = "rank_lost"
+    ODD_METRICS = "odd_metrics"
+    LOG_ELSEWHERE = "log_elsewhere"
+    NO_DATA = "no_data"
+    TOO_FEW_CPUS = "too_few_cpus"
+    STORAGE_MOVED = "storage_moved"
+    NOT_EMULATED = "not_emulated"
+    NOT_EXCLUSIVE = "not_exclusive"
+    STOPPED = "stopped"
+    TIME_IS_UP = "time_is_up"
+    WORKER_ENDED = "worker_ended"
+
+
+class End(TypedDict, total=False):
+    """Why a run has no metrics, with what its sentence names."""
+
+    code: Required[RunEnd]
+    rank: Count  # of several: the one that ended so first
+    number: Count  # exit code, or signal
+    seconds: Amount
+    threads: Count
+    cpus: Amount
+    words: str  # of a log, of an error, of who found it out
+    late: str  # whom the other ranks waited for
+    worker: WorkerEnd  # where it is known how that ended
+
+
+REFUSALS = frozenset({RunEnd.NO_DATA, RunEnd.TOO_FEW_CPUS, RunEnd.STORAGE_MOVED, RunEnd.NOT_EMULATED})
+"""Ends of a run that was not begun, and that another try would end likewise."""
+OF_OTHERS = frozenset({RunEnd.RANK_FAILED, RunEnd.RANKS_PARTED})
+"""Ends of a rank that ended because another one had failed."""
+OUT_OF_TIME = frozenset({RunEnd.TIMED_OUT, RunEnd.UNKILLABLE})
+INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEnd.REVOKED, JobEnd.GONE})
+"""Ends of a worker that are not its own doing: what it leaves behind is interrupted, else failed."""
+
+# What is behind a colon is in `words`; an empty sentence is those words.
+_OF_RUN: Mapping[RunEnd, str] = {
+    RunEnd.EXITED: "ended with exit code {number}",
+    RunEnd.KILLED: "killed by signal {number} ({name})",
+    RunEnd.TIMED_OUT: "still running after run_timeout_s={seconds:g}, killed",
+    RunEnd.UNKILLABLE: "still running after run_timeout_s={seconds:g}, and cannot be killed: the storage does not "
+    "answer",
+    RunEnd.TEMPLATE_KILLED: "the template process was killed",
+    RunEnd.RANK_FAILED: "ended, because another rank had failed",
+    RunEnd.RANKS_PARTED: "",
+    RunEnd.RANK_LOST: "interrupted",
+    RunEnd.ODD_METRICS: "its metrics are wrong",
+    RunEnd.LOG_ELSEWHERE: "refused",
+    RunEnd.NO_DATA: "",
+    RunEnd.TOO_FEW_CPUS: "threads={threads} and the job may use {cpus:g} CPUs; cluster.cpus_per_task={threads}, or "
+    "cluster.oversubscribe=true to measure it so",
+    RunEnd.STORAGE_MOVED: "",
+    RunEnd.NOT_EMULATED: "",
+    RunEnd.NOT_EXCLUSIVE: "",
+    RunEnd.STOPPED: "interrupted: the campaign was stopped during this run",
+    RunEnd.TIME_IS_UP: "interrupted: the job's time limit was near",
+    RunEnd.WORKER_ENDED: "interrupted: {worker}",
+}
+
+
+def sentence(end: End) -> str:
+    """Return why a run has no metrics; raises LookupError or ValueError where a parameter is missing or odd."""
+    of_worker = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
+    name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""
+    text = _OF_RUN[end["code"]].format_map({**end, "worker": of_worker, "name": name})
+    who = f"rank {end['rank']}: " if "rank" in end else ""
+    return who + ": ".join(filter(None, (text, end.get("words")))) + (f"; {end['late']}" if end.get("late") else "")
+
+
+def worker_sentence(end: WorkerEnd) -> str:
+    """Return how a worker ended, in its own words where it left some, else in Slurm's with what its log says last."""
+    code, words = end["code"], end.get("words", "")
+    if code == JobEnd.ERROR:
+        return f"{words} ({end['cure']})" if end.get("cure") else words
+    parts = {"by": " by `{}`", "exit": ", exit code {}", "signal": ", signal {}", "node": " on {}"}
+    details = "".join(text.format(end[key]) for key, text in parts.items() if end.get(key))  # type: ignore[literal-required]
+    text = "its worker ended before it was over" if code == JobEnd.GONE else f"Slurm: {code}{details}"
+    if code == JobEnd.LOST:
+        text += ": Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"
+    return f"{text}; {words}" if words else text
+
+
+class Waiting(StrEnum):
+    """What a worker, or the job that is to be one, waits for."""
+
+    LOCK = "lock"
+    DEVICE = "device"
+    QUIET = "quiet"
+    SCHEDULER = "scheduler"
+    SILENT = "silent"
+
+
+class Wait(TypedDict, total=False):
+    """What is waited for, with what its sentence names."""
+
+    code: Required[Waiting]
+    words: str  # path of a lock, name of a device, the scheduler's reason, or what disturbed the runs
+    holder: str
+    seconds: Amount  # the most that it may take
+    allowing: str  # settings that would let disturbed runs count
+    now: str  # what changes each moment
+
+
+_OF_WAIT: Mapping[Waiting, str] = {
+    Waiting.LOCK: "{words}, held by {holder}",
+    Waiting.DEVICE: "the device {words}, held by {holder}",
+    Waiting.QUIET: "the machine to become quiet, {seconds:g} s at most (wait_quiet_s): {words}; {allowing} lets such "
+    "runs count here",
+    Waiting.SCHEDULER: "{words}",
+    Waiting.SILENT: "the scheduler does not answer",
+}
+
+
+def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
+    """Return what is waited for; with `lasting` without what changes each moment."""
+    text = _OF_WAIT[wait["code"]].format_map(wait)
+    return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"
