@@ -17,6 +17,7 @@ from typing import Self
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.main import main as hydra_main
@@ -43,7 +44,7 @@ class Composer:
                 "--config-dir and $CAMPAIGN_CONFIG_DIR name a folder with your own site/, storage/, paper/, …",
             )
         self._where = [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"] if folder else []
-        self.options = lru_cache(maxsize=None)(self._options)
+        self.options = lru_cache(maxsize=None)(self._options)  # Hydra takes some ms to answer
 
     def __enter__(self) -> Self:
         """Begin; Hydra allows one at a time."""
@@ -71,7 +72,15 @@ class Composer:
 
     def _options(self, group: str) -> frozenset[str]:
         """Return the choices of a group; none for what is no group."""
-        return frozenset(GlobalHydra.instance().config_loader().get_group_options(group, overrides=self._where))
+        return self._found(group, ObjectType.CONFIG) if group.partition("/")[0] in self._groups else frozenset()
+
+    @cached_property
+    def _groups(self) -> frozenset[str]:
+        return self._found("", ObjectType.GROUP)
+
+    def _found(self, group: str, kind: ObjectType) -> frozenset[str]:
+        loader = GlobalHydra.instance().config_loader()
+        return frozenset(loader.get_group_options(group, kind, overrides=self._where))
 
 
 def show(words: Sequence[str]) -> None:
