@@ -285,3 +285,17 @@ def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
 
     with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
         cells_of([composed("cluster=slurm"), other])
+
+
+@pytest.mark.parametrize(
+    ("words", "datasets"),
+    [
+        ("benchmark=glob(*)", {"demo", "hep", "climate"}),
+        ("benchmark=hepcnn,micro dataset=hep benchmark.preprocess=false", {"hep"}),
+    ],
+)
+def test_each_benchmark_brings_a_dataset_that_it_runs_on_unless_one_is_named(words, datasets):
+    points = collect(words.split())
+
+    assert {point["dataset"]["name"] for point in points} == datasets
+    assert len(cells_of(points)[0]) == len(points)
