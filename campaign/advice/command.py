@@ -34,7 +34,6 @@ USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoin
 _NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # of conduct: said otherwise, or no part of it
 _OF_CONDUCT = {"site", "cluster", "trace", "checks", *Running.__struct_fields__} - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
-_BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 
 
 def cell_with(recorded: Record, changes: Mapping[str, Any]) -> str:
@@ -59,7 +58,7 @@ def words(recorded: Record, changes: Mapping[str, Any], folder: Path, request: A
     strange = changes if request else wanted
     wanted = {key: value for key, value in wanted.items() if key not in strange or "://" not in str(value)}
     chosen = _choices(wanted)
-    points = collect(command_line.split([*conduct, *chosen]).hydra)
+    points = collect([*conduct, *chosen])
     composed = dict(flat(points[0])) if points else {}
     settings = {key for key in composed if key.partition(".")[0] in EVERY}
     if unknown := sorted(wanted.keys() - settings - changes.keys()):
@@ -91,7 +90,7 @@ def _conduct(request: Asked | None) -> list[str]:
         return []
     split = command_line.split([word for word in request["words"] if word != "reproduce"])
     own = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
-    return [*(flag for flag in split.flags if flag != "-m"), *own]
+    return [*split.flags, *own]
 
 
 def _choices(wanted: Flat) -> list[str]:
@@ -121,9 +120,4 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, tuple):
         return f"{key}={','.join(map(str, value))}"
     plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), value)
-    return f"{key}={_quoted(plain) if isinstance(plain, str) and not _PLAIN.fullmatch(plain) else plain}"
-
-
-def _quoted(text: str) -> str:
-    """Return a text as Hydra takes it for itself: a quote gets a backslash, and those before it are doubled."""
-    return '"' + _BEFORE_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text) + '"'
+    return f"{key}={command_line.quoted(plain) if isinstance(plain, str) and not _PLAIN.fullmatch(plain) else plain}"

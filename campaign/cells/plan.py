@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from campaign import console
@@ -82,9 +83,27 @@ class Plan:
 
 def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
-    verdicts = Verdicts(folder, terms_of(conduct), {cell.id for cell in cells})
-    shown = console.counting(cells, "reading records")
-    return Plan(tuple(_entry(cell, conduct, verdicts) for cell in shown), conduct, folder, verdicts)
+    ids, terms = {cell.id for cell in cells}, terms_of(conduct)
+    verdicts, recorded = Verdicts(folder, terms, ids), _recorded(folder, ids)
+    entries = tuple(
+        _entry(cell, conduct, verdicts) if cell.id in recorded else _to_do(cell, "planned", None, terms)
+        for cell in console.counting(cells, "reading records")
+    )
+    return Plan(entries, conduct, folder, verdicts)
+
+
+def _recorded(folder: CampaignFolder, ids: Collection[str]) -> Collection[str]:
+    """Return the cells that have a folder among the records; all of `ids` if the folders cannot be listed.
+
+    An NFS client asks the server for news when it opens the folder of the records.
+    """
+    try:
+        with os.scandir(folder.records) as found:
+            return {each.name for each in found}
+    except FileNotFoundError:
+        return ()
+    except OSError:
+        return ids
 
 
 def _entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from campaign import console
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to clean --help
 
     names = [word for word in split.overrides if "=" not in word]
-    points = collect(replace(split, overrides=tuple(word for word in split.overrides if "=" in word)).hydra) or []
+    points = collect([*split.flags, *(word for word in split.overrides if "=" in word)]) or []
     folder = CampaignFolder(Path(points[0]["campaign_dir"]).expanduser().resolve())
     roots, used = _of_campaign(folder)
     things = made.made_below({*_roots_of_words(points), *roots}, used)

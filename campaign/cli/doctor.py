@@ -13,7 +13,6 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import make
 from campaign.cli import arguments
 from campaign.cluster.choice import chosen
-from campaign.config import command_line
 from campaign.config.points import cells_of
 from campaign.doctor import cluster, node
 from campaign.doctor.node import Finding
@@ -34,7 +33,7 @@ def main(argv: list[str]) -> int:
     options, overrides = parser.parse_known_args(argv)
     from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    points = collect(command_line.split(overrides).hydra) or []
+    points = collect(overrides) or []
     cells, conduct = cells_of(points)
     findings = []
     for finding in _examine(points, cells, conduct):

@@ -50,11 +50,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
     papers, rest = _papers(argv)
     split = command_line.split(rest)
-    if any(_RECIPE.match(word) for word in split.hydra):
+    if any(_RECIPE.match(word) for word in split.overrides):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
     if split.shown:
         raise UsageError(
-            f"reproduce has no single configuration for {split.shown}",
+            f"reproduce has no single configuration for {split.shown[0]}",
             "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
     planned = run.restricted(run.planned(_points(split, papers)), split.only)

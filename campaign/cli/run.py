@@ -38,7 +38,7 @@ _SHOWN = 5  # ids of cells, in a hint
 def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
-    points = collect(split.hydra)
+    points = collect(argv)
     return 0 if points is None else carry_out(restricted(planned(points), split.only), argv, split)
 
 

@@ -1,1 +1,1 @@
-"""The configuration: words, schemas, values and their limits; Hydra is imported here and nowhere else."""
+"""The configuration: words, values and their limits; Hydra is imported here and nowhere else."""

@@ -1,4 +1,4 @@
-"""The words of the command line, in the order that Hydra's parser needs."""
+"""The words of the command line: flags, which may stand anywhere, and what is said of groups and keys."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _ONLY = "--only"
 _OURS = (_DRY_RUN, _YES)
 _REDO = "redo="  # what is measured by now is not measured anew once more
 _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
-# Words for Hydra itself, whatever package they name (`x@hydra.y=…`): it would instantiate classes and read other files.
+# Words for Hydra itself, whatever package they name (`x@hydra.y=…`): it would read other files.
 _FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
-_HARMLESS = re.compile(r"hydra/sweeper=\w+")
 _WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
 _NO_CHOICE = re.compile(r"\s*\[|.*\$\{", re.DOTALL)  # a list or an interpolation
 _MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
-_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
+_WITH_VALUE = ("-c", "--cfg", *_CONFIG_DIR, _ONLY)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _IDLE_FLAGS = {
@@ -39,29 +38,35 @@ _IDLE_FLAGS = {
     "--run": "a single point needs no flag",
     "-p": "the whole configuration is shown: --cfg job",
     "--package": "the whole configuration is shown: --cfg job",
+    "-cp": "--config-dir adds a folder of your own to ours",
+    "--config-path": "--config-dir adds a folder of your own to ours",
+    "-cn": "a recipe of your own in --config-dir says what is different: +paper=mine",
+    "--config-name": "a recipe of your own in --config-dir says what is different: +paper=mine",
 }
 _VARIABLE = "${oc.env:"
+_BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 _BARE = re.compile(r"[^'\"\\${}]+")
 _NOT_RECORDED = ("cluster.", "hydra.")  # for Slurm, and for Hydra
 # Their values are words for sbatch and no lists: n[1-4],n7 needs no quotes of Hydra's.
 LITERAL = ("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses", "wckey", "comment")
-_FLAGS = {*_OURS, _ONLY, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+_FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
 @dataclass(frozen=True)
 class Words:
     """A parsed command line."""
 
-    flags: tuple[str, ...]  # Hydra's own, with their values
     overrides: tuple[str, ...]  # what is said of groups and keys
-    dry_run: bool  # print the plan and start nothing
-    sure: bool  # spend node-hours without asking
+    shown: tuple[str, ...] = ()  # flags with which Hydra shows a configuration and runs nothing, with their values
+    config_dir: str | None = None  # folder of the user's own configuration
+    dry_run: bool = False  # print the plan and start nothing
+    sure: bool = False  # spend node-hours without asking
     only: tuple[str, ...] = ()  # cells, by id, start or hash; empty: all
 
     @property
-    def shown(self) -> str | None:
-        """The flag with which Hydra shows a configuration and runs nothing; None without one."""
-        return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
+    def flags(self) -> tuple[str, ...]:
+        """The flag that says where the user's own configuration is, if there is any."""
+        return ("--config-dir", self.config_dir) if self.config_dir else ()
 
     @property
     def notes(self) -> list[str]:
@@ -78,11 +83,6 @@ class Words:
             ),
         ]
 
-    @property
-    def hydra(self) -> tuple[str, ...]:
-        """The words for Hydra: flags first, then overrides; its parser reads no other order."""
-        return *self.flags, *map(_quoted, self.overrides)
-
 
 def _quoted(word: str) -> str:
     key, _, value = word.partition("=")
@@ -95,40 +95,41 @@ def split(argv: Sequence[str]) -> Words:
 
     A grid needs no ``-m``: every call is a sweep with at least one point.
     """
-    flags: list[str] = []
     overrides: list[str] = []
-    only: list[str] = []
+    flags: list[tuple[str, str | None]] = []
     rest = list(argv)
     while rest:
         word = rest.pop(0)
-        if not word.startswith("-"):
+        if word.startswith("-"):
+            flags.append(_flag(word, rest))
+        else:
             overrides.append(word)
-            continue
-        name, has_value, value = word.partition("=")
-        if name == _ONLY:
-            value = value or (rest.pop(0) if rest else "")
-            if not value or value.startswith("-") or "=" in value:
-                raise UsageError(f"{_ONLY} needs cells", f"{_ONLY} CELL[,CELL…]: an id, the start of it, or its hash")
-            only += value.split(",")
-            continue
-        if name in _IDLE_FLAGS:
-            raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
-        if name not in _FLAGS:
-            raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
-        flags.append(word)
-        takes = name in _WITH_VALUE or (name in _INFO and bool(rest) and rest[0] in _INFO_VALUES)
-        if takes and not has_value:
-            if not rest:
-                raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
-            flags.append(rest.pop(0))
     _require_effect(overrides)
-    return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags, tuple(only))
+    names, last = {name for name, _ in flags}, dict(flags)
+    return Words(
+        tuple(map(_quoted, overrides)),
+        tuple(part for name, value in flags if name in _SHOWING for part in (name, value) if part is not None),
+        next((last[name] for name in _CONFIG_DIR if name in last), os.environ.get(CONFIG_DIR_VARIABLE) or None),
+        _DRY_RUN in names,
+        _YES in names,
+        tuple(cell for name, value in flags if name == _ONLY for cell in str(value).split(",")),
+    )
 
 
-def config_folders(words: Sequence[str]) -> list[str]:
-    """Return the flags that name the user's configuration folder, with their values."""
-    places = [place for place, word in enumerate(words) if word.partition("=")[0] in _CONFIG_DIR]
-    return [each for place in places for each in words[place : place + (1 if "=" in words[place] else 2)]]
+def _flag(word: str, rest: list[str]) -> tuple[str, str | None]:
+    """Return the name and the value of a flag; the value may be the first word of the `rest`, which is taken out."""
+    name, has_value, value = word.partition("=")
+    if name in _IDLE_FLAGS:
+        raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
+    if name not in _FLAGS:
+        raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
+    if not has_value and (name in _WITH_VALUE or (name in _INFO and rest[:1] and rest[0] in _INFO_VALUES)):
+        value, has_value = (rest.pop(0), "=") if rest else ("", "")
+    if name == _ONLY and (not value or value.startswith("-") or "=" in value):
+        raise UsageError(f"{_ONLY} needs cells", f"{_ONLY} CELL[,CELL…]: an id, the start of it, or its hash")
+    if name in _WITH_VALUE and not value:
+        raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
+    return name, value if has_value else None
 
 
 def again(words: Sequence[str], cell: str = "") -> str:
@@ -141,10 +142,15 @@ def again(words: Sequence[str], cell: str = "") -> str:
     return again([*kept, _ONLY, cell.rpartition("-")[2]])
 
 
+def quoted(text: str) -> str:
+    """Return a text as Hydra takes it for itself: a quote gets a backslash, and those before it are doubled."""
+    return '"' + _BEFORE_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text) + '"'
+
+
 def refuse_for_hydra(words: Iterable[str]) -> None:
     """Refuse words that are for Hydra itself and not for the campaign."""
     for word in words:
-        if _FOR_HYDRA.search(word.partition("=")[0]) and not _HARMLESS.fullmatch(word):
+        if _FOR_HYDRA.search(word.partition("=")[0]):
             hint = "campaign_dir=… is where results go, --config-dir where your own configuration is"
             raise UsageError(f"'{word}' is for Hydra itself, which runs nothing here", hint)
 
@@ -171,15 +177,3 @@ def _require_effect(overrides: Sequence[str]) -> None:
         if key in seen and word.startswith("+") and key != _SEVERAL:
             raise UsageError(f"{key} is given twice", f"once, with its values: {key}=one,other")
         seen.add(key)
-
-
-def _for_hydra(flags: Sequence[str]) -> list[str]:
-    """Return the flags for Hydra: without ours, with the user's configuration folder, and ``-m`` if none shows."""
-    kept = [flag for flag in flags if flag not in (*_OURS, *_MULTIRUN)]
-    names = {flag.partition("=")[0] for flag in flags}
-    if not names.intersection(_SHOWING):
-        kept.insert(0, "-m")
-    folder = os.environ.get(CONFIG_DIR_VARIABLE)
-    if folder and not names.intersection(_CONFIG_DIR):
-        kept += ["--config-dir", folder]
-    return kept

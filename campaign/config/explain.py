@@ -1,4 +1,4 @@
-"""Translate errors of Hydra and OmegaConf into errors of ours, each with its cure."""
+"""Translate errors of Hydra, OmegaConf and YAML into errors of ours, each with its cure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from campaign.config.tree import ROOT, unknown_key
 from campaign.errors import CampaignError, UsageError, nearest
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
-# Hydra says `benchmark=1` with a bare ValueError.
-_LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
-_LIBRARIES = ("hydra", "omegaconf", "antlr4")
+# Hydra says `benchmark=1` with a bare ValueError; a file that names itself in its defaults ends in a RecursionError.
+_LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, RecursionError, ValueError)
+_LIBRARIES = ("hydra", "omegaconf", "antlr4", "yaml")
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise an error of Hydra or OmegaConf as a `UsageError`; with HYDRA_FULL_ERROR=1 it is raised unchanged."""
+    """Raise an error of these libraries as a `UsageError`; with HYDRA_FULL_ERROR=1 it is raised unchanged."""
     full = os.environ.get(FULL_ERROR) == "1"
     try:
         yield
@@ -37,7 +37,7 @@ def explained() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Return whether an error comes from Hydra or OmegaConf, even one that they do not declare."""
+    """Return whether an error comes from one of the libraries, even one that they do not declare."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
@@ -51,7 +51,23 @@ def _explanation(error: Exception) -> UsageError:
         return _unreadable_word(error)
     if isinstance(cause, OmegaConfBaseException):
         return _refused_value(cause)
-    return _other(error)
+    return _unreadable_file(error) or _other(error)
+
+
+def _unreadable_file(error: Exception) -> UsageError | None:
+    if isinstance(error, RecursionError):
+        return UsageError(
+            "a configuration file is nested too deeply",
+            "a defaults list names the file itself, or a value has too many brackets",
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return UsageError(f"a configuration file is no text: {error}", "write the files of --config-dir in UTF-8")
+    if type(error).__module__.startswith("yaml."):
+        where = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", "")
+        what = f"{where.name}, line {where.line + 1}: {problem}" if where else " ".join(str(error).split())
+        return UsageError(what, "the file must be YAML: key: value")
+    return None
 
 
 def _refused_value(cause: OmegaConfBaseException) -> UsageError:
@@ -70,7 +86,7 @@ def _unknown_choice(error: MissingConfigException) -> UsageError:
     options = [option for option in error.options or () if option]
     if not group:
         return UsageError(f"no configuration '{choice}'", "see `python -m campaign --info searchpath`")
-    return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options))
+    return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options) if options else "")
 
 
 def _unreadable_word(error: OverrideParseException) -> UsageError:
@@ -91,4 +107,5 @@ def _other(error: Exception) -> UsageError:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    first, _, rest = str(error).strip().partition("\n")
+    return (f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first).rstrip(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from campaign import console
 from campaign.cells.cell import Cell, make_cell
@@ -20,9 +20,10 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     cells: dict[str, Cell] = {}
     refusals = rules.refusals(points[0])
     conduct = _conduct(points[0])
+    values_of = _FlatPoints()
     for point in console.counting(points, "checking cells"):
         try:
-            refusals += (refused := rules.refusals(point))
+            refusals += (refused := rules.refusals(point, values_of(point)))
             if refused:
                 continue
             if _conduct(point) != conduct:
@@ -42,6 +43,25 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
             "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
         )
     return list(cells.values()), conduct
+
+
+class _FlatPoints:
+    """Points by dotted keys; a node that a point shares with the one before is walked once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def __call__(self, point: Point) -> dict[str, Any]:
+        """Return the settings of a point by dotted keys."""
+        values: dict[str, Any] = {}
+        for key, node in point.items():
+            if not isinstance(node, dict):
+                values[key] = node
+                continue
+            if key not in self._last or self._last[key][0] is not node:
+                self._last[key] = node, dict(flat(node, f"{key}."))
+            values |= self._last[key][1]
+        return values
 
 
 def _conduct(point: Point) -> Conduct:

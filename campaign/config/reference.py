@@ -20,7 +20,7 @@ from jobs.model.conduct import Running
 from jobs.model.declared import MISSING, Declared, Keys, declared
 from jobs.model.settings import Common
 
-_SCHEMA = re.compile(r"/schema/\w+/(\w+)@_here_")
+_DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
 _SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in [one,other]")  # legal values that --help leaves out
 _INTRODUCTION = """\
@@ -104,9 +104,9 @@ def _choices(group: str) -> Iterator[tuple[str, Choice]]:
     }
     for name, text in sorted(texts.items()):
         base = text
-        while not (schema := _SCHEMA.search(base)):
+        while not (schema := _DECLARED.search(base)):
             above = _BASE.search(base)
-            base = texts[above[1]] if above else f"/schema/{group}/{group}@_here_"
+            base = texts[above[1]] if above else f"/declared/{group}/{group}@_here_"
         about, _, values = text.partition("defaults:")
         about = about.replace("\n#", "").strip("# \n")
         yield schema[1], Choice(name, about, _values(values))

@@ -29,9 +29,12 @@ ACCELERATORS = ("auto", "cpu", "gpu", "emulated")
 CLUSTERS = (*rules_of_slurm.HERE, *rules_of_slurm.ON_SLURM)
 
 
-def check(point: Point) -> None:
-    """Refuse a composed configuration with values that contradict each other; raises UsageError or RefusalsError."""
-    values = dict(flat(point))
+def check(point: Point, values: Flat | None = None) -> None:
+    """Refuse a composed configuration with values that contradict each other; raises UsageError or RefusalsError.
+
+    `values`: the same by dotted keys, if they are known.
+    """
+    values = dict(flat(point)) if values is None else values
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
     _texts(
         values,
@@ -52,10 +55,10 @@ def check(point: Point) -> None:
     _ring(values)
 
 
-def refusals(point: Point) -> list[tuple[str, str]]:
-    """Check a point; return the refusals that are collected over all points, each with its cure."""
+def refusals(point: Point, values: Flat | None = None) -> list[tuple[str, str]]:
+    """Check a point as `check` does; return the refusals that are collected over all points, each with its cure."""
     try:
-        check(point)
+        check(point, values)
     except RefusalsError as error:
         return [*error.refusals]
     return []

@@ -22,8 +22,8 @@ def check(values: Flat) -> None:
     if values["staging"] != "none":
         _can_be_staged(values["staging"], values["benchmark.name"], values.get("storage.node_root"))
     _of_folder(values)
-    made = {name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"}
-    if "dataset.seed" in made:
+    if "dataset.seed" in values:
+        made = {name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"}
         files, classes = made.get("dataset.files", 1), made.get("dataset.classes", 1)
         if classes > files:
             raise UsageError(

@@ -5,7 +5,9 @@ A value is legal if a shell and sbatch read it as one plain word.
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +84,10 @@ def check_words(point: Point) -> None:
         _extra(str(option), value)
 
 
-def _in_file_names(folder: str) -> None:
+@lru_cache
+def _in_file_names(folder: str, current: str) -> None:
     """Refuse a campaign folder with characters that Slurm expands: the folder is part of the names of job outputs."""
-    whole = str(Path(folder).expanduser().absolute())
+    whole = str(Path(current, Path(folder).expanduser()))
     found = _IN_A_FILE_NAME.search(whole)
     if found:
         raise UsageError(
@@ -139,4 +142,4 @@ def _job_together(values: Flat) -> None:
             f"retries={values['retries']} with detach=true: no process is left to try again",
             "leave out one of them; max_requeues=… is Slurm's own",
         )
-    _in_file_names(values["campaign_dir"])
+    _in_file_names(values["campaign_dir"], os.getcwd())  # noqa: PTH109 - ten times as fast

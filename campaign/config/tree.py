@@ -54,6 +54,35 @@ ROOT: dict[str, Known] = {
 """The keys of the configuration."""
 
 
+def require_keys(node: Any, known: Mapping[str, Known] = ROOT, path: str = "") -> None:
+    """Refuse a node that has unknown keys or lacks some, here or below, before its values are looked up.
+
+    `path` ends in a dot, or is empty at the top.
+    """
+    if isinstance(node, str) and (node == MISSING or "${" in node):
+        return
+    _require_keys(node, known, path)
+    for key, each in known.items():
+        if isinstance(each, tuple):
+            require_keys(node[key], declared(fitting(node[key], each)), f"{path}{key}.")
+        elif each.node is not None and each.node is each.type:
+            require_keys(node[key], declared(each.node), f"{path}{key}.")
+
+
+def _require_keys(node: Any, known: Mapping[str, Known], path: str) -> None:
+    if not isinstance(node, dict):
+        name, first = path.rstrip("."), next(iter(known))
+        raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
+    if unknown := [key for key in node if key not in known]:
+        raise unknown_key(f"{path}{unknown[0]}", known)
+    if missing := [key for key in known if key not in node]:
+        own = "; a file of your own takes the rest from another choice: defaults: [OTHER, _self_]"
+        raise UsageError(
+            f"{path}{missing[0]} is missing",
+            f"do not delete it; give it a value: {path}{missing[0]}=…{own * (path[:-1] in CHOICES)}",
+        )
+
+
 def typed(point: Mapping[str, Any]) -> Point:
     """Return a composed configuration with each value in the type of its setting; raises UsageError for a wrong one."""
     found = typed_node(point, ROOT)
@@ -65,13 +94,7 @@ def typed(point: Mapping[str, Any]) -> Point:
 
 def typed_node(node: Any, known: Mapping[str, Known], path: str = "") -> dict[str, Any]:
     """Do the same for one node and the nodes below it; `path` ends in a dot, or is empty at the top."""
-    if not isinstance(node, dict):
-        name, first = path.rstrip("."), next(iter(known))
-        raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
-    for key in node.keys() - known.keys():
-        raise unknown_key(f"{path}{key}", known)
-    for key in known.keys() - node.keys():
-        raise UsageError(f"{path}{key} is missing", f"do not delete it; give it a value: {path}{key}=…")
+    _require_keys(node, known, path)
     return {key: _typed(node[key], each, f"{path}{key}") for key, each in known.items()}
 
 

@@ -48,9 +48,8 @@ def make(words: list[str]) -> int:
     """Make the datasets where they can be written now; returns 0."""
     from campaign.cli.run import planned  # noqa: PLC0415 - the command line is above this
 
-    split = command_line.split([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
-    points = collect(split.hydra)
-    if points is None or split.dry_run:
+    points = collect([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
+    if points is None or command_line.split(words).dry_run:
         raise UsageError("testbed fill takes the words of a grid alone", "testbed fill +paper=hepcnn +size=smoke")
     plan = planned(points)
     datasets.require_possible(plan.entries)

@@ -22,8 +22,8 @@ def measure(few: int, many: int, added: int, repeats: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         grids = (
             (few, (), "cells", "at most 1"),
-            (many, (), "cells", "at most 6"),
-            (added, ADDED, "cells with `+size=smoke`", "at most 2"),
+            (many, (), "cells", "at most 3"),
+            (added, ADDED, "cells with `+size=smoke`", "at most 1"),
         )
         for cells, words, what, goal in (each for each in grids if each[0]):
             grid = [f"seed=range({cells // 8})", "threads=1,2,4,8", "prefetch=0,1"]

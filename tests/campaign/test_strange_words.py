@@ -34,7 +34,7 @@ def trace(tmp_path):
             f"+hydra={{callbacks: {HYDRA}}}", f"++hydra={{callbacks: {HYDRA}}}", f"hydra.callbacks={HYDRA}",
             f"+hydra.callbacks.a={HYDRA}", f" hydra.callbacks={HYDRA}", f"hydra.hydra_logging={LOGGING}",
             f"++hydra.job_logging={LOGGING}", "~hydra.sweeper", "~hydra", "hydra/launcher=basic",
-            "hydra/sweeper=grid,basic", "hydra.sweeper={_target_: os.system}", "hydra.searchpath=[file:///theirs]",
+            "hydra/sweeper=basic", "hydra.sweeper={_target_: os.system}", "hydra.searchpath=[file:///theirs]",
             "+storage@hydra.callbacks.a=local", "+storage@_global_.hydra.callbacks.a=local",
             "site@:hydra.callbacks=none",
         )),

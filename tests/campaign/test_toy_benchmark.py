@@ -60,7 +60,7 @@ BENCHMARK = Benchmark(
     wall_parts=("work_s",),
 )
 """
-VALUES = "defaults:\n  - /schema/benchmark/toy@_here_\n  - _self_\n\nname: toy\n"
+VALUES = "defaults:\n  - /declared/benchmark/toy@_here_\n  - _self_\n\nname: toy\n"
 OBSERVER = """
 from jobs.observe.observer import Observer
 

@@ -6,16 +6,10 @@ import json
 import operator
 from functools import cache
 
-import hydra
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
-
 from campaign.cells.plan import Entry
 from campaign.cells.verdicts import Verdicts
-from campaign.config.collect import register
-from campaign.config.command_line import GROUPS
-from campaign.config.tree import typed
+from campaign.config.compose import points
+from campaign.config.composer import Composer
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
@@ -49,26 +43,22 @@ def with_value(point, key, value):
     return changed
 
 
+_OF_WORDS = {}
+
+
+class _Composer(Composer):
+    """Hydra composes the same words once for all tests."""
+
+    def compose(self, words):
+        if (key := tuple(words)) not in _OF_WORDS:
+            _OF_WORDS[key] = super().compose(words)
+        return copy.deepcopy(_OF_WORDS[key])
+
+
 @cache
 def _composed(*words):
-    """Hydra composes the choices of groups once for all tests; values are set with the call that it makes itself."""
-    register()
-    from campaign.config.plugins import GridSweeper  # noqa: PLC0415 - after the scan, see there
-
-    parser, points = OverridesParser.create(), []
-    for texts in GridSweeper.split_arguments(parser.parse_overrides([*words]), None)[0]:
-        choices = tuple(text for text in texts if text.lstrip("+").partition("=")[0] in GROUPS)
-        config = copy.deepcopy(_chosen(*choices))
-        values = parser.parse_overrides([text for text in texts if text not in choices])
-        ConfigLoaderImpl._apply_overrides_to_config(values, config)  # noqa: SLF001
-        points.append(typed(OmegaConf.to_container(config, resolve=True, throw_on_missing=True)))
-    return points
-
-
-@cache
-def _chosen(*choices):
-    with hydra.initialize_config_module("conf", version_base="1.3"):
-        return hydra.compose("config", overrides=[*choices])
+    with _Composer() as composer:
+        return list(points(composer, words))
 
 
 def slurm_conduct(conduct, **changed):

@@ -12,7 +12,6 @@ import pytest
 
 from analysis.__main__ import main
 from campaign.config.collect import collect
-from campaign.config.command_line import split
 from campaign.config.points import cells_of
 from tests.analysis.record_factory import leave_unrendered
 
@@ -23,7 +22,7 @@ CAMPAIGN, EXPECTED = MEASURED / "campaign", sorted((MEASURED / "expected").iterd
 def test_the_same_words_are_the_same_cells():
     requests = json.loads((CAMPAIGN / "campaign.json").read_text(encoding="utf-8"))["requests"]
 
-    ids = {cell.id for request in requests for cell in cells_of(collect(split(request["words"]).hydra))[0]}
+    ids = {cell.id for request in requests for cell in cells_of(collect(request["words"]))[0]}
 
     assert ids == {record.parent.name for record in (CAMPAIGN / "records").glob("*/record.json")}
     assert len(ids) == 22

@@ -33,7 +33,7 @@ def recorded(*words, point=None):
 def asked_for(words):
     """The ids of the cells that a command would run."""
     split = command_line.split(words)
-    return [entry.cell.id for entry in run.restricted(run.planned(collect(split.hydra)), split.only).entries]
+    return [entry.cell.id for entry in run.restricted(run.planned(collect(words)), split.only).entries]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_no_word_names_is_the_configurations_own_choice(point):
 
 
 def test_of_a_recipe_one_cell_is_asked_for():
-    made = recorded(point=collect(command_line.split(["threads=range(1,4)", "+paper=fig7", "+size=smoke"]).hydra)[1])
+    made = recorded(point=collect(["threads=range(1,4)", "+paper=fig7", "+size=smoke"])[1])
 
     assert asked_for(command.words(made, {"prefetch": 3}, RESULTS)) == [command.cell_with(made, {"prefetch": 3})]
 
@@ -98,7 +98,7 @@ def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own):
     )
 
     found = command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS)
-    cells, _ = cells_of(collect(command_line.split(found).hydra))
+    cells, _ = cells_of(collect(found))
 
     assert [cell.settings["threads"] for cell in cells] == [1, 8]
     assert {cell.benchmark for cell in cells} == {"baseline"}

@@ -35,7 +35,7 @@ _WRONG = {
     "runs=1": ("leaves no measured run", "runs=2"),
     "runs=4,5": ("runs has several values (4, 5)", "one value"),
     "dataset=folder": ("dataset.path has no value", "dataset.path=…"),
-    "threads=interval(1,2)": ("INTERVAL_SWEEP", "--help"),
+    "threads=interval(1,2)": ("names no single values", "threads=1,2"),
     "benchmark=1": ("Config group override must be a string or a list", "--help"),
     "threads=glob(*)": ("the grid has no points", "glob"),
     "hydra/launcher=basic": ("'hydra/launcher=basic' is for Hydra itself", "--config-dir"),

@@ -7,6 +7,7 @@ import pytest
 from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
+from campaign.config.command_line import split
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import grid
@@ -15,7 +16,7 @@ from tests.campaign.work_lists import grid
 @pytest.fixture(autouse=True)
 def composed(monkeypatch):
     """Hydra composes what is asked for once for all of these tests."""
-    monkeypatch.setattr(run, "collect", lambda words: grid(*words[1:]))
+    monkeypatch.setattr(run, "collect", lambda words: grid(*split(words).overrides))
 
 
 @pytest.fixture

@@ -5,32 +5,32 @@ from campaign.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("words", "hydra"),
+    ("words", "flags", "shown", "overrides"),
     [
-        ("storage=local -m threads=1,2 --config-dir /x", "-m --config-dir /x storage=local threads=1,2"),
-        ("threads=1,2", "-m threads=1,2"),  # a grid needs no flag
-        ("threads=1 --hydra-help", "--hydra-help threads=1"),  # what only shows something is no multirun
-        ("threads=1 --cfg job", "--cfg job threads=1"),
-        ("threads=1 --cfg=job", "--cfg=job threads=1"),
-        ("threads=1 --info", "--info threads=1"),
-        ("threads=1 -sc", "-sc threads=1"),
-        ("--info plugins threads=1", "--info plugins threads=1"),  # its optional value
-        ("--info threads=1", "--info threads=1"),  # an override is none
-        ("-m threads=1 --dry-run seed=2", "-m threads=1 seed=2"),  # ours, and may stand anywhere
+        ("storage=local -m threads=1,2 -cd /x", "--config-dir /x", "", "storage=local threads=1,2"),
+        ("threads=1 --hydra-help", "", "--hydra-help", "threads=1"),
+        ("threads=1 --cfg job seed=1", "", "--cfg job", "threads=1 seed=1"),
+        ("threads=1 --cfg=job --resolve", "", "--cfg job --resolve", "threads=1"),
+        ("threads=1 -sc", "", "-sc", "threads=1"),
+        ("--info plugins threads=1", "", "--info plugins", "threads=1"),  # its optional value
+        ("--info threads=1", "", "--info", "threads=1"),  # an override is none
+        ("-m threads=1 --dry-run seed=2", "", "", "threads=1 seed=2"),  # ours, and may stand anywhere
     ],
 )
-def test_flags_come_first_wherever_they_were_written(words, hydra):
+def test_flags_may_stand_anywhere(words, flags, shown, overrides):
     found = split(words.split())
 
-    assert found.hydra == tuple(hydra.split())
+    assert (found.flags, found.shown, found.overrides) == tuple(
+        tuple(each.split()) for each in (flags, shown, overrides)
+    )
     assert found.dry_run is ("--dry-run" in words)
 
 
 def test_the_users_configuration_folder_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("CAMPAIGN_CONFIG_DIR", "/my/conf")
 
-    assert split(["threads=1"]).hydra == ("-m", "--config-dir", "/my/conf", "threads=1")
-    assert split(["-cd", "/other"]).hydra == ("-m", "-cd", "/other")
+    assert split(["threads=1"]).config_dir == "/my/conf"
+    assert split(["-cd", "/other"]).config_dir == "/other"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,8 @@ def test_the_users_configuration_folder_comes_from_the_environment(monkeypatch):
         (["--dryrun"], "--dryrun", "--dry-run"),
         (["--experimental-rerun", "config.pickle"], "--experimental-rerun", ""),  # it would load a pickle
         (["--config-dir"], "needs a value", ""),
+        (["--config-path=/x"], "has no effect here", "--config-dir"),
+        (["-cn", "mine"], "has no effect here", "+paper=mine"),
     ],
 )
 def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
@@ -49,7 +51,7 @@ def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
 
 
 @pytest.mark.parametrize(
-    ("word", "hydra"),
+    ("word", "read"),
     [
         ("cluster.pool=n[1-4],n7", "cluster.pool='n[1-4],n7'"),
         ("cluster.partition=gpu,long", "cluster.partition='gpu,long'"),
@@ -60,8 +62,8 @@ def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
         ("storage.name=a,b", "storage.name=a,b"),
     ],
 )
-def test_words_for_sbatch_are_taken_as_they_stand(word, hydra):
-    assert split([word]).hydra == ("-m", hydra)
+def test_words_for_sbatch_are_taken_as_they_stand(word, read):
+    assert split([word]).overrides == (read,)
 
 
 def test_the_command_that_goes_on_has_no_flag_of_before_and_for_one_cell_its_hash():

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import hydra
 import pytest
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import OverrideParseException
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.config.collect import collect, register
+from campaign.config import defaults
+from campaign.config.collect import collect
+from campaign.config.composer import Composer
 from campaign.config.explain import explained
 from campaign.config.points import cells_of
 from campaign.config.tree import typed
@@ -53,7 +53,7 @@ _RECIPE_THREADS = (1, 2, 4, 8)
 
 
 def _hydras_own(words):
-    register()
+    defaults.register()
     with hydra.initialize_config_module("conf", version_base="1.3"):
         config = hydra.compose("config", overrides=list(words))
     return typed(OmegaConf.to_container(config, resolve=True))
@@ -120,10 +120,8 @@ def test_words_that_add_replace_and_delete_mean_what_they_mean_to_hydra(grid):
 
 @pytest.mark.parametrize("word", ["+cluster.extra.nice=10", "++trace.interval_s=0.1", "++checks.spread_max=0.2"])
 def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word, monkeypatch):
-    asked, compose = [], ConfigLoaderImpl.load_configuration
-    monkeypatch.setattr(
-        ConfigLoaderImpl, "load_configuration", lambda *given, **how: asked.append(how) or compose(*given, **how)
-    )
+    asked, compose = [], Composer.compose
+    monkeypatch.setattr(Composer, "compose", lambda self, words: asked.append(words) or compose(self, words))
 
     assert len(collect(["-m", "cluster=slurm", "site=blackdog", word, "seed=range(50)", "threads=1,2"])) == 100
     assert len(asked) == 1
@@ -271,12 +269,6 @@ def test_a_users_own_storage_comes_from_their_configuration_folder(tmp_path):
     assert (found["storage"]["name"], found["storage"]["root"]) == ("scratch", "/scratch/me")
 
 
-def test_hydras_own_sweeper_may_be_chosen(tmp_path):
-    found = collect(["-m", "hydra/sweeper=basic", f"campaign_dir={tmp_path}", "threads=1,2"])
-
-    assert [point["threads"] for point in found] == [1, 2]
-
-
 def test_showing_a_configuration_collects_nothing(capsys):
     assert collect(["--cfg", "job", "checkpoint=hdd", "checkpoint.every=3"]) is None
     assert "every: 3" in capsys.readouterr().out
@@ -295,7 +287,15 @@ def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
         cells_of([composed("cluster=slurm"), other])
 
 
-@pytest.fixture(autouse=True)
-def _clean_hydra():
-    yield
-    GlobalHydra.instance().clear()
+@pytest.mark.parametrize(
+    ("words", "datasets"),
+    [
+        ("benchmark=glob(*)", {"demo", "hep", "climate"}),
+        ("benchmark=hepcnn,micro dataset=hep benchmark.preprocess=false", {"hep"}),
+    ],
+)
+def test_each_benchmark_brings_a_dataset_that_it_runs_on_unless_one_is_named(words, datasets):
+    points = collect(words.split())
+
+    assert {point["dataset"]["name"] for point in points} == datasets
+    assert len(cells_of(points)[0]) == len(points)

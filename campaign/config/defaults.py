@@ -21,13 +21,13 @@ from jobs.objects.address import address_of
 
 @cache
 def register() -> None:
-    """Store the defaults under ``schema/``, so that Hydra does not offer them as choices, and the resolvers."""
+    """Make the defaults and the resolvers known to Hydra; the defaults are plain values below ``declared/``."""
     store = ConfigStore.instance().store
     plain = {**defaults_of(Common), **defaults_of(Running), **{name: defaults_of(kind) for name, kind in NODES.items()}}
-    store(group="schema", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
+    store(group="declared", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
     for group, kinds in CHOICES.items():
         for name, kind in kinds.items():
-            store(group=f"schema/{group}", name=name, node=defaults_of(kind))
+            store(group=f"declared/{group}", name=name, node=defaults_of(kind))
     by_site = (_site_storage, _site_storage_root, _storage_of, _site_accelerator)
     for resolver in (*by_site, _if_emulated, _by_size, _of_benchmark):
         OmegaConf.register_new_resolver(resolver.__name__.removeprefix("_"), resolver, replace=True)
