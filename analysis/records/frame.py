@@ -154,8 +154,8 @@ def _frame(columns: Mapping[str, Column]) -> pd.DataFrame:
 def _repeated(values: NDArray[Any], counts: Sequence[int]) -> Column:
     """Return the value of each cell once for each of its runs, as few objects as there are values."""
     if len(set(map(type, values)) - {type(None)}) == 1:
-        codes, kinds = pd.factorize(values)
-        return pd.Categorical.from_codes(np.repeat(codes, counts), categories=pd.Index(kinds, dtype=object))
+        places, different = pd.factorize(values)
+        return pd.Categorical.from_codes(np.repeat(places, counts), categories=pd.Index(different, dtype=object))
     known: dict[tuple[type, Any], int] = {}
     codes = [-1 if each is None else known.setdefault((type(each), each), len(known)) for each in values]
     if len({value for _, value in known}) < len(known):  # 1 and 1.0, which are written apart
@@ -170,7 +170,7 @@ def _figures(runs: Sequence[Run]) -> dict[str, Column]:
     more = sorted({name for names in kinds for name in names}.difference(FIGURES))
     found = {name: np.full(len(runs), np.nan) for name in (*FIGURES, *more)}
     for code, names in enumerate(kinds):
-        places = np.flatnonzero(codes == code)
+        places = np.flatnonzero(codes == code).tolist()
         numbers = np.frombuffer(b"".join(runs[place].numbers for place in places)).reshape(len(places), len(names))
         for name, column in zip(names, numbers.T, strict=True):
             found[name][places] = column
