@@ -1,9 +1,8 @@
-"""What a folder of records holds, once they are read and their medians and verdicts made."""
+"""What a folder of records holds, once they are read and their medians made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -18,28 +17,16 @@ from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
 from analysis.traces.profile_parts import with_agreement
-from analysis.verdicts.checklist import verdicts
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a folder holds: the records, their medians, every run, and the verdicts on the paper's claims."""
-
-    found: Found
-    table: pd.DataFrame
-    runs: pd.DataFrame
-    tested: pd.DataFrame
-
-
-def measured(folder: Path, found: Found) -> Measured:
-    """Return what was found in a folder with its medians and verdicts, and name the records that cannot be read.
+def measured(folder: Path, found: Found) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the tables (see there) of what was found in a folder, and name the records that cannot be read.
 
     Raises AnalysisError: there are no others.
     """
     warn(found, folder)
     with keeping():
-        table, runs = tables(found.records)
-        return Measured(found, table, runs, verdicts(table, runs))
+        return tables(found.records)
 
 
 def tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:

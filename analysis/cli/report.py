@@ -18,6 +18,7 @@ from analysis.output.page.page import page, undrawn
 from analysis.output.page.results import MOST_FIGURES, Results
 from analysis.records.read import Found
 from analysis.text.html import Markup
+from analysis.verdicts.checklist import verdicts
 
 EXIT_SKIPPED = 1
 
@@ -27,13 +28,13 @@ def report(folder: Path, found: Found, out: Path | None, junit: Path | None = No
 
     Raises AnalysisError: no record could be read, or there is no place to write.
     """
-    all_of_it = measured(folder, found)
-    table, runs, tested = all_of_it.table, all_of_it.runs, all_of_it.tested
+    table, runs = measured(folder, found)
     home = out or found.home
     save.must_be_own(home, "tables", "figures")
     drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
-    results = Results(found, table, runs, tested, drawn, {}, home)
     with drawings(drawn, MOST_FIGURES) as ready:  # this process draws when it has done all else
+        tested = verdicts(table, runs)
+        results = Results(found, table, runs, tested, drawn, {}, home)
         tabled = tables.write(table, runs, tested, home / "tables")
         texts = undrawn(results)
         written, images = put(drawn, ready, home / "figures")

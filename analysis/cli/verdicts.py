@@ -59,7 +59,7 @@ def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> 
     from analysis.output import terminal  # noqa: PLC0415
     from analysis.verdicts import checklist  # noqa: PLC0415
 
-    tested = measured(folder, found).tested
+    tested = checklist.verdicts(*measured(folder, found))
     if junit:
         save.write(junit, xml.document(tested))
     if as_json:

@@ -30,7 +30,7 @@ from analysis.statistics.selection import trained, unsaved
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return all figures that the records give, in the order of the paper, then ours.
 
-    `table` and `runs` are those of `analysis.cli.measured.measured`, `folders` says where each cell lies.
+    `table` and `runs` are those of `analysis.cli.measured.tables`, `folders` says where each cell lies.
     """
     cells = trained(table)
     alone = unsaved(cells)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from pandas.api.extensions import ExtensionArray
 
 from analysis.records import emulation
 from analysis.records.merit import Merit
-from analysis.records.record import COUNTS, FIGURES, TEXTS, Record, Run
+from analysis.records.record import COUNTS, FIGURES, TEXTS, Check, Record, Run
 from analysis.records.settings import (
     IMPLIED,
     Facts,
@@ -24,9 +26,11 @@ from analysis.records.settings import (
     storage_labels,
     storage_name,
 )
+from analysis.records.shared import Parts
 
 # A row of a frame by the names of its columns, which follow from the records.
 Row = dict[str, Any]
+Kind = TypeVar("Kind")
 Column = NDArray[Any] | ExtensionArray
 
 OF_CELL = ("cell", "benchmark", "benchmark_version")
@@ -60,9 +64,13 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     }
     columns |= {name: _objects([getattr(run, name) for run in runs]) for name in OF_RUN}
     emulated = _objects([" ".join(sorted(record.emulated)) or None for record in records])
-    texts = {name: _objects([run.texts.get(name) for run in runs]) for name in TEXTS}
-    texts["emulated"] = np.repeat(emulated, counts)
-    columns |= {name: values for name, values in texts.items() if any(values)}
+    kinds, codes = _kinds([run.texts for run in runs])
+    texts = {name: _objects([words.get(name) for words in kinds]) for name in TEXTS}
+    columns |= {
+        name: np.repeat(emulated, counts) if name == "emulated" else values[codes]
+        for name, values in texts.items()
+        if any(emulated if name == "emulated" else values)
+    }
     figures, checks = _figures(runs), _passed(runs)
     hosts = np.repeat(_objects([record.host for record in records]), counts)
     stamps = _objects([run.started_utc for run in runs])
@@ -113,14 +121,18 @@ def verdict(record: Record) -> str:
 
     `passed`; or the rules that failed with the number of runs; then the rules that could not be verified.
     """
-    checks = [*record.measured]
-    if checks and all(check.passed for check in (*checks, *record.checks)):
+    return _verdict(tuple(run.checks for run in record.runs if run.role == "measured"), record.checks)
+
+
+@lru_cache(1 << 12)
+def _verdict(of_runs: Sequence[Parts[Check]], of_cell: Parts[Check]) -> str:
+    checks = [*chain.from_iterable(of_runs)]
+    if checks and all(check.passed for check in (*checks, *of_cell)):
         return "passed"
     failed = Counter(check.rule for check in checks if check.passed is False)
-    of_cell = [check.rule for check in record.checks if check.passed is False]
     told = [f"{rule} failed {count}x" for rule, count in sorted(failed.items())]
-    told += [f"{rule} failed" for rule in of_cell]
-    unknown = dict.fromkeys(check.rule for check in (*checks, *record.checks) if check.passed is None)
+    told += [f"{check.rule} failed" for check in of_cell if check.passed is False]
+    unknown = dict.fromkeys(check.rule for check in (*checks, *of_cell) if check.passed is None)
     told += [f"{rule} unverifiable" for rule in unknown]
     if told:
         return "; ".join(told)
@@ -141,6 +153,9 @@ def _frame(columns: Mapping[str, Column]) -> pd.DataFrame:
 
 def _repeated(values: NDArray[Any], counts: Sequence[int]) -> Column:
     """Return the value of each cell once for each of its runs, as few objects as there are values."""
+    if len(set(map(type, values)) - {type(None)}) == 1:
+        places, different = pd.factorize(values)
+        return pd.Categorical.from_codes(np.repeat(places, counts), categories=pd.Index(different, dtype=object))
     known: dict[tuple[type, Any], int] = {}
     codes = [-1 if each is None else known.setdefault((type(each), each), len(known)) for each in values]
     if len({value for _, value in known}) < len(known):  # 1 and 1.0, which are written apart
@@ -151,12 +166,11 @@ def _repeated(values: NDArray[Any], counts: Sequence[int]) -> Column:
 
 def _figures(runs: Sequence[Run]) -> dict[str, Column]:
     """Return the numbers of all runs by name, NaN where a run has none: those of `FIGURES`, then what was added."""
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for place, run in enumerate(runs):
-        alike.setdefault(run.names, []).append(place)
-    more = sorted({name for names in alike for name in names}.difference(FIGURES))
+    kinds, codes = _kinds([run.names for run in runs])
+    more = sorted({name for names in kinds for name in names}.difference(FIGURES))
     found = {name: np.full(len(runs), np.nan) for name in (*FIGURES, *more)}
-    for names, places in alike.items():
+    for code, names in enumerate(kinds):
+        places = np.flatnonzero(codes == code).tolist()
         numbers = np.frombuffer(b"".join(runs[place].numbers for place in places)).reshape(len(places), len(names))
         for name, column in zip(names, numbers.T, strict=True):
             found[name][places] = column
@@ -165,9 +179,18 @@ def _figures(runs: Sequence[Run]) -> dict[str, Column]:
 
 def _passed(runs: Sequence[Run]) -> dict[str, Column]:
     """Return how each check of each run ended, by `check.<rule>`."""
-    rules = sorted({check.rule for checks in {run.checks for run in runs} for check in checks})
-    known = {checks: {check.rule: check.passed for check in checks} for checks in {run.checks for run in runs}}
-    return {f"check.{rule}": pd.array([known[run.checks].get(rule) for run in runs], dtype="boolean") for rule in rules}
+    kinds, codes = _kinds([run.checks for run in runs])
+    ends = [{check.rule: check.passed for check in checks} for checks in kinds]
+    rules = sorted({rule for rules in ends for rule in rules})
+    return {f"check.{rule}": pd.array([end.get(rule) for end in ends], dtype="boolean").take(codes) for rule in rules}
+
+
+def _kinds(shared: Sequence[Kind]) -> tuple[list[Kind], NDArray[np.intp]]:
+    """Return the different ones of parts of which equal ones are one object, and the place of each among them."""
+    places = {id(each): place for place, each in enumerate(shared)}
+    kinds = [shared[place] for place in sorted(places.values())]
+    codes = {id(kind): code for code, kind in enumerate(kinds)}
+    return kinds, np.fromiter((codes[id(each)] for each in shared), np.intp, len(shared))
 
 
 def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:

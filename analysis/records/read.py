@@ -12,7 +12,7 @@ from analysis.errors import AnalysisError
 from analysis.processes import keeping, spread
 from analysis.records.judging import CAMPAIGN, FILE, judge_of
 from analysis.records.readable import UnreadableError
-from analysis.records.record import Record, load, united
+from analysis.records.record import Record, load
 from jobs.judging.campaign_judge import CampaignJudge
 
 # Records that a process reads at once, and from how many such parts on several processes are worth their start.
@@ -56,16 +56,14 @@ def read(folder: Path, meanwhile: Callable[[], object] = lambda: None) -> Found:
     folders, home = locate(folder)
     with keeping():
         judge, fault = judge_of(*_campaign(home, folders))
-        parts = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
+        jobs = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
         good: list[tuple[Path, Record]] = []
         skipped = [*_unread(fault, home)]
-        with spread(partial(_read, home=home, judge=judge), parts, WORTH_PROCESSES) as results:
+        with spread(partial(_read, home=home, judge=judge), jobs, WORTH_PROCESSES) as results:
             meanwhile()
             for some, others in results:
                 good += some
                 skipped += others
-        if len(parts) >= WORTH_PROCESSES:
-            good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
         records, copies = without_copies(good)
     return Found(records, tuple(skipped) + copies, home, judge)
 

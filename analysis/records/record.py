@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from analysis.records.devices import BETWEEN, device_of
 from analysis.records.judging import judged
 from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, STORAGE, Merit
 from analysis.records.settings import flatten
+from analysis.records.shared import Parts, parts, words
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
 from jobs.judging.campaign_judge import CampaignJudge
@@ -72,9 +73,9 @@ class Run(NamedTuple):
     reason: str
     cause: str  # of the reason: the rule that was broken, or the code of the run's end
     started_utc: str
-    checks: tuple[Check, ...]
+    checks: Parts[Check]
     texts: Mapping[str, str]
-    names: tuple[str, ...]
+    names: Parts[str]
     numbers: array[float]
 
     @property
@@ -128,7 +129,7 @@ class Record:
     device: str
     tensorflow: str
     provenance: Mapping[str, Any]
-    checks: tuple[Check, ...]
+    checks: Parts[Check]
     runs: tuple[Run, ...]
     size: str
     site: str
@@ -139,11 +140,6 @@ class Record:
     folder: Path
     profile_cost: Mapping[str, float]
     emulated: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def measured(self) -> Iterator[Check]:
-        """The checks of the measured runs."""
-        return (check for run in self.runs if run.role == "measured" for check in run.checks)
 
 
 def load(path: Path, judge: CampaignJudge) -> Record:
@@ -171,7 +167,7 @@ def record_of(value: Stored, folder: Path) -> Record:
         host=one_line(provenance.get("host") or ""),
         device=one_line(device_of(provenance)),
         tensorflow=one_line(provenance.get("versions", {}).get("tensorflow") or ""),
-        provenance=_machine(provenance),
+        provenance=words({name: provenance.get(name) for name in OF_MACHINE}),
         checks=_checks(value),
         runs=tuple(map(_run, value["runs"])),
         size=one_line(campaign.get("size") or ""),
@@ -179,30 +175,11 @@ def record_of(value: Stored, folder: Path) -> Record:
         spread_limit=limits[-1] if limits else None,
         looser_checks=one_line(", ".join(value.get("looser_checks", ()))),
         quota_cores=provenance.get("quota_cores"),
-        conditions=_known_machine(next((run.get("conditions") or {} for run in counting), {})),
+        conditions=words(next((run.get("conditions") or {} for run in counting), {})),
         folder=folder,
         profile_cost=cast("Mapping[str, float]", value.get("profile_cost", {})),
         emulated=provenance.get("emulated") or {},
     )
-
-
-def united(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield records that another process has read with the parts that equal ones share in this one."""
-    known: dict[int, Any] = {}  # by the parts that they shared there
-
-    def one(part: Any, share: Callable[[Any], Any]) -> Any:
-        if id(part) not in known:
-            known[id(part)] = share(part)
-        return known[id(part)]
-
-    for record in records:
-        runs = (
-            run._replace(checks=one(run.checks, _shared), texts=one(run.texts, _text), names=one(run.names, _shared))
-            for run in record.runs
-        )
-        checks = one(record.checks, _shared)
-        alike = {name: one(getattr(record, name), _known_machine) for name in ("provenance", "conditions")}
-        yield replace(record, **alike, checks=checks, runs=tuple(runs))
 
 
 def _data(dataset: Mapping[str, Any], kind: str) -> str:
@@ -225,7 +202,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         known |= {f"saves_{name}": it for name, it in seen.get("remedies_s", {}).items() if name in REMEDIES}
         figures |= {f"tensorflow_{name}": value for name, value in known.items()}
     number = figures.pop("run")
-    names, numbers = _shared(tuple(figures)), array("d", figures.values())
+    names, numbers = parts(figures), array("d", figures.values())
     reason, started = run.get("reason") or "", run.get("started_utc") or ""
     return Run(
         number,
@@ -252,11 +229,7 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
     for target in run.get("targets") or ():
         sources = {"source": target["source"], "below": BETWEEN.join(target.get("below") or ())}
         told |= {f"{name}_{target['role']}": it for name, it in sources.items() if it}
-    return _text(told)
-
-
-def _text(told: Mapping[str, str]) -> Mapping[str, str]:
-    return _TEXTS.setdefault(repr(told), told)
+    return words(told)
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -276,8 +249,8 @@ def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
     return {f"posix_{name}": value for name, value in figures.items()}
 
 
-def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:
-    return _shared(tuple(map(_check, value.get("checks") or ())))
+def _checks(value: Mapping[str, Any]) -> Parts[Check]:
+    return parts(map(_check, value.get("checks") or ()))
 
 
 def _check(check: Mapping[str, Any]) -> Check:
@@ -287,24 +260,3 @@ def _check(check: Mapping[str, Any]) -> Check:
     else:
         limits = (("", limit),) if type(limit) in NUMBERS else ()
     return Check(check["rule"], check["passed"], limits)
-
-
-def _machine(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = {name: provenance.get(name) for name in OF_MACHINE}
-    return _known_machine(known)
-
-
-def _known_machine(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _MACHINES.setdefault(repr(facts), facts)
-
-
-def _shared(value: Kept) -> Kept:
-    """Return one object for all equal ones: most runs have the same keys and the same checks."""
-    known: Kept = _KNOWN.setdefault(value, value)
-    return known
-
-
-Kept = TypeVar("Kept", bound=Hashable)
-_KNOWN: dict[Any, Any] = {}
-_TEXTS: dict[str, Mapping[str, str]] = {}
-_MACHINES: dict[str, Mapping[str, Any]] = {}

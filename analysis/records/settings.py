@@ -179,7 +179,7 @@ def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
         by_name.setdefault((set_key(key), name), []).append(key)
     labels = {}
     for (_, name), same in by_name.items():
-        names = differing([key.facts for key in same])
+        names = differing([key.facts for key in same]) if len(same) > 1 else []
         for key in same:
             more = ", ".join(f"{part.removeprefix('storage.')}={key.facts.get(part)}" for part in names)
             labels[key] = f"{name} ({more})" if more else name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -44,8 +44,15 @@ def disturbed(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
 def values_of(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
     """Return a figure of each cell's runs that count, where it is above 0."""
     good = counted(runs, [figure])
-    good = good[good[figure] > 0]
-    return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
+    return by_cell(good[good[figure] > 0], figure)
+
+
+def by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
+    """Return a figure of the runs of each cell."""
+    values: dict[str, list[float]] = {}
+    for cell, value in zip(runs["cell"].tolist(), runs[figure].tolist(), strict=True):
+        values.setdefault(cell, []).append(value)
+    return values
 
 
 def ends(groups: Any, figure: str) -> dict[str, Any]:
@@ -104,13 +111,25 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     def told(words: Iterable[str]) -> pd.Series[Any]:
         return pd.Series(list(words), index=lines.index, dtype=object).reindex(table.index, fill_value="")
 
-    unlike, weak = told(map(comparable.unlike, pairs)), told(map(comparable.weak, pairs))
+    unlike, weak = told(_unlike(pairs, table)), told(map(comparable.weak, pairs))
     unstable = pd.Series([any(row["unstable"] is True for row in pair) for pair in pairs], lines.index, dtype=bool)
     return {
         "scaling": ratio.where(unlike == ""),
         "no_scaling": unlike.where(unlike != "", weak),
         "scaling_unstable": unstable.reindex(table.index, fill_value=False),
     }
+
+
+def _unlike(pairs: Sequence[tuple[Row, Row]], table: pd.DataFrame) -> Iterator[str]:
+    """Yield what differs in each pair of rows of a table and must not; found once for all pairs of the same facts."""
+    names = [name for name in comparable.COLUMNS if name in table and name not in {"cell", "n_valid"}]
+    known: dict[tuple[Any, ...], str] = {}
+    for pair in pairs:
+        # Conditions are one object where they are equal, and have no hash.
+        facts = tuple(id(row[name]) if isinstance(row[name], dict) else row[name] for row in pair for name in names)
+        if facts not in known:
+            known[facts] = comparable.unlike(pair)
+        yield known[facts]
 
 
 def not_counted(runs: pd.DataFrame) -> pd.DataFrame:

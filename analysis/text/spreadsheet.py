@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.text.plain import visible
 
@@ -37,17 +38,19 @@ def _encoded(lines: Any) -> bytes:
 
 def _fields(column: pd.Series[Any]) -> list[str]:
     """Return the values of a column as they are written, each different one made once: nearly all are alike."""
+    places: NDArray[Any]
     if column.dtype == "float64":  # by their bits, for 0.0 equals -0.0
-        codes, bits = pd.factorize(column.to_numpy().view("int64"))
+        places, bits = pd.factorize(column.to_numpy().view("int64"))
         fields = ["" if text == "nan" else text for text in map(repr, bits.view("float64").tolist())]
     elif isinstance(column.dtype, pd.CategoricalDtype):
-        codes, fields = column.cat.codes, [*map(_field, column.cat.categories), ""]
+        places = column.cat.codes.to_numpy()
+        fields = [*map(_field, column.cat.categories), ""]
     elif column.dtype == object and set(map(type, column)) - {str, type(None)}:  # 1 equals True, and a list has no hash
         return [*map(_field, column)]
     else:
-        codes, values = pd.factorize(column)
-        fields = [*map(_field, values.tolist()), ""]  # of a missing value the code is -1
-    return [fields[code] for code in codes.tolist()]
+        places, values = pd.factorize(column)
+        fields = [*map(_field, values.tolist()), ""]  # of a missing value the place is -1
+    return [fields[place] for place in places.tolist()]
 
 
 def _field(value: Any) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.figures.kit.save import ACTIVE
 from analysis.text.plain import one_line
+from analysis.text.spreadsheet import ACTIVE
 from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN, Log
 from analysis.timelog.nersc import COLUMNS
 

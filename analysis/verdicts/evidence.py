@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.comparable import COLUMNS
-from analysis.statistics.medians import counted, values_of
+from analysis.statistics.medians import by_cell, counted, values_of
 from analysis.statistics.selection import trained
 
 # The row of its medians (`EVIDENCE`).
@@ -46,8 +46,7 @@ class Evidence:
         """Return a figure of each cell's valid measured runs where 0 is one, too."""
         if (figure, True) not in self._known:
             good = counted(self.runs, [figure]).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
-            groups = good.groupby("cell")[figure] if len(good) else ()
-            self._known[figure, True] = {str(cell): values.tolist() for cell, values in groups}
+            self._known[figure, True] = by_cell(good, figure) if len(good) else {}
         return self._known[figure, True]
 
 

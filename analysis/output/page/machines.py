@@ -23,24 +23,24 @@ ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.sl
 def machines(results: Results) -> Markup:
     """Return the machines with their software, and the storages with what lay behind them."""
     records = results.found.records
+    kinds = [_kind(each) for each in records]
+    of_kind, counts = dict(zip(kinds, records, strict=True)), Counter(kinds)
+    alike = [(of_kind[kind], count) for kind, count in counts.items()]
     return joined(
-        [
-            *_listing(records, partial(_machines, _held_back(records)), "machines"),
-            *_listing(records, _storages, "storages"),
-        ]
+        [*_listing(alike, partial(_machines, _held_back(records)), "machines"), *_listing(alike, _storages, "storages")]
     )
 
 
-def _listing(records: Sequence[Record], facts: Callable[[Record], list[dict[str, str]]], what: str) -> Iterator[Markup]:
-    """Yield a table of each kind of record by these facts, with its number of cells."""
-    kinds = [_kind(each) for each in records]
-    alike, of_kind = Counter(kinds), dict(zip(kinds, records, strict=True))
+def _listing(
+    alike: Sequence[tuple[Record, int]], facts: Callable[[Record], list[dict[str, str]]], what: str
+) -> Iterator[Markup]:
+    """Yield a table of these facts of a record of each kind, with the number of cells that are of it."""
     groups: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for kind, count in alike.items():
-        for each in facts(of_kind[kind]):
+    for record, count in alike:
+        for each in facts(record):
             groups[tuple(each.items())] += count
     rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
-    headings = [*facts(records[0])[0], "cells"]
+    headings = [*facts(alike[0][0])[0], "cells"]
     yield table(headings, rows, [*[True] * (len(headings) - 1), False])
     yield tag("p", some(len(rows), len(groups), what, "the records"))
 

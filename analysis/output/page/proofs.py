@@ -52,9 +52,11 @@ def proofs(results: Results) -> Markup:
     """Return a table of what was claimed of the runs and the cells, by which limits, and how often it was proved."""
     told: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
-    for record in results.found.records:
-        for check in (*record.measured, *record.checks):
-            told[check.rule, check.passed] += 1
+    records = results.found.records
+    of_runs = Counter(run.checks for record in records for run in record.runs if run.role == "measured")
+    for checks, count in (of_runs + Counter(record.checks for record in records)).items():
+        for check in checks:
+            told[check.rule, check.passed] += count
             for name, limit in check.limits if check.rule not in OF_THE_RUN else ():
                 limits.setdefault(check.rule, {}).setdefault(name, set()).add(limit)
     rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))

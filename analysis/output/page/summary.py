@@ -79,8 +79,8 @@ def emulated(results: Results) -> Counter[str]:
     parts: Counter[str] = Counter()
     for record in results.found.records:
         for name, value in record.settings.items():
-            group, _, last = name.rpartition(".")
-            if last == "name" and value == EMULATED and "." not in group:
+            group, _, last = name.partition(".") if value == EMULATED else ("", "", "")
+            if last == "name":
                 step_s = record.settings.get(f"{group}.step_s")
                 parts[f"{group} of {step_s:g} s a step" if is_number(step_s) else group] += 1
     parts.update(_storages(results.found.records))
