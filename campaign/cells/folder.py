@@ -52,6 +52,7 @@ class CampaignFolder:
           report.html figures/ tables/     made by the analysis
           manifests/                       of the user's own folders of images
           advice.json                      what `advise` predicted, and what came of it
+          summaries.json                   what `status` has found: a cache (`campaign.cells.summaries`)
           staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
@@ -102,6 +103,14 @@ class CampaignFolder:
     def record(self, cell_id: str) -> Path:
         """``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
+
+    def recorded(self) -> list[str]:
+        """Return the ids of the cells that have a record, sorted."""
+        try:
+            with os.scandir(self.records) as entries:
+                return sorted(entry.name for entry in entries if os.path.lexists(f"{entry.path}/record.json"))
+        except OSError:
+            return []
 
     def claim(self, cell_id: str) -> Path:
         """``claim.json`` of one cell."""

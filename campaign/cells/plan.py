@@ -18,6 +18,7 @@ from jobs.judging import disturbed, paired, peaks, stopping
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.terms import Terms, terms_of
+from jobs.system import files
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Entry:
     missing: int
     at_most: int  # how many it may come to lack, if ``until_spread`` adds all that it may
     disturbed: str = ""  # where others' work made runs of it invalid, the words that would let them count
-    stamp: record.Stamp | None = None  # of the record that was read
+    stamp: files.Stamp | None = None  # of the record that was read
 
 
 def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:

@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from campaign.cells.cell import Cell
 from campaign.errors import EnvironmentFaultError
@@ -65,25 +64,12 @@ def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
         return None, error.message
 
 
-class Stamp(NamedTuple):
-    """What of a file changes whenever it is written."""
-
-    modified_ns: int
-    size: int
-    inode: int
-
-
-def stamp(path: Path) -> Stamp | None:
-    """Return the stamp of a record, None where it cannot be opened; an NFS client asks for news at an opening alone."""
+def stamp(path: Path) -> files.Stamp | None:
+    """Return the stamp of a record; None where it cannot be opened."""
     try:
-        descriptor = files.opened(path)
+        return files.stamp(path)
     except OSError:
         return None
-    try:
-        found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _read(path: Path, *, again: bool = True) -> Record | None:

@@ -15,6 +15,7 @@ from jobs.judging.campaign_judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.record import Asked, Record
 from jobs.model.terms import Terms
+from jobs.system import files
 
 _CURE = "restore it, or redo=true"
 
@@ -67,7 +68,7 @@ class Verdicts:
         return self._judge.peaks
 
     @cached_property
-    def stamps(self) -> dict[Path, record.Stamp | None]:
+    def stamps(self) -> dict[Path, files.Stamp | None]:
         """Stamps of the baselines' records, taken before any of them is read."""
         folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
         paths = sorted(folder / "record.json" for folder in folders if peaks.is_of_baseline(folder.name))

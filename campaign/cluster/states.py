@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.record import DamagedRecordError
+from campaign.cells.summaries import Summaries, Summary
 from campaign.cells.verdicts import Verdicts, usable
 from campaign.cluster import fleet
 from campaign.cluster.conclude import SILENT, VERDICTS, Phase, WorkerState, concluded, ended
@@ -31,28 +32,14 @@ class State(TypedDict):
     end: WorkerEnd | None  # of the worker that left it behind
 
 
-@dataclass(frozen=True)
-class _Recorded:
-    """What the record of a cell says."""
-
-    state: CellState = CellState.PLANNED
-    reason: str | None = None
-    token: str | None = None  # of the submission that wrote it
-    valid: int = 0
-    measured: int = 0
-    emulated: tuple[str, ...] = ()
-
-    def is_over_by(self, batch: Batch) -> bool:
-        """Return whether the submission of a batch has brought the cell to its end."""
-        return self.token == batch.token and self.state in (*VERDICTS, CellState.UNFINISHED)
-
-
 def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     """Return the state of every cell that was ever asked for or has a record."""
     asked = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
-    cells = dict.fromkeys([*asked, *sorted(path.parent.name for path in folder.records.glob("*/record.json"))])
+    cells = dict.fromkeys([*asked, *folder.recorded()])
+    summaries = Summaries(folder, campaign["requests"])  # before any record is read
     verdicts, made, at_work = Verdicts(folder, requests=campaign["requests"]), read_all(folder), folder.worker_at_work()
-    last, records = latest(made), {cell: _recorded(verdicts, cell) for cell in cells}
+    last, records = latest(made), {cell: summaries.of(cell) or _recorded(verdicts, cell, summaries) for cell in cells}
+    summaries.save()
     workers = _workers(made, _left_by(made, last, records), at_work=at_work)
     for each in (each for each in workers.values() if each.state and each.state.phase == Phase.ENDED):
         records |= {cell: _recorded(verdicts, cell) for cell in each.left}  # written while the scheduler was asked
@@ -78,13 +65,13 @@ class _Owner:
     state: WorkerState | None = None  # None: it never began
 
 
-def _left_by(made: list[Batch], last: dict[str, tuple[Batch, int]], records: dict[str, _Recorded]) -> dict[Key, _Owner]:
+def _left_by(made: list[Batch], last: dict[str, tuple[Batch, int]], records: dict[str, Summary]) -> dict[Key, _Owner]:
     """Return the workers that have cells left, each with these in the order in which it takes them."""
     found = {}
     for batch in made:
         for index, cells in enumerate(batch.cells):
             mine = [cell for cell in cells if cell in records and last[cell] == (batch, index)]
-            if left := [cell for cell in mine if not records[cell].is_over_by(batch)]:
+            if left := [cell for cell in mine if not _is_over_by(batch, records[cell])]:
                 has_begun = any(records[cell].token == batch.token for cell in mine)
                 found[str(batch.folder), index] = _Owner(batch, left, has_begun)
     return found
@@ -112,7 +99,7 @@ def _workers(made: list[Batch], owners: dict[Key, _Owner], *, at_work: bool | No
     return owners
 
 
-def _state(recorded: _Recorded, batch: Batch | None, worker: WorkerState | None, *, is_next: bool) -> State:
+def _state(recorded: Summary, batch: Batch | None, worker: WorkerState | None, *, is_next: bool) -> State:
     """Return what is concluded of a cell, with the reason."""
     is_own = batch is None or recorded.token == batch.token
     status, reason, end = concluded(recorded.state, worker, is_own=is_own, is_next=is_next), recorded.reason, None
@@ -139,19 +126,24 @@ def _state(recorded: _Recorded, batch: Batch | None, worker: WorkerState | None,
     }
 
 
-def _recorded(verdicts: Verdicts, cell: str) -> _Recorded:
-    """Return what the record of a cell says."""
+def _is_over_by(batch: Batch, recorded: Summary) -> bool:
+    """Return whether the submission of a batch has brought a cell to its end."""
+    return recorded.token == batch.token and recorded.state in (*VERDICTS, CellState.UNFINISHED)
+
+
+def _recorded(verdicts: Verdicts, cell: str, summaries: Summaries | None = None) -> Summary:
+    """Return what the record of a cell says, and have it remembered."""
     path = verdicts.folder.record(cell)
     recorded, fault = verdicts.read(path)
     if recorded is None:
-        return _Recorded(CellState.DAMAGED, fault) if fault else _Recorded()
+        return Summary(CellState.DAMAGED, fault) if fault else Summary()
     try:
         with usable(path):
             emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
             waiting = f"waiting for {wait_sentence(wait)}" if (wait := recorded.get("waits_for")) else None
     except DamagedRecordError as error:
-        return _Recorded(CellState.DAMAGED, error.message)
-    return _Recorded(
+        return Summary(CellState.DAMAGED, error.message)
+    summary = Summary(
         CellState(recorded["status"]),
         waiting or recorded["reason"],
         recorded["campaign"]["token"],
@@ -159,3 +151,6 @@ def _recorded(verdicts: Verdicts, cell: str) -> _Recorded:
         len(stopping.measured(recorded)),
         tuple(emulated),
     )
+    if summaries:
+        summaries.remember(cell, summary)
+    return summary

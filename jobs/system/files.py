@@ -18,7 +18,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 TEMPORARY = ".tmp"
 """End of the name of a file that is being written; it begins with a dot and the name to come."""
@@ -126,6 +126,47 @@ def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> 
     if max(status.st_size, len(data)) > largest:
         raise OddFileError(f"it has more than {largest} bytes", path)
     return data
+
+
+class Stamp(NamedTuple):
+    """What of a file changes whenever it is written, or put in the place of another one."""
+
+    modified_ns: int
+    size: int
+    inode: int
+    changed_ns: int
+
+
+def stamp(path: Path) -> Stamp:
+    """Return the stamp of a regular file, which is opened: an NFS client asks for news then alone.
+
+    Errors are those of `opened`.
+    """
+    return _stamp(opened(path))
+
+
+def stamps(folder: Path, name: str) -> dict[str, Stamp]:
+    """Return the stamp of the regular file of this name in each folder within a folder, by that one's name.
+
+    What cannot be opened, or is reached by a link, is left out. Raises OSError where the folder cannot be read.
+    """
+    found: dict[str, Stamp] = {}
+    with _readable(folder) as descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.name] = _stamp(os.open(f"{entry.name}/{name}", _CAREFUL, dir_fd=descriptor))
+    return found
+
+
+def _stamp(descriptor: int) -> Stamp:
+    try:
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EPERM, "it is no regular file")
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns)
 
 
 @contextlib.contextmanager

@@ -232,3 +232,21 @@ def test_a_folder_that_is_there_is_taken_and_a_link_to_one_is_not(tmp_path):
     ):
         with pytest.raises(OSError, match=error):
             files.make_folder(tmp_path / name, exist_ok=exist_ok)
+
+
+def test_the_stamps_of_files_in_folders_are_those_of_regular_ones_that_no_link_leads_to(tmp_path):
+    for name in ("a", "b", "empty", "odd", "waits"):
+        (tmp_path / name).mkdir()
+    for name in ("a", "b"):
+        (tmp_path / name / "x").write_text(name)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "odd" / "x").symlink_to("../a/x")
+    os.mkfifo(tmp_path / "waits" / "x")
+
+    found = files.stamps(tmp_path, "x")
+
+    assert found == {name: files.stamp(tmp_path / name / "x") for name in ("a", "b")}
+    (tmp_path / "b" / "x").chmod(0o600)
+    files.write(tmp_path / "a" / "x", "a")
+    assert not set(found.items()) & set(files.stamps(tmp_path, "x").items())
