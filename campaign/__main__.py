@@ -14,7 +14,7 @@ from campaign.ending import ended
 _VERBS_ELSEWHERE = {
     "compare": "campaign.cli.analyse:compare",
     "report": "campaign.cli.analyse:report",
-    "tensorboard": "campaign.tensorboard.command:main",
+    "tensorboard": "campaign.tensorboard.write_trials:main",
     "verdicts": "campaign.cli.analyse:verdicts",
     "watch": "campaign.cli.status:watched",
 }

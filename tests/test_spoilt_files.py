@@ -11,7 +11,7 @@ from analysis.timelog import read as timelog
 from analysis.traces import posix, tensorflow_events
 from analysis.traces.system import TraceError
 from campaign.errors import CampaignError
-from campaign.staging import plan
+from campaign.staging import staging_plan
 from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
 from jobs.burst_buffer import drain_journal as events
 from jobs.burst_buffer.marker import JOURNAL_NAME, MARKER_NAME
@@ -105,7 +105,8 @@ FORMATS = {
     ),
     "time log": ("a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: timelog.read([path]), AnalysisError),
     "plan of copies": (
-        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: plan.load(path.parent), CampaignError,
+        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load(path.parent),
+        CampaignError,
     ),
     "map of copies": ("map.json", json_of(MAP), staged_copies.load, DatasetError),
     "list of a data set": (

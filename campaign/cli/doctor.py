@@ -9,8 +9,8 @@ from pathlib import Path
 
 from campaign import console
 from campaign.cells.cell import Cell
+from campaign.cells.cell_plan import make
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import make
 from campaign.cli import arguments
 from campaign.cluster.choice import chosen
 from campaign.config.points import cells_of

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from campaign import console
-from campaign.cells import plan
+from campaign.cells import cell_plan
+from campaign.cells.cell_plan import Plan
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Plan
 from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
@@ -154,7 +154,9 @@ def _agreed(planned: Plan, *, sure: bool) -> bool:
     if not todo:
         console.say(f"{counted(len(cells), 'cell')}, 0 to run")
         return True
-    amount = f"{counted(len(cells), 'cell')}, {len(todo)} to run: {plan.runs_in_words(todo, conduct)} with warm-ups"
+    amount = (
+        f"{counted(len(cells), 'cell')}, {len(todo)} to run: {cell_plan.runs_in_words(todo, conduct)} with warm-ups"
+    )
     if chosen(cells, conduct) == "slurm":
         console.say(amount)
         return True

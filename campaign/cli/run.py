@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaign import console
+from campaign.cells import cell_plan, requests
 from campaign.cells import folder as folders
-from campaign.cells import plan, requests
 from campaign.cells.cell import Cell, told_apart
-from campaign.cells.plan import Entry, Plan
+from campaign.cells.cell_plan import Entry, Plan
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
 from campaign.cluster.choice import chosen
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 def planned(points: Sequence[Point]) -> Plan:
     """Plan the campaign of these points; nothing is written."""
     cells, conduct = cells_of(points)
-    return plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
+    return cell_plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
 
 
 def restricted(planned: Plan, only: Sequence[str]) -> Plan:
@@ -172,13 +172,13 @@ def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, clus
         if alone or attempt == retries:
             return alone
         conduct: Conduct = {**request.conduct, "redo": False}
-        cells, lines = retry.chosen(plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
+        cells, lines = retry.chosen(cell_plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
         for line in lines:
             console.say(line)
         if not cells:
             break
         console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")
-        planned = plan.make(cells, conduct, request.folder)
+        planned = cell_plan.make(cells, conduct, request.folder)
         following = _request(request.folder, conduct, request.words, after=campaign["requests"])
         request = replace(following, attempt=attempt + 1)
         _write_down(request, campaign, cells)
@@ -221,7 +221,7 @@ def _preview(planned: Plan, request: Request, cluster: str) -> list[Entry]:
             console.say(line)
     console.say(
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
-        f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
+        f"{cell_plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
     )
     return todo
 

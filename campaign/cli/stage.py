@@ -18,7 +18,7 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, ne
 
 if TYPE_CHECKING:
     from campaign.staging.observed import Observed
-    from campaign.staging.plan import Plan
+    from campaign.staging.staging_plan import Plan
 
 _UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?B|)", re.IGNORECASE)
@@ -76,7 +76,7 @@ def _size(text: str) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from campaign.staging import plan as plans  # noqa: PLC0415 - numpy is not on the way to --help
+    from campaign.staging import staging_plan as plans  # noqa: PLC0415 - numpy is not on the way to --help
 
     root = options.fast
     if not root.is_dir():
@@ -170,16 +170,16 @@ def _plans_folder(folder: Path) -> Path:
 
 
 def _apply(options: argparse.Namespace) -> int:
-    from campaign.staging import apply  # noqa: PLC0415 - numpy is not on the way to --help
+    from campaign.staging import apply_copies  # noqa: PLC0415 - numpy is not on the way to --help
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
-    what = apply.copying(_plans_folder(options.folder), rules)
+    what = apply_copies.copying(_plans_folder(options.folder), rules)
     console.say(str(what))
     # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
     if not (options.yes or console.agreed("copy them?", by_variable=False)):
         raise CampaignError("nothing was copied", "where there is no terminal to ask on, --yes says that you agree")
     with console.progress() as show:
-        maps = apply.apply(what, show)
+        maps = apply_copies.apply(what, show)
     for rule, path in maps.items():
         console.show(f"{rule}: {path}")
     console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged(paths, MAP)")
@@ -187,10 +187,10 @@ def _apply(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from campaign.staging import outcome, plan  # noqa: PLC0415
+    from campaign.staging import outcome, staging_plan  # noqa: PLC0415
 
     folder = _plans_folder(options.folder)
-    made = plan.load(folder)
+    made = staging_plan.load(folder)
     if options.profile:
         found = outcome.of_profiles(folder, made, options.profile)
     elif Path(made["origin"]).is_absolute():
@@ -212,9 +212,9 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _undo(options: argparse.Namespace) -> int:
-    from campaign.staging import apply  # noqa: PLC0415
+    from campaign.staging import apply_copies  # noqa: PLC0415
 
-    removed, left = apply.undo(_plans_folder(options.folder))
+    removed, left = apply_copies.undo(_plans_folder(options.folder))
     console.show(f"{console.counted(removed, 'copy')} removed")
     for path in left[:10]:
         console.say(f"left: {path} is no copy of a file that is still as it was copied")

@@ -13,8 +13,8 @@ import psutil
 from filelock import Timeout
 
 from campaign import console
+from campaign.cells.cell_plan import Entry, runs_in_words
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Entry, runs_in_words
 from campaign.cluster import display, executors
 from campaign.cluster.conclude import Phase, WorkerState, ended
 from campaign.cluster.progress import Follower

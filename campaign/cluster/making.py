@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.to_make import ToMake, to_make

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from campaign import console
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cluster import price, submission
 from campaign.console import counted
 from campaign.slurm import client

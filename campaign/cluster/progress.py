@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from campaign.cells import record
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Entry
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.conclude import Phase, WorkerState, concluded
 from campaign.worker.batch import Batch, read_file

@@ -7,7 +7,7 @@ from functools import cache
 
 from campaign.cells import record
 from campaign.cells.cell import Cell
-from campaign.cells.plan import Plan
+from campaign.cells.cell_plan import Plan
 from campaign.console import counted
 from campaign.worker import batch as batches
 from jobs.model.codes import CellState, JobEnd, WorkerEnd, worker_sentence

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from campaign import console
+from campaign.cells.cell_plan import Entry, Plan
 from campaign.cells.folder import CampaignFolder, existing
-from campaign.cells.plan import Entry, Plan
 from campaign.cluster import fleet, limits, making, packing, price, submission
 from campaign.cluster.making import Making, politely
 from campaign.cluster.price import Price

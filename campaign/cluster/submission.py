@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from campaign import console
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cluster.executors import array_script
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError

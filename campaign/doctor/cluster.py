@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cluster import submission
 from campaign.doctor.node import Answer, Finding
 from campaign.errors import CampaignError

@@ -12,7 +12,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.cost import Gain
-from campaign.staging.plan import RULES, Plan
+from campaign.staging.staging_plan import RULES, Plan
 from jobs.data import staged_copies
 from jobs.judging import stopping
 from jobs.model.record import Record

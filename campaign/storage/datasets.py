@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import cast
 
 from campaign.cells import record
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Entry
 from campaign.config.rules_of_data import enough_data
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError

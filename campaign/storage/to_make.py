@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from campaign.cells.cell import Cell
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.storage import baseline_files, datasets, objects
 from campaign.storage.roots import place
 from jobs.benchmarks import baseline

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Entry
 from campaign.storage import checkpoint_targets
 from jobs.model.conduct import Conduct
 from jobs.model.record import Data

@@ -17,14 +17,14 @@ from msgspec import Meta, field
 from jobs import ranks
 from jobs.benchmarks.alexnet import LearningRate
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.cdb import expected
+from jobs.benchmarks.cdb import cdb_expected
+from jobs.benchmarks.cdb.cdb_network import CdbNetwork, kernel_shapes
+from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Rules
+from jobs.benchmarks.cdb.cdb_training import CdbTraining
 from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
-from jobs.benchmarks.cdb.network import CdbNetwork, kernel_shapes
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
 from jobs.benchmarks.cdb.stage_in import Copies, staged_in
-from jobs.benchmarks.cdb.training import CdbTraining
 from jobs.benchmarks.images import RATE, objects_of
-from jobs.benchmarks.nersc.run import Run
+from jobs.benchmarks.nersc.nersc_run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.data.readers.h5py_parts import load
@@ -192,8 +192,8 @@ class CdbRun(Run):
             **self.copies.figures,
             "expected": {
                 **self.copies.expected,
-                **expected.of_rank(rules, found, feed.asked, most, size),
-                **expected.over_ranks(rules, told),
+                **cdb_expected.of_rank(rules, found, feed.asked, most, size),
+                **cdb_expected.over_ranks(rules, told),
             },
         }
 

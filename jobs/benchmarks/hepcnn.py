@@ -1,7 +1,7 @@
 """Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a network trained from HDF5 files that are loaded whole.
 
 Shuffled not at all, within the files of a rank, or over those of all ranks. What is loaded, and what of it comes from
-the storage and not from memory, is predicted (`jobs.benchmarks.hep.rules`), and then checked.
+the storage and not from memory, is predicted (`jobs.benchmarks.hep.hep_rules`), and then checked.
 
 By hand, on a data set that a campaign has made::
 
@@ -23,13 +23,13 @@ from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control, Dropout, LearningRate, Width
 from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, together
-from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
-from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules, Shuffle
+from jobs.benchmarks.hep.hep_expected import Plan, over_ranks, seconds_by_source, together
+from jobs.benchmarks.hep.hep_network import HepNetwork, kernel_shapes
+from jobs.benchmarks.hep.hep_rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules, Shuffle
+from jobs.benchmarks.hep.hep_training import HepTraining, Loader
 from jobs.benchmarks.hep.samples import Arrays, Samples
-from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE, objects_of
-from jobs.benchmarks.nersc.run import Run
+from jobs.benchmarks.nersc.nersc_run import Run
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.data import manifest, staged_copies

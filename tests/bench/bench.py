@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from campaign import console
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cells.folder import opened
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
@@ -48,7 +48,7 @@ def request(*words: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         cells, conduct = cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
         folder = opened(Path(place, "results"))[0]
-        entries = plan.make(cells, conduct, folder).to_do
+        entries = cell_plan.make(cells, conduct, folder).to_do
         with console.progress() as progress:
             data = datasets(entries, folder, progress, redo=False)
         template = FakeTemplate()

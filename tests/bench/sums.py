@@ -19,7 +19,7 @@ from typing import Any
 
 from campaign.worker.runner import Template
 from campaign.worker.together import Here
-from jobs.benchmarks.hep.network import kernel_shapes
+from jobs.benchmarks.hep.hep_network import kernel_shapes
 from jobs.lazy_imports import np
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import joined

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.records.readable import UnreadableError
 from analysis.records.record import load
 from campaign.__main__ import guarded
-from campaign.cells import plan, record
+from campaign.cells import cell_plan, record
 from campaign.errors import CampaignError
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
@@ -61,7 +61,7 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
         for words in (["status"], ["status", "--json"], ["why", results.parent.name]):
             assert guarded([*words, str(folder.root)]) in (0, 1, 2, 3)
         with contextlib.suppress(CampaignError):
-            plan.make(*cells, folder)
+            cell_plan.make(*cells, folder)
         recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
         with contextlib.suppress(UnreadableError):

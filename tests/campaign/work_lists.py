@@ -6,7 +6,7 @@ import json
 import operator
 from functools import cache
 
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cells.verdicts import Verdicts
 from campaign.config.compose import points
 from campaign.config.composer import Composer

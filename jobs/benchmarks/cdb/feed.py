@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Phase, Rules
+from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Phase, Rules
 from jobs.data import pipeline
 from jobs.data.readers import Part, Reader
 from jobs.errors import DatasetError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jobs.benchmarks.hep.rules import Load, Rules
+from jobs.benchmarks.hep.hep_rules import Load, Rules
 from jobs.events.spent import Spent
 from jobs.lazy_imports import np
 

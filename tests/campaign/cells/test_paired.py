@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.worker.signals import WorkerStoppedError
@@ -39,7 +39,7 @@ def test_each_profiled_run_has_one_without_beside_it_and_the_record_says_what_it
     assert cost == {"pairs": 3, "median": pytest.approx(0.2), "min": pytest.approx(0.1), "max": 0.5}
     assert recorded["checks"][0]["message"].endswith("of 3 measured runs is 0.00% (at most 4.00%)")
     assert paired.in_words(cost) == "+20.00% of wall time (median of 3 pairs of runs, +10.00% to +50.00%)"
-    assert plan.make(cells, conduct, folder).entries[0].missing == 0
+    assert cell_plan.make(cells, conduct, folder).entries[0].missing == 0
 
 
 def test_to_compare_changes_no_cell_and_asks_for_pairs_where_there_are_none_yet(folder, compared):
@@ -48,7 +48,7 @@ def test_to_compare_changes_no_cell_and_asks_for_pairs_where_there_are_none_yet(
     assert plain.id == cells[0].id
     walk(folder, work_list(folder, [plain], alone))
 
-    (entry,) = plan.make(cells, conduct, folder).entries
+    (entry,) = cell_plan.make(cells, conduct, folder).entries
     template, (recorded,) = walk(folder, asked_again(work))
 
     assert (entry.state, entry.missing) == ("done", 6)
@@ -61,7 +61,7 @@ def test_a_pair_of_which_one_run_does_not_count_is_made_again_and_is_in_no_cost(
     with pytest.raises(WorkerStoppedError):
         walk(folder, work, *took(1.0), invalid(), *took(1.0)[1:], WorkerStoppedError())
 
-    (entry,) = plan.make(cells, conduct, folder).entries
+    (entry,) = cell_plan.make(cells, conduct, folder).entries
     _, (recorded,) = walk(folder, asked_again(work))
 
     assert entry.missing == 6
@@ -80,6 +80,6 @@ def test_a_run_of_a_pair_that_was_begun_again_stands_in_no_pair():
 def test_only_the_profiled_cells_of_a_grid_are_compared(words, missing, folder):
     cells, conduct = cells_of([compose(*ASKED), compose(*ASKED, *words)])
 
-    assert [each.missing for each in plan.make(cells, conduct, folder).entries] == [10, *missing]
+    assert [each.missing for each in cell_plan.make(cells, conduct, folder).entries] == [10, *missing]
     with pytest.raises(UsageError, match="nothing to compare"):
         cells_of([compose("profile.compare=true")])

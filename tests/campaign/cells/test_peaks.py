@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from campaign.advice import storages
-from campaign.cells import plan, record
+from campaign.cells import cell_plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
 from campaign.config.points import cells_of
@@ -233,7 +233,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     cells, conduct = cells_of([{**point, "threads": 1}])
     walk(folder, work_list(folder, cells, conduct))
     done = record.read(folder.record(cells[0].id))
-    assert plan.make(cells, conduct, folder).entries[0].state == "done"
+    assert cell_plan.make(cells, conduct, folder).entries[0].state == "done"
 
     rate = done["runs"][1]["read_mb_per_s"]
     at = done["provenance"]
@@ -241,7 +241,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     baseline = leave(folder, READ, [rate / 5] * 3, **same)
     path = folder.record(cells[0].id)
     before = path.read_bytes()
-    planned = plan.make(cells, conduct, folder)
+    planned = cell_plan.make(cells, conduct, folder)
 
     recorded, _ = Verdicts(folder, terms_of(conduct)).read(path)
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
@@ -249,7 +249,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     assert "below_peak" in recorded["reason"]
     assert baseline["cell"]["id"] in recorded["reason"]
     folder.record(baseline["cell"]["id"]).unlink()
-    assert plan.make(cells, conduct, folder).entries[0].state == "done"
+    assert cell_plan.make(cells, conduct, folder).entries[0].state == "done"
 
 
 def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
@@ -273,6 +273,6 @@ def test_baselines_come_before_what_they_judge(seed, folder, point):
     points += [compose(*words) for words in (READ, RANDOM)]
     cells, conduct = cells_of([{**each, "order_seed": seed} for each in points])
 
-    order = [entry.cell.benchmark for entry in plan.make(cells, conduct, folder).to_do]
+    order = [entry.cell.benchmark for entry in cell_plan.make(cells, conduct, folder).to_do]
 
     assert order == ["baseline"] * 2 + ["micro"] * 3

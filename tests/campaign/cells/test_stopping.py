@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cli import why
 from campaign.worker.signals import WorkerStoppedError
 from jobs.judging import stopping
@@ -163,15 +163,15 @@ def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan_which_says_h
 ):
     made, conduct = cells
     adding["conduct"] |= {"max_runs": 30}
-    planned = plan.make(made, {**conduct, "until_spread": 0.01}, folder)
+    planned = cell_plan.make(made, {**conduct, "until_spread": 0.01}, folder)
     assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
-    assert plan.runs_in_words(planned.to_do, planned.conduct) == "18 to 90 runs"
-    assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
+    assert cell_plan.runs_in_words(planned.to_do, planned.conduct) == "18 to 90 runs"
+    assert cell_plan.runs_in_words(cell_plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
 
     with pytest.raises(KeyboardInterrupt):
         walk(folder, adding, *runs_of(WIDE), KeyboardInterrupt())
 
     loosely, wide, narrow = (
-        plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
+        cell_plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
     )
     assert [(entry.missing, entry.at_most) for entry in (loosely, wide, narrow)] == [(0, 0), (1, 24), (0, 0)]

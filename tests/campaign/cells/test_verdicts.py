@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cells.cell import make_cell
 from campaign.cells.folder import existing
 from campaign.cells.verdicts import Verdicts
@@ -38,7 +38,7 @@ def asks(folder, fronts):
     number = itertools.count()
 
     def ask(conduct, *answers):
-        (entry,) = plan.make(fronts[:1], conduct, folder).entries
+        (entry,) = cell_plan.make(fronts[:1], conduct, folder).entries
         token = f"ask{next(number)}"
         work = asked_again(work_list(folder, fronts[:1], conduct), token=token, submitted_utc=f"{LATER}{token}")
         template, (judged,) = walk(folder, work, *answers) if entry.missing else (None, read(folder, conduct))
@@ -81,7 +81,7 @@ def test_a_worker_that_was_killed_between_two_runs_is_read_by_whatever_limits_ar
         walk(folder, work, *[figures(**BUSY)] * 3, KeyboardInterrupt())
     before = folder.record(cell.id).read_bytes()
 
-    entries = [plan.make([cell], conduct, folder).entries[0] for conduct in (strict, loose)]
+    entries = [cell_plan.make([cell], conduct, folder).entries[0] for conduct in (strict, loose)]
 
     assert [(entry.state, entry.missing, entry.disturbed) for entry in entries] == [
         ("running", 5, "checks.other_cpu_max=1"), ("running", 3, "")
@@ -118,7 +118,7 @@ def test_a_baseline_that_a_front_does_not_name_is_judged_by_the_last_request_tha
 
     of_front, of_status = (
         [each["cell"]["id"] for each in verdicts.peaks.baselines]
-        for verdicts in (plan.make([cell], conduct, folder).verdicts, Verdicts(folder))
+        for verdicts in (cell_plan.make([cell], conduct, folder).verdicts, Verdicts(folder))
     )
     named = Verdicts(folder, TERMS, {baseline.id})
     asked_since = Verdicts(folder, requests=[{"cells": [baseline.id], "terms": TERMS}])
@@ -149,7 +149,7 @@ def test_a_record_that_contradicts_itself_counts_for_nothing_and_says_where(fold
 
     assert judged is None
     assert "record.json is damaged: it contradicts itself: runs[2].images_per_s is 800, and images / wall_s is" in fault
-    assert plan.make([cell], cells[1], folder).entries[0].state == "damaged"
+    assert cell_plan.make([cell], cells[1], folder).entries[0].state == "damaged"
 
 
 def test_a_baseline_that_contradicts_itself_is_no_peak(folder):

@@ -8,7 +8,7 @@ import time
 import pytest
 from filelock import FileLock
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cli import clean
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
@@ -135,7 +135,7 @@ def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
     words = [f"dataset.{key}={value}" for key, value in TINY.items()]
     (cell,), conduct = cells_of([compose(*words, "batch_size=8")])
     batch = leave_batch(folder, cells=[[cell.id]])
-    entries = plan.make([cell], slurm_conduct(conduct), folder).entries
+    entries = cell_plan.make([cell], slurm_conduct(conduct), folder).entries
     request = Request(folder, slurm_conduct(conduct), "first", UTC, ())
     write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
 

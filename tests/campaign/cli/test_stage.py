@@ -8,8 +8,8 @@ import pytest
 
 from campaign.cli import stage
 from campaign.errors import CampaignError, UsageError
-from campaign.staging import apply, observed
-from campaign.staging import plan as plans
+from campaign.staging import apply_copies, observed
+from campaign.staging import staging_plan as plans
 from jobs.data import staged
 from jobs.data.staged_copies import identity
 from jobs.profiler import Profile, table
@@ -109,7 +109,7 @@ def planned(profile, tmp_path):
         "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
         "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
     })  # fmt: skip
-    apply.apply(apply.copying(home, ["advised"]), lambda *_: None)
+    apply_copies.apply(apply_copies.copying(home, ["advised"]), lambda *_: None)
     return home
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cluster import limits, submission
 from campaign.config.points import cells_of
 from campaign.errors import SchedulerError, UsageError
@@ -34,7 +34,7 @@ def examine(folder, nodes):
 
     def examined(*words):
         cells, conduct = cells_of(grid("cluster=slurm", *words))
-        entries = plan.make(cells, conduct, folder).to_do
+        entries = cell_plan.make(cells, conduct, folder).to_do
         limits.examine(list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026", words), 1001)))
 
     return examined

@@ -10,7 +10,7 @@ import pytest
 import submitit
 
 from campaign import console
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cluster import making, submission
 from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError
@@ -27,7 +27,7 @@ def planned(folder, tmp_path):
 
     def planned(*words):
         cells, conduct = cells_of(grid(f"storage.root={tmp_path}/data", *words))
-        return plan.make(cells, slurm_conduct(conduct), folder)
+        return cell_plan.make(cells, slurm_conduct(conduct), folder)
 
     return planned
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cluster import packing, slurm, submission
 from campaign.config.points import cells_of
 from campaign.slurm.client import Facts
@@ -23,7 +23,7 @@ def asked(folder):
         if took:
             (other,), _ = cells_of(grid("seed=999"))
             leave_record(folder, other, {**failed(), "elapsed_s_with_fork": took})
-        return plan.make(cells, conduct, folder).to_do, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words)
+        return cell_plan.make(cells, conduct, folder).to_do, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words)
 
     return made
 
@@ -96,7 +96,7 @@ def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, as
     if where == "question":
         slurm._Offer(todo, request, NOTHING).ask()  # noqa: SLF001 - the question
     else:
-        slurm.preview(plan.make([entry.cell for entry in todo], request.conduct, request.folder), request)
+        slurm.preview(cell_plan.make([entry.cell for entry in todo], request.conduct, request.folder), request)
 
     said = capsys.readouterr().err
     assert "3.0 node-hours, at most 12 after requeues" in said

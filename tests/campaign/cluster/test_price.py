@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cluster import price, submission
 from campaign.cluster.conclude import WorkerState
 from campaign.cluster.price import Amount, Expected
@@ -41,7 +41,7 @@ def expect(folder):
     """A function that expects of one worker what these cells take; `begun` where it has begun a run."""
 
     def expect(cells, conduct):
-        entries = plan.make(cells, conduct, folder).entries
+        entries = cell_plan.make(cells, conduct, folder).entries
         return price.expected([Follower.to_be(folder, entries, conduct)], price.RunTimes(folder))
 
     return expect
@@ -77,7 +77,7 @@ def submitted(folder):
 
     def submit(cells, conduct):
         request = Request(folder, conduct, "0a1b2c3d", UTC, ())
-        arrays = list(submission.arrays(plan.make(cells, conduct, folder).to_do, request, 1001))
+        arrays = list(submission.arrays(cell_plan.make(cells, conduct, folder).to_do, request, 1001))
         workers = []
         for array in arrays:
             array.batch().save()
@@ -159,7 +159,7 @@ def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_a
 
 def test_jobs_that_make_data_cost_node_hours_too(folder):
     cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1", "site.timeout_max_min=1440"))
-    entries = plan.make(cells, conduct, folder).to_do
+    entries = cell_plan.make(cells, conduct, folder).to_do
     made_by_job = {cell.id for cell in cells}
     arrays = list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cluster import retry
 from tests.campaign.fake_template import failed, figures
 from tests.campaign.on_disk import leave_batch, leave_record
@@ -33,7 +33,7 @@ def test_a_cell_is_tried_again_unless_the_next_job_would_end_as_the_last_did(run
     if runs:
         leave_record(folder, one, *runs, status="running" if runs == [None] else "invalid")
 
-    again, lines = retry.chosen(plan.make([one], conduct, folder))
+    again, lines = retry.chosen(cell_plan.make([one], conduct, folder))
 
     assert (again, lines) == ([one] if why is None else [], [f"{SAYS}{why}"] if why else [])
 
@@ -44,7 +44,7 @@ def test_cells_that_are_not_tried_again_are_counted_by_their_reason(cells, folde
         {0: {"code": "TIMEOUT"}, 1: {"code": "CANCELLED"}, 2: {"code": "CANCELLED", "node": "n2"}}
     )
 
-    again, lines = retry.chosen(plan.make(made, conduct, folder))
+    again, lines = retry.chosen(cell_plan.make(made, conduct, folder))
 
     assert (again, [line.partition(" (")[0] for line in lines]) == (
         [], [f"{SAYS}the time limit was reached", "2 cells not tried again: cancelled"],

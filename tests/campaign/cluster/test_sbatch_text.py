@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import cell_plan, record
 from campaign.cluster import price, submission
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
@@ -32,7 +32,7 @@ def arrays(folder):
 
     def made(*words, at_most=1001):
         cells, conduct = cells_of(grid("cluster=slurm", *words))
-        entries = plan.make(cells, conduct, folder).to_do
+        entries = cell_plan.make(cells, conduct, folder).to_do
         return list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
 
     return made

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.cells.folder import existing
 from campaign.cluster import fleet, slurm
 from campaign.cluster.submission import Array
@@ -41,11 +41,13 @@ class Scene:
 
     def go(self, *, sure=True, **conduct):
         request = self.request(**conduct)
-        return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
+        return slurm.work(cell_plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
 
     def preview(self, *words):
         request = self.request(words)
-        return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
+        return [
+            entry.cell.id for entry in slurm.preview(cell_plan.make(self.cells, request.conduct, self.folder), request)
+        ]
 
     def recorded(self, status="done", token="before", cells=None):
         """Write the records of the cells."""

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from campaign.cells import plan
+from campaign.cells import cell_plan
 from campaign.config.points import cells_of
 from campaign.doctor import cluster
 from campaign.worker.work_list import Request
@@ -34,7 +34,7 @@ def examined(folder, clock):
         cells, conduct = cells_of(points)
         request = Request(folder, conduct, "doctor", "2026-11-21", words)
         storages = [{**point["storage"], "cold": True} for point in points]
-        return list(cluster.cluster(plan.make(cells, conduct, folder).entries, storages, request))
+        return list(cluster.cluster(cell_plan.make(cells, conduct, folder).entries, storages, request))
 
     return look
 

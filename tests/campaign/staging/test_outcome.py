@@ -8,7 +8,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import UsageError
 from campaign.staging import observed
 from campaign.staging.outcome import of_profiles, outcomes
-from campaign.staging.plan import RULES
+from campaign.staging.staging_plan import RULES
 from jobs.profiler.window import COUNTERS, Window
 from jobs.system.files import write_json
 from tests.campaign.fake_template import TERMS

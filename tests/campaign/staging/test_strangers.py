@@ -9,7 +9,7 @@ import pytest
 
 from campaign.__main__ import guarded
 from campaign.errors import EnvironmentFaultError
-from campaign.staging import plan
+from campaign.staging import staging_plan
 from jobs.data.staged_copies import FOLDER, identity
 from jobs.system import transfer
 
@@ -20,7 +20,7 @@ COST = {"seek_s": 1e-3, "byte_s": 1e-9}
 def plan_of(source, root, names, **chosen):
     """Make a plan that copies these names, by every rule but for those whose places are `chosen`."""
     listed = [[name, *(identity(Path(source, name)) or (1, 1))] for name in names]
-    places = {rule: [*range(len(names))] for rule in plan.RULES} | chosen
+    places = {rule: [*range(len(names))] for rule in staging_plan.RULES} | chosen
     rules = {rule: {"files": files, "bytes": 1, "gain": GAIN} for rule, files in places.items()}
     return {
         "schema": 1, "source": str(source), "root": str(root), "origin": "a cell", "runs": 5, "files": len(names),
@@ -32,7 +32,7 @@ def plan_of(source, root, names, **chosen):
 
 def _saved(home, found):
     home.mkdir(exist_ok=True)
-    (home / plan.NAME).write_text(json.dumps(found))
+    (home / staging_plan.NAME).write_text(json.dumps(found))
     return home
 
 
@@ -76,7 +76,7 @@ AMOUNTS = ({"mb_per_s": 0}, {"read_bytes": 0.0}, {"files": 0}, {"bytes": 0})
 )  # fmt: skip
 def test_a_plan_that_leads_elsewhere_or_cannot_be_followed_is_damaged(changed, tmp_path):
     with pytest.raises(EnvironmentFaultError, match="is damaged"):
-        plan.load(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
+        staging_plan.load(_saved(tmp_path, plan_of("/data", "/fast", ["x"]) | changed))
 
 
 @pytest.mark.parametrize("words", [["apply", "--rule", "all", "--yes"], ["undo"]])
@@ -96,7 +96,7 @@ def given(scratch, stranger, theirs, tmp_path):
     found = plan_of(theirs, tmp_path / "fast", ["x"])
     stranger(_saved, scratch / "staging", found)
     mine, open_one = _saved(tmp_path / "mine", found), _saved(tmp_path / "open", found)
-    os.chown(mine / plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
+    os.chown(mine / staging_plan.NAME, 65534, 65534)  # as `cp -a` by root leaves it
     open_one.chmod(0o777)
     return {scratch / "staging": "is nobody's", mine: "the plan is nobody's", open_one: "other users"}
 
@@ -127,7 +127,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
 
     assert guarded(["stage", "apply", str(home), "--yes"]) == 0
 
-    copies = plan.copies_of(plan.load(home))
+    copies = staging_plan.copies_of(staging_plan.load(home))
     assert set(modes) == {0o600}
     assert {name: (copies / name).stat().st_mode & 0o777 for name in names} == names | {"open": 0o644}
     assert (tmp_path / "fast" / FOLDER).stat().st_mode & 0o777 == 0o755
@@ -136,7 +136,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
 
 def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scratch, stranger, capsys):
     home = _saved(tmp_path / "staging", plan_of(theirs, scratch, ["x"]))
-    copies = plan.copies_of(plan.load(home))
+    copies = staging_plan.copies_of(staging_plan.load(home))
     stranger(lambda: copies.mkdir(parents=True))
 
     assert guarded(["stage", "apply", str(home), "--yes"]) == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.cluster import submission
 from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError

@@ -8,8 +8,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import opened
-from campaign.cells.plan import Entry
 from campaign.cli import run
 from campaign.config import rules
 from campaign.config.collect import collect

@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.plan import Entry
+from campaign.cells.cell_plan import Entry
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets, to_make
 from campaign.storage.roots import storage_of, storage_root

@@ -12,7 +12,7 @@ import pytest
 
 from campaign.cells.folder import opened
 from campaign.config.points import cells_of
-from campaign.tensorboard import command
+from campaign.tensorboard import write_trials
 from jobs.profiler import Profile
 from jobs.profiler.tensorboard import plane
 from tests.analysis.output.browser import Browser, found
@@ -54,7 +54,7 @@ def logdir(tmp_path_factory):
     campaign = opened(top / "results")[0]
     for cell, rate in zip(cells_of([{**compose(), "threads": n} for n in (3, 5)])[0], (123.25, 234.5), strict=True):
         leave_record(campaign, cell, {"status": "valid", "images_per_s": rate}, status="done")
-    command.main([str(campaign.root), "--logdir", str(top / "logs")])
+    write_trials.main([str(campaign.root), "--logdir", str(top / "logs")])
     return top / "logs"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from campaign.__main__ import guarded
 from campaign.errors import UsageError
-from campaign.tensorboard import command
+from campaign.tensorboard import write_trials
 from jobs.profiler import Profile, xspace_messages
 from jobs.profiler.tensorboard import plane
 from tests.campaign.on_disk import leave_record
@@ -80,7 +80,7 @@ def _trial(folder):
 
 
 def test_cells_are_trials_with_what_tells_them_apart_and_their_figures(measured, folder, capsys):
-    assert command.main([str(folder.root)]) == 0
+    assert write_trials.main([str(folder.root)]) == 0
 
     logdir = folder.root / "tensorboard"
     first, second, third = (_trial(logdir / cell) for cell in measured)
@@ -101,7 +101,7 @@ def test_cells_are_trials_with_what_tells_them_apart_and_their_figures(measured,
 def test_tensorboard_is_told_which_settings_and_figures_there_are(measured, folder):
     from tensorboard.plugins.hparams import plugin_data_pb2  # noqa: PLC0415
 
-    command.main([str(folder.root)])
+    write_trials.main([str(folder.root)])
 
     ((_, value),) = _events(folder.root / "tensorboard")
     told = plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content).experiment
@@ -119,15 +119,15 @@ def test_whole_numbers_beside_others_are_numbers(measured, folder):
     odd["cell"]["settings"]["dataset"]["sigma"] = 1
     folder.record(measured[2]).write_text(json.dumps(odd))
 
-    command.main([str(folder.root)])
+    write_trials.main([str(folder.root)])
 
     found = [_trial(folder.root / "tensorboard" / cell)[0]["dataset.sigma"] for cell in measured]
     assert (found[2], found[0] < 1, type(found[0])) == (1.0, True, float)
 
 
 def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
-    command.main([str(folder.root)])
-    command.main([str(folder.root)])  # a second time nothing is made anew
+    write_trials.main([str(folder.root)])
+    write_trials.main([str(folder.root)])  # a second time nothing is made anew
 
     (trace,) = folder.root.glob("tensorboard/*/plugins/profile/*/*.xplane.pb")
     assert (trace.parents[3].name, trace.parent.name.startswith("run-2-")) == (measured[1], True)  # the newest
@@ -146,7 +146,7 @@ def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folde
     (folder.records / "odd" / "record.json").write_text(json.dumps(odd))
     (folder.cell(measured[1]) / "profile-2.npz").write_bytes(b"PK nonsense")
 
-    assert command.main([str(folder.root)]) == 1
+    assert write_trials.main([str(folder.root)]) == 1
 
     said = capsys.readouterr().err
     assert all(f"left out: {cell}" in said for cell in (*measured[:2], "odd"))
@@ -155,12 +155,12 @@ def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folde
 
 def test_a_campaign_without_records_has_nothing_to_show(folder):
     with pytest.raises(UsageError, match="nothing is recorded"):
-        command.main([str(folder.root)])
+        write_trials.main([str(folder.root)])
 
 
 def test_what_cannot_be_shown_is_refused(measured, folder, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main(["--json", str(folder.root)])
+        write_trials.main(["--json", str(folder.root)])
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     assert guarded(["tensorboard", str(folder.root)]) == 3

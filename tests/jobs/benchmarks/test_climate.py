@@ -12,7 +12,7 @@ from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
 from analysis.traces import tensorflow_events
 from jobs.benchmarks import climate
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
+from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Rules
 from jobs.data.make import make
 from jobs.data.manifest import scan
 from jobs.data.readers import READERS

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from jobs.benchmarks.nersc.steps import Step
+from jobs.benchmarks.nersc.nersc_steps import Step
 from jobs.events.spent import Spent
 from jobs.ranks.channel import ClosedError, connect
 from jobs.ranks.hub import Hub

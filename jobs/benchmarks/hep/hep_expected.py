@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.benchmarks.hep.rules import TRAIN, Load, Rules, every_sample_once, load_bytes
-from jobs.benchmarks.nersc.run import as_predicted
+from jobs.benchmarks.hep.hep_rules import TRAIN, Load, Rules, every_sample_once, load_bytes
+from jobs.benchmarks.nersc.nersc_run import as_predicted
 from jobs.model.results import Expectation
 from jobs.ranks.rank import Rank
 from jobs.ranks.training_meetings import alike
 
-Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.training.Loader.rows`)
+Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.hep_training.Loader.rows`)
 
 HALF = 0.5  # of a file's pages: with as many in memory it does not come from the device
 

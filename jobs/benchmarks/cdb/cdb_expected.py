@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.benchmarks.cdb.rules import TRAIN, Phase, Rules
-from jobs.benchmarks.nersc.run import as_predicted
+from jobs.benchmarks.cdb.cdb_rules import TRAIN, Phase, Rules
+from jobs.benchmarks.nersc.nersc_run import as_predicted
 from jobs.model.results import Expectation
 from jobs.ranks.training_meetings import alike
 

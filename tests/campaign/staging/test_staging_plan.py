@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import cost, plan, probe
+from campaign.staging import cost, probe, staging_plan
 from tests.campaign.staging.conftest import FAST
 
 SIZES = [5_000, 20_000, 1_000_000, 60_000, 40_000, 3_000_000] * 20
@@ -24,7 +24,7 @@ def planned(observed, fast_root, monkeypatch):
             with (seen.source / name).open("wb") as file:
                 os.truncate(file.fileno(), size)
         monkeypatch.setattr(probe, "costs_of_new", lambda *_: [fast])
-        return plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
+        return staging_plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
 
     return make
 
@@ -41,7 +41,7 @@ def test_each_rule_fills_the_capacity_in_its_order(planned):
     assert max(_sizes(made, "largest")) == 3_000_000
     assert all(made["rules"][rule]["bytes"] <= 4_000_000 for rule in ("advised", "smallest", "largest"))
     assert len(_sizes(made, "all")) == len(SIZES)
-    gains = {rule: made["rules"][rule]["gain"]["gain"] for rule in plan.RULES}
+    gains = {rule: made["rules"][rule]["gain"]["gain"] for rule in staging_plan.RULES}
     assert gains["advised"] >= max(gains["smallest"], gains["largest"])
     assert (made["why_not"], made["left_out"]) == (None, 0)
 
@@ -87,7 +87,7 @@ def test_a_gain_is_advised_from_one_percent_if_it_is_surely_above_none(gain, low
     ],
 )  # fmt: skip
 def test_the_storage_of_the_files_themselves_is_no_faster_one(root, devices, same, planned, monkeypatch):
-    monkeypatch.setattr(plan, "device_of", lambda path: devices[path.name == "data"])
+    monkeypatch.setattr(staging_plan, "device_of", lambda path: devices[path.name == "data"])
 
     made = planned(10**6, root=root, sizes=[8_000, 9_000, 80_000])
 
@@ -100,13 +100,13 @@ def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
     (seen.source / seen.names[0]).write_bytes(bytes(8_000))
     (seen.source / seen.names[1]).symlink_to(seen.names[0])
 
-    made = plan.make(seen, fast_root, 10**6)
+    made = staging_plan.make(seen, fast_root, 10**6)
 
     assert (made["left_out"], [name for name, *_ in made["listed"]]) == (3, [seen.names[0]])
     assert made["rules"]["all"]["files"] == [0]
     (seen.source / seen.names[0]).unlink()
     with pytest.raises(EnvironmentFaultError, match="none of the 4 files"):
-        plan.make(seen, fast_root, 10**6)
+        staging_plan.make(seen, fast_root, 10**6)
 
 
 def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(
 @pytest.mark.parametrize(("text", "why"), [(None, "no plan in"), ("{}", "damaged"), ('{"schema": 9}', "damaged")])
 def test_what_is_no_plan_is_refused(text, why, tmp_path):
     if text:
-        (tmp_path / plan.NAME).write_text(text)
+        (tmp_path / staging_plan.NAME).write_text(text)
 
     with pytest.raises((UsageError, EnvironmentFaultError), match=why):
-        plan.load(tmp_path)
+        staging_plan.load(tmp_path)

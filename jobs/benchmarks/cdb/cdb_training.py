@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs import steps
+from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Phase, Rules
 from jobs.benchmarks.cdb.feed import Feed
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Phase, Rules
-from jobs.benchmarks.nersc.run import Training
+from jobs.benchmarks.nersc.nersc_run import Training
 
 
 @dataclass(kw_only=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.benchmarks.hep import expected
-from jobs.benchmarks.hep.rules import PHASES, Files, Rules, every_sample_once, load_bytes
+from jobs.benchmarks.hep import hep_expected
+from jobs.benchmarks.hep.hep_rules import PHASES, Files, Rules, every_sample_once, load_bytes
 
 NERSC = Rules(Files(1024, 709), Files(1024, 94), 64, epochs=5, batch_size=128, shuffle="local", seed=54321)
 
@@ -181,7 +181,7 @@ ROWS = [  # of a load: phase, what of its file was in memory, and the seconds of
 def test_loads_with_less_than_half_of_their_file_in_memory_came_from_the_device():
     rows = [{"phase": phase, "epoch": 3, "resident": share, "read_s": took} for phase, share, took in ROWS]
 
-    assert expected.seconds_by_source(rows) == {
+    assert hep_expected.seconds_by_source(rows) == {
         "train_cold_loads": 4, "train_cold_read_s": np.median([5.0, 1.0, 11.0, 2.0]),
         "train_warm_loads": 3, "train_warm_read_s": np.median([0.4, 0.1, 0.3]),
         "validation_cold_loads": 0, "validation_warm_loads": 1, "validation_warm_read_s": 0.7,
@@ -194,7 +194,7 @@ def test_of_ranks_loads_are_added_up_seconds_are_means_and_medians_those_of_the_
     ranks = [dict(zip(names, row, strict=True)) for row in values.tolist()]
     del ranks[1]["train_cold_read_s"]  # it had no such load
 
-    found = expected.together(ranks)
+    found = hep_expected.together(ranks)
 
     sums, (means, median) = values.sum(axis=0), (values.mean(axis=0), np.median(values[[0, 2, 3], 5]))
     assert found == pytest.approx(dict(zip(names, [*sums[:2], *means[2:5], median], strict=False)))
@@ -216,7 +216,7 @@ def test_of_ranks_loads_are_added_up_seconds_are_means_and_medians_those_of_the_
 )
 def test_loads_come_from_where_the_rules_say_or_nothing_is_said(cache, shuffle, private, residents, passed):
     rules = Rules(Files(2, 8), Files(0, 0), 1, epochs=2, batch_size=8, shuffle=shuffle, seed=1)
-    plan = expected.Plan(rules, SimpleNamespace(rank=0, private_caches=private), 4, PHASES)
+    plan = hep_expected.Plan(rules, SimpleNamespace(rank=0, private_caches=private), 4, PHASES)
     loads = rules.loads("train", 0)
     rows = [
         {"phase": "train", "epoch": load.epoch, "file": load.file, "resident": share, "bytes": load_bytes(8, 4)}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.benchmarks.alexnet_network import Network
-from jobs.benchmarks.hep.rules import CHANNELS
+from jobs.benchmarks.hep.hep_rules import CHANNELS
 from jobs.lazy_imports import tf
 
 CLASSES = 2

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs.benchmarks import accelerator, first_use
-from jobs.benchmarks.cdb.network import CdbNetwork
-from jobs.benchmarks.hep.network import HepNetwork
-from jobs.benchmarks.nersc.steps import Step
+from jobs.benchmarks.cdb.cdb_network import CdbNetwork
+from jobs.benchmarks.hep.hep_network import HepNetwork
+from jobs.benchmarks.nersc.nersc_steps import Step
 from jobs.events.spent import Spent
 from jobs.events.time_log import UNKNOWN
 from jobs.lazy_imports import np, tf

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from jobs import steps
-from jobs.benchmarks.hep.rules import TRAIN, VALIDATION, Load, Rules
+from jobs.benchmarks.hep.hep_rules import TRAIN, VALIDATION, Load, Rules
 from jobs.benchmarks.hep.samples import Arrays, Samples
-from jobs.benchmarks.nersc.run import Training
+from jobs.benchmarks.nersc.nersc_run import Training
 from jobs.checkpoints.saver import Saver
 from jobs.data.readers import Reader
 from jobs.errors import UnreadableImageError

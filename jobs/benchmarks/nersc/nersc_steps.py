@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.benchmarks import accelerator
-from jobs.benchmarks.cdb.network import CdbNetwork
-from jobs.benchmarks.hep.network import HepNetwork
+from jobs.benchmarks.cdb.cdb_network import CdbNetwork
+from jobs.benchmarks.hep.hep_network import HepNetwork
 from jobs.lazy_imports import tf
 from jobs.ranks.training_meetings import Meetings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from campaign import console
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import plan as plans
+from campaign.staging import staging_plan as plans
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
 from jobs.system import files

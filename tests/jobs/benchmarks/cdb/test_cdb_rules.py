@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.benchmarks.cdb.expected import every_sample_once, of_rank
-from jobs.benchmarks.cdb.rules import SHUFFLE, TRAIN, VALIDATION, Rules
+from jobs.benchmarks.cdb.cdb_expected import every_sample_once, of_rank
+from jobs.benchmarks.cdb.cdb_rules import SHUFFLE, TRAIN, VALIDATION, Rules
 
 runs = st.builds(
     Rules,
