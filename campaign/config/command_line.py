@@ -86,7 +86,8 @@ class Words:
 
 def _quoted(word: str) -> str:
     key, _, value = word.partition("=")
-    is_literal = key.removeprefix("cluster.") in LITERAL and key.startswith("cluster.")
+    node, _, name = key.partition(".")
+    is_literal = node in ("cluster", "site") and name in LITERAL
     return f"{key}='{value}'" if is_literal and value != "null" and _BARE.fullmatch(value) else word
 
 

@@ -22,7 +22,7 @@ from jobs.model.settings import Common
 
 _DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in [one,other]")  # legal values that --help leaves out
+_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # legal values that --help leaves out
 _INTRODUCTION = """\
 The words of the command line are `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
 A choice has the keys of its section: `storage=hdd storage.root=/mnt/hdd`. Several values for one key or group

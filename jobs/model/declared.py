@@ -80,7 +80,7 @@ class Declared:
 
 
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text", list: "list", dict: "mapping"}
-_EXAMPLES = {list: "list, as in [one,other]", dict: "mapping, as in {key: value}"}
+_EXAMPLES = {list: "list, as in one,other", dict: "mapping, as in {key: value}"}
 
 
 def plain_number(value: float) -> str:
