@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -64,11 +64,19 @@ def points(composer: Composer, texts: Sequence[str], meaning: Meaning = lambda w
         yield bases[key].point(plain)
 
 
+def single(composer: Composer, texts: Sequence[str], lists: Collection[str]) -> list[str]:
+    """Return words as Hydra reads them where there is no grid; `lists` are the keys of lists. Raises UsageError."""
+    values = _Reader(composer, lambda word: [word], lists).values(texts)
+    if several := [each[0][0].key for each in values if len(each) != 1]:
+        raise UsageError(f"{several[0]} has several values", f"give {several[0]} one value")
+    return [each[0][0].text for each in values]
+
+
 class _Reader:
     """Reads words by Hydra's grammar."""
 
-    def __init__(self, composer: Composer, meaning: Meaning) -> None:
-        self._composer, self._meaning = composer, meaning
+    def __init__(self, composer: Composer, meaning: Meaning, lists: Collection[str] = LISTS) -> None:
+        self._composer, self._meaning, self._lists = composer, meaning, lists
         self._word = cache(self._read)
         self._alone = cache(_alone)
 
@@ -88,7 +96,7 @@ class _Reader:
 
     def _texts(self, override: Override) -> Iterator[str]:
         key = override.get_key_element()
-        if override.key_or_group in LISTS and (items := _items(override)) is not None:
+        if override.key_or_group in self._lists and (items := _items(override)) is not None:
             yield f"{key}=[{','.join(items)}]"
         elif not override.is_sweep_override():
             yield f"{key}={override.get_value_element_as_str()}"
