@@ -26,13 +26,15 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0
+    if argv[:1] == ["help"] and argv[1:] and argv[1] in VERBS.keys() - {"help"}:
+        argv = [argv[1], "--help"]
     if argv and argv[0] in VERBS:
         module, _, function = _VERBS_ELSEWHERE.get(argv[0], f"campaign.cli.{argv[0]}:main").partition(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
     if {"-h", "--help"}.intersection(argv):
         from campaign.cli import help as usage  # noqa: PLC0415 - as fast as can be
 
-        return usage.main()
+        return usage.main([])
     from campaign.cli import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
 
     return run.main(argv)

@@ -129,7 +129,7 @@ def test_each_wait_has_a_sentence_and_what_changes_each_moment_comes_last(code):
 
 
 def test_the_exit_codes_are_told_alike_everywhere(capsys):
-    usage.main()
+    usage.main([])
     listed = ", ".join(f"{code:d} {code.meaning}" for code in ExitCode)
     told = {"--help": capsys.readouterr().out, "README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").partition("## 10. Exit codes")[2]

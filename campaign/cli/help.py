@@ -1,7 +1,8 @@
-"""`python -m campaign --help`: printed from the configuration files, without starting Hydra."""
+"""`python -m campaign --help` and `help TOPIC`: printed from declarations and files, without starting Hydra."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import re
@@ -9,47 +10,82 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from campaign.config.command_line import CONFIG_DIR_VARIABLE
-from campaign.config.reference import as_text, yaml_files
+from campaign.config.command_line import CONFIG_DIR_VARIABLE, TASKS, VERBS
+from campaign.errors import UsageError, nearest
 from jobs.model.codes import ExitCode
 
-_HEAD = """\
+_USAGE = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
-
-usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]] [--dry-run] [--yes]
-       python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]   (the whole paper)
-       python -m campaign status | watch | cancel | clean | why | advise | report | verdicts | compare A B
-       python -m campaign doctor | stage | tensorboard | testbed    (each verb has --help)
-       python -m analysis CAMPAIGN_DIR
-
-Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
-state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks
-before it spends node-hours; with --yes or CAMPAIGN_YES=1 it does not ask. --only measures only some cells of the grid:
-each is named by its id, the start of its id, or the hash at the end of its id."""
-_TAIL = f"""\
-Exit codes: {", ".join(f"{code} {code.meaning}" for code in ExitCode)}.
-
-Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own flags work too: --cfg job
-shows a composed configuration, --info its sources, --hydra-help the rest."""
+python -m campaign [KEY=VALUE[,VALUE...] ...]   measure a grid
+python -m campaign VERB ...                     each verb has --help"""
+_MEASURE = {
+    "threads=1,2,4 storage=/mnt/a": "a grid; what is recorded is not measured again",
+    "+paper=fig4 +size=smoke": "the recipe of a figure, small (help recipes)",
+    "--dry-run | --yes": "print cells and price alone | ask nothing",
+    "--only CELL[,CELL...]": "some cells of the grid, by id or hash",
+    "--config-dir DIR": f"your own sites, ...; also ${CONFIG_DIR_VARIABLE}",
+    "--cfg job": "show the configuration; --hydra-help: other flags",
+}
+_WIDTH = max(map(len, _MEASURE))
+_TOPICS = ("recipes", "keys")
 
 
-def main() -> int:
-    """Print groups with their choices, then every key with its default and meaning."""
-    print("\n".join(_fitting(_text(), shutil.get_terminal_size((120, 24)).columns)))
+def main(argv: list[str]) -> int:
+    """Print what there is to do, or what the words are: a key, a group, ``recipes`` or ``keys``."""
+    topics = [word for word in argv if word not in ("-h", "--help")]
+    lines = itertools.chain.from_iterable(map(_topic, topics)) if {*topics} - {"help"} else _short()
+    print("\n".join(_fitting(lines, shutil.get_terminal_size((120, 24)).columns)).strip("\n"))
     return 0
 
 
-def _text() -> Iterator[str]:
-    conf = files("conf")
-    yield _HEAD
-    yield "\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):"
-    for group, choices in sorted(_groups(conf).items()):
-        yield f"  {group:11} {', '.join(sorted(choices))}"
-    yield from as_text()
-    yield f"\n{_TAIL}"
+def _short() -> Iterator[str]:
+    yield _USAGE
+    for task, verbs in TASKS.items():
+        yield f"{task[0].upper()}{task[1:]}"
+        for word, does in {**(_MEASURE if task == "measure" else {}), **verbs}.items():
+            yield f"  {word:{_WIDTH}} {does}"
+    yield "Exit codes: " + ", ".join(f"{code} {code.meaning}" for code in ExitCode) + "."
+
+
+def _topic(word: str) -> Iterator[str]:
+    """Yield what a word is; raises UsageError if there is no such thing."""
+    reference = importlib.import_module("campaign.config.reference")  # as fast as can be without it
+    word = word.lstrip("+").partition("=")[0]
+    own = _own_choices()
+    if word in ("recipes", "paper"):
+        yield "Recipes (+paper=NAME[,NAME...]; +size=smoke, lab or paper):"
+        yield from (f"  {name:16} # {about}" for name, about in sorted(own["paper"].items(), key=_by_number))
+        return
+    sections = [each for each in reference.sections() if word in ("keys", each.key, each.verb.partition(" ")[0])]
+    found = [*reference.of_key(word)] if word != "keys" else []
+    for section in sections if word else ():
+        found += reference.as_text(section)
+    mine = own.get(word, {}).items() - {(choice.name, choice.about) for each in sections for choice in each.choices}
+    found += [f"  {word}={name}  # {about}" for name, about in sorted(mine) if name]
+    if not found:
+        known = {*reference.all_keys(), *own, *VERBS, *_TOPICS}
+        raise UsageError(f"no help on '{word}'", nearest(word, known) if word else "help keys lists all")
+    yield from found
+
+
+def _by_number(recipe: tuple[str, str]) -> list[object]:
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", recipe[0])]
+
+
+def _own_choices() -> dict[str, dict[str, str]]:
+    """Return the choices of each group with what they are, those of the user's own folder among them."""
+    own = os.environ.get(CONFIG_DIR_VARIABLE)
+    groups: dict[str, dict[str, str]] = {}
+    for root in (files("conf"), *([Path(own)] if own and Path(own).is_dir() else [])):
+        for folder in (each for each in root.iterdir() if each.is_dir()):
+            for file in folder.iterdir():
+                if file.name.endswith(".yaml"):
+                    about = [line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+                    about = [line for line in about if line and not line.startswith("@")]
+                    groups.setdefault(folder.name, {})[file.name.removesuffix(".yaml")] = about[0] if about else ""
+    return groups
 
 
 def _fitting(texts: Iterable[str], width: int) -> Iterator[str]:
@@ -62,28 +98,3 @@ def _fitting(texts: Iterable[str], width: int) -> Iterator[str]:
         yield from textwrap.wrap(
             line, max(width, 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ) or [""]
-
-
-def _groups(conf: Traversable) -> dict[str, set[str]]:
-    """List the groups of the package and of the user's own configuration folder."""
-    own = os.environ.get(CONFIG_DIR_VARIABLE)
-    groups: dict[str, set[str]] = {}
-    for root in (conf, *([Path(own)] if own and Path(own).is_dir() else [])):
-        for entry in root.iterdir():
-            choices = {file.name.removesuffix(".yaml") for file in yaml_files(entry)}
-            if choices:
-                groups.setdefault(entry.name, set()).update(choices)
-    return groups
-
-
-def body_of(file: Traversable) -> str:
-    """Return what stands between a file's defaults list and its ``hydra`` node: keys, values and comments."""
-    body: list[str] = []
-    in_defaults = False
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("hydra:"):
-            break
-        in_defaults = line.startswith("defaults:") or (in_defaults and line.startswith("  "))
-        if not in_defaults:
-            body.append(f"  {line}".rstrip())
-    return "\n".join(body).strip("\n")

@@ -82,7 +82,7 @@ def _points(split: Words, papers: Sequence[str]) -> list[Point]:
     points: list[Point] = []
     for word in own:
         if not any(recipe.takes([word]) for recipe in found):
-            raise UsageError(f"no recipe knows '{word}'", "python -m campaign --help lists the keys")
+            raise UsageError(f"no recipe knows '{word}'", "python -m campaign help keys lists the keys")
     for recipe in found:
         meant = recipe.takes(own)
         if missing := recipes.lacking(recipe, meant, here):

@@ -8,13 +8,11 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cli import arguments
-from campaign.cli.help import body_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
@@ -85,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | fill KEY=VALUE ... | status [--json] |"
         " check [--json] [NAME ...] | down [--keep] [--dry-run]",
         description=_ABOUT,
-        epilog=f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}",
+        epilog="The keys of up: python -m campaign help testbed",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -6,12 +6,14 @@ choice, a size must act. Hydra composes (`campaign.config.composer`), and nothin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from campaign.config import composer, rules
-from campaign.config.command_line import check_words, split
+from campaign.config.command_line import check_words, quoted, split
 from campaign.config.compose import Word, points
 from campaign.config.composer import Composer
 from campaign.errors import RefusalsError, UsageError, nearest
@@ -23,6 +25,8 @@ _RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.", "++site.")
 _STORAGE = "site.storages."
 _STORAGE_GROUPS = ("storage", "checkpoint")
+_OF_A_FOLDER = ("/", ".", "~")  # what a path begins with
+_LONGEST_NAME = 32  # of a storage (campaign.config.rules)
 _SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 # What a size stands for.
@@ -56,6 +60,7 @@ class _Grid:
 
     def __init__(self, composed: Composer, overrides: Sequence[str]) -> None:
         self._composer = composed
+        self._folders: dict[str, str] = {}  # that are storages, by the names of these
         self._storages = self._of_site(overrides)
         self.words = [self._of_storage(word) for word in overrides]
 
@@ -97,18 +102,37 @@ class _Grid:
         return f"++{word}" if is_key else word
 
     def _meaning(self, word: Word) -> list[Word]:
-        """Return what a word stands for: a storage of the site is a choice of ``storage`` and ``checkpoint``.
+        """Return what a word stands for; storages of the site and folders are choices of storage and checkpoint.
 
         A name that has a file in ``conf/`` or in the user's configuration folder stands for that file.
         """
-        group, name = word.key, word.text.partition("=")[2]
-        if group not in _STORAGE_GROUPS or not name.isidentifier() or name in (known := self._composer.options(group)):
+        group = word.key
+        if group not in _STORAGE_GROUPS or not word.text.startswith(f"{group}="):
+            return [word]
+        known, name = self._composer.options(group), str(self._composer.parse(word.text).value())
+        if name.startswith(_OF_A_FOLDER):
+            named = self._named(name)
+            root = Word(f"{group}.root={quoted(name)}", f"{group}.root")
+            return [word._replace(text=f"{group}=site"), Word(f"{group}.name={named}", f"{group}.name"), root]
+        if name in known or not name.isidentifier():
             return [word]
         if name not in self._storages:
             raise UsageError(f"{group}: no choice '{name}'", nearest(name, {*known, *self._storages}))
         is_bucket = group == "storage" and self._storages[name].get("kind") == "s3"
         choice = f"{group}={'s3' if is_bucket else 'site'}"
         return [word._replace(text=choice), Word(f"{group}.name={name}", f"{group}.name")]
+
+    def _named(self, folder: str) -> str:
+        """Return the name of the storage in a folder: its path, of which a name has the last 32 characters."""
+        paths = (Path(folder), Path(folder).absolute(), "root")
+        name = next(filter(None, (re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_") for path in paths)))
+        name = name[-_LONGEST_NAME:].lstrip("_")
+        if (other := self._folders.setdefault(name, folder)) != folder:
+            raise UsageError(
+                f"{other} and {folder} would both be storage {name}",
+                f"one after the other, with a name of your own: storage=site storage.name=… storage.root={folder}",
+            )
+        return name
 
 
 def _named_storages(word: str) -> list[tuple[str, str]]:

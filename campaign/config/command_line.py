@@ -12,11 +12,31 @@ from campaign.errors import UsageError, nearest
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
-VERBS = (
-    "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "status", "tensorboard",
-    "testbed", "verdicts", "watch", "why",
-)  # fmt: skip
-"""The verbs; `campaign.__main__` has the function of each."""
+TASKS = {
+    "measure": {
+        "reproduce": "a whole paper: baselines, recipes, report",
+        "stage": "copies of some files on a faster storage",
+    },
+    "see": {
+        "status": "what is done, what is not, and why",
+        "watch": "the same while it runs",
+        "why": "every run of a cell with every check",
+        "advise": "what bounds a cell, and what would test that",
+        "report": "tables, figures and report.html again",
+        "verdicts": "each claim of a paper and what was measured",
+        "compare": "two campaigns, cell by cell",
+        "tensorboard": "the cells in TensorBoard",
+    },
+    "prepare and end": {
+        "doctor": "whether this machine or cluster can measure",
+        "testbed": "emulated storages to rehearse with",
+        "cancel": "ends the Slurm jobs of a campaign",
+        "clean": "lists and removes the data that were made",
+        "help": "what a KEY, GROUP or VERB is; help recipes | keys",
+    },
+}
+"""The verbs by what they are for, each with what it does; `campaign.__main__` has the function of each."""
+VERBS = {verb: does for verbs in TASKS.values() for verb, does in verbs.items()}
 _DRY_RUN = "--dry-run"
 _YES = "--yes"
 _ONLY = "--only"
@@ -86,7 +106,8 @@ class Words:
 
 def _quoted(word: str) -> str:
     key, _, value = word.partition("=")
-    is_literal = key.removeprefix("cluster.") in LITERAL and key.startswith("cluster.")
+    node, _, name = key.partition(".")
+    is_literal = node in ("cluster", "site") and name in LITERAL
     return f"{key}='{value}'" if is_literal and value != "null" and _BARE.fullmatch(value) else word
 
 

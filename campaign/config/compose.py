@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from campaign.config.composer import Composer
 from campaign.config.explain import explained
-from campaign.config.tree import CHOICES, known_of, require_keys, typed, typed_value
+from campaign.config.tree import CHOICES, LISTS, known_of, require_keys, typed, typed_value
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
 from jobs.model.conduct import Point
@@ -64,11 +64,19 @@ def points(composer: Composer, texts: Sequence[str], meaning: Meaning = lambda w
         yield bases[key].point(plain)
 
 
+def single(composer: Composer, texts: Sequence[str], lists: Collection[str]) -> list[str]:
+    """Return words as Hydra reads them where there is no grid; `lists` are the keys of lists. Raises UsageError."""
+    values = _Reader(composer, lambda word: [word], lists).values(texts)
+    if several := [each[0][0].key for each in values if len(each) != 1]:
+        raise UsageError(f"{several[0]} has several values", f"give {several[0]} one value")
+    return [each[0][0].text for each in values]
+
+
 class _Reader:
     """Reads words by Hydra's grammar."""
 
-    def __init__(self, composer: Composer, meaning: Meaning) -> None:
-        self._composer, self._meaning = composer, meaning
+    def __init__(self, composer: Composer, meaning: Meaning, lists: Collection[str] = LISTS) -> None:
+        self._composer, self._meaning, self._lists = composer, meaning, lists
         self._word = cache(self._read)
         self._alone = cache(_alone)
 
@@ -88,7 +96,9 @@ class _Reader:
 
     def _texts(self, override: Override) -> Iterator[str]:
         key = override.get_key_element()
-        if not override.is_sweep_override():
+        if override.key_or_group in self._lists and (items := _items(override)) is not None:
+            yield f"{key}=[{','.join(items)}]"
+        elif not override.is_sweep_override():
             yield f"{key}={override.get_value_element_as_str()}"
         elif override.value_type == ValueType.GLOB_CHOICE_SWEEP:
             names = cast("Glob", override.value()).filter(sorted(self._composer.options(override.key_or_group)))
@@ -105,6 +115,15 @@ class _Reader:
         key = override.key_or_group
         plain = _is_plain(override) and not self._composer.options(key)
         return Word(text, key, override.value() if plain else None, plain)
+
+
+def _items(override: Override) -> list[str] | None:
+    """Return the items of a list that is typed without brackets, as in ``gcc,cuda``; None for any other value."""
+    if override.value_type == ValueType.SIMPLE_CHOICE_SWEEP:
+        is_sweep = any(value is None or isinstance(value, list) for value in override.sweep_iterator())
+        return None if is_sweep else [*override.sweep_string_iterator()]
+    plain = override.value_type == ValueType.ELEMENT and isinstance(override.value(), str | int | float)
+    return [override.get_value_element_as_str()] if plain else None
 
 
 def _alone(key: str, others: frozenset[str]) -> bool:

@@ -35,8 +35,8 @@ _CONFIG = "config"  # the file of conf/ that the defaults of all groups are in
 class Composer:
     """A context in which configurations are composed from ``conf/`` and from a folder of the user's."""
 
-    def __init__(self, folder: str | None = None) -> None:
-        """Read `folder` beside ``conf/``; raises UsageError if it is none."""
+    def __init__(self, folder: str | None = None, config: str = _CONFIG) -> None:
+        """Read `folder` beside ``conf/``, and begin with the file `config`; raises UsageError for no folder."""
         defaults.register()
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(
@@ -44,6 +44,7 @@ class Composer:
                 "--config-dir and $CAMPAIGN_CONFIG_DIR name a folder with your own site/, storage/, paper/, …",
             )
         self._where = [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"] if folder else []
+        self._config = config
         self.options = lru_cache(maxsize=None)(self._options)  # Hydra takes some ms to answer
 
     def __enter__(self) -> Self:
@@ -59,7 +60,7 @@ class Composer:
     def compose(self, words: Sequence[str]) -> DictConfig:
         """Return the configuration of words without a sweep, with Hydra's own node; raises UsageError."""
         with explained():
-            return compose(_CONFIG, overrides=[*self._where, *words], return_hydra_config=True)
+            return compose(self._config, overrides=[*self._where, *words], return_hydra_config=True)
 
     def parse(self, word: str) -> Override:
         """Return a word as Hydra's grammar reads it; raises UsageError."""

@@ -7,16 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from campaign.config.tree import CHOICES, NODES
 from campaign.storage.roots import storage_of
+from campaign.testbed.keys import Testbed
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.model.conduct import Running
 from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
 from jobs.model.settings import Common, ObjectStorage, Storage
 from jobs.objects.address import address_of
+
+TESTBED = "testbed"
+"""The name of the configuration of a testbed."""
 
 
 @cache
@@ -25,6 +30,7 @@ def register() -> None:
     store = ConfigStore.instance().store
     plain = {**defaults_of(Common), **defaults_of(Running), **{name: defaults_of(kind) for name, kind in NODES.items()}}
     store(group="declared", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
+    store(name=TESTBED, node=defaults_of(Testbed))
     for group, kinds in CHOICES.items():
         for name, kind in kinds.items():
             store(group=f"declared/{group}", name=name, node=defaults_of(kind))
@@ -38,7 +44,7 @@ def defaults_of(kind: type[Keys]) -> dict[str, Any]:
 
     def default(each: Declared) -> Any:
         if each.node is each.type:
-            return defaults_of(each.node)
+            return defaults_of(each.node) | msgspec.to_builtins(each.default)
         if each.setting.smoke is None:
             return defaults(kind).get(each.name, MISSING)
         return f"${{by_size:{json.dumps(each.default)},{json.dumps(each.setting.smoke)}}}"

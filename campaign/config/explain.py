@@ -77,7 +77,7 @@ def _refused_value(cause: OmegaConfBaseException) -> UsageError:
         siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
         return unknown_key(str(cause.full_key), [key for key in siblings if key != "hydra"])
     if cause.full_key:
-        return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign --help` for the keys")
+        return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign help keys`")
     return _other(cause)
 
 
@@ -103,7 +103,7 @@ def _other(error: Exception) -> UsageError:
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
     if "Ambiguous value" in str(error):
         return UsageError(_first_line(error), "--cfg and its like show one cell: give each key one value")
-    return UsageError(_first_line(error), "see `python -m campaign --help`")
+    return UsageError(_first_line(error), "see `python -m campaign help keys`")
 
 
 def _first_line(error: Exception) -> str:

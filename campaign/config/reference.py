@@ -1,4 +1,4 @@
-"""The texts of the settings for people: the body of ``--help``, and docs/reference/keys.md, which this module writes.
+"""The texts of the settings for people: what ``help`` says, and docs/reference/keys.md, which this module writes.
 
 ::
 
@@ -11,18 +11,23 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from campaign.config.tree import CHOICES, NODES
+from campaign.testbed.keys import Testbed
 from jobs.model.conduct import Running
 from jobs.model.declared import MISSING, Declared, Keys, declared
 from jobs.model.settings import Common
 
 _DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in [one,other]")  # legal values that --help leaves out
+_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # legal values that the list leaves out
+_OF_TESTBED = "testbed up"
 _INTRODUCTION = """\
 The words of the command line are `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
 A choice has the keys of its section: `storage=hdd storage.root=/mnt/hdd`. Several values for one key or group
@@ -47,6 +52,7 @@ class Section(NamedTuple):
     key: str  # of the node; empty for the keys at the top
     kind: type[Keys]
     choices: tuple[Choice, ...] = ()
+    verb: str = ""  # whose words they are; empty: a campaign's
 
     @property
     def about(self) -> str:
@@ -63,13 +69,19 @@ class Section(NamedTuple):
     def typed(self) -> str:
         """How a choice, or a key where there is no choice, is typed."""
         names = ", ".join(choice.name for choice in self.choices)
-        return f"{self.key}={names}" if names else f"{self.key}.KEY=VALUE".lstrip(".")
+        return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
 
     @property
     def rows(self) -> Iterator[tuple[str, Declared]]:
         """The settings by their dotted keys, without the name, which is the choice."""
         before = f"{self.key}." if self.key else ""
-        return ((before + key, each) for key, each in _rows(self.kind) if key != "name")
+        rows = ((before + key, each) for key, each in _rows(self.kind) if key != "name")
+        if not self.verb:
+            return rows
+        if not self.key:
+            return ((key, each) for key, each in rows if "." not in key)
+        own = msgspec.to_builtins(declared(Testbed)[self.key].default)
+        return ((key, replace(each, default=own[each.name])) for key, each in rows)
 
     @property
     def title(self) -> str:
@@ -94,7 +106,11 @@ def sections() -> Iterator[Section]:
     for group, kinds in CHOICES.items():
         choices = [*_choices(group)]
         for name, kind in kinds.items():
-            yield Section(group, kind, tuple(choice for schema, choice in choices if schema == name))
+            yield Section(group, kind, tuple(choice for base, choice in choices if base == name))
+    yield Section("", Testbed, verb=_OF_TESTBED)
+    for name, each in declared(Testbed).items():
+        if each.node is not None:
+            yield Section(name, each.node, verb=_OF_TESTBED)
 
 
 def _choices(group: str) -> Iterator[tuple[str, Choice]]:
@@ -138,21 +154,44 @@ def _typed(value: Any) -> str:
     return value or '""' if isinstance(value, str) else json.dumps(value)
 
 
-def as_text() -> Iterator[str]:
-    """Yield the sections for a terminal."""
+def as_text(section: Section) -> Iterator[str]:
+    """Yield a section for a terminal."""
+    yield f"\n{section.title.replace('`', '')}"
+    if section.details:
+        yield f"  # {section.details}"
+    for key, each in section.rows:
+        choices_explained = bool(each.words) and all(word in each.setting.help for word in each.words)
+        hidden = choices_explained or each.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
+        yield f"  {key}={default_of(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
+    for choice in section.choices:
+        yield f"  {section.key}={choice.name}  # {choice.about}"
+        yield from (f"    {line}" for line in choice.values.splitlines() if "${" not in line)
+
+
+def of_key(word: str) -> Iterator[str]:
+    """Yield what a setting is, for a terminal; `word` is its dotted key, or the last part of it."""
     for section in sections():
-        yield f"\n{section.title.replace('`', '')}"
-        if section.details:
-            yield f"  # {section.details}"
         for key, each in section.rows:
-            choices_explained = bool(each.words) and all(word in each.setting.help for word in each.words)
-            hidden = choices_explained or each.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
-            yield (
-                f"  {key}={default_of(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
-            )
-        for choice in section.choices:
-            yield f"  {section.key}={choice.name}  # {choice.about}"
-            yield from (f"    {line}" for line in choice.values.splitlines())
+            if word in (key, key.rpartition(".")[2]):
+                yield f"\n{key}".ljust(21) + f" {section.title.replace('`', '')}"
+                yield from (f"  {name:9} {text}" for name, text in _facts(each).items() if text)
+
+
+def _facts(each: Declared) -> dict[str, str]:
+    what = f"one of {', '.join(each.words)}" if each.words else each.legal_type
+    return {
+        "meaning": each.setting.help,
+        "type": what + ", or null" * each.nullable,
+        "range": each.legal.removesuffix(", or null") if each.bounds else "",
+        "unit": each.setting.unit,
+        "default": default_of(each).replace("…", "none: it must be given"),
+        "cell": "" if each.setting.cell else "it does not change the id of the cell",
+    }
+
+
+def all_keys() -> set[str]:
+    """Return all keys, dotted."""
+    return {key for section in sections() for key, _ in section.rows}
 
 
 def as_markdown() -> Iterator[str]:

@@ -92,4 +92,4 @@ def _can_be_made(parameters: tuple[tuple[str, float], ...]) -> int:
     try:
         return spec_of(dict(parameters)).files
     except ValueError as error:
-        raise UsageError(f"dataset: {error}", "see the keys of dataset=demo in `python -m campaign --help`") from error
+        raise UsageError(f"dataset: {error}", "see `python -m campaign help dataset`") from error

@@ -52,6 +52,14 @@ ROOT: dict[str, Known] = {
     **{name: (kind,) for name, kind in NODES.items()},
 }
 """The keys of the configuration."""
+LISTS = frozenset(
+    f"{group}.{name}"
+    for group, kinds in CHOICES.items()
+    for kind in kinds.values()
+    for name, each in declared(kind).items()
+    if each.scalar is list
+)
+"""The keys, all below a group, whose values are lists: a comma separates items, and no values of a sweep."""
 
 
 def require_keys(node: Any, known: Mapping[str, Known] = ROOT, path: str = "") -> None:

@@ -47,13 +47,18 @@ class Declared:
         return type(None) in get_args(self.type) or type(None) in get_args(_bare(self.type))
 
     @property
+    def legal_type(self) -> str:
+        """What a value is, in words."""
+        return _EXAMPLES.get(self.scalar, _KINDS[self.scalar])
+
+    @property
     def legal(self) -> str:
         """The legal values in words, a range with its unit."""
         null = ", or null" if self.nullable else ""
         if self.bounds:
             least, most = map(plain_number, self.bounds)
             return f"{least} to {most} {self.setting.unit}".rstrip() + null
-        return (", ".join(self.words) or _EXAMPLES.get(self.scalar, _KINDS[self.scalar])) + null
+        return (", ".join(self.words) or self.legal_type) + null
 
     def read(self, value: Any) -> Any:
         """Return a value in the type of the setting: 1 becomes ``1.0`` for a float, and ``"1"`` for a text.
@@ -80,7 +85,7 @@ class Declared:
 
 
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text", list: "list", dict: "mapping"}
-_EXAMPLES = {list: "list, as in [one,other]", dict: "mapping, as in {key: value}"}
+_EXAMPLES = {list: "list, as in one,other", dict: "mapping, as in {key: value}"}
 
 
 def plain_number(value: float) -> str:

@@ -1,11 +1,8 @@
 """Every wrong word ends in exit code 2, one sentence and a cure, and starts nothing."""
 
-import re
-
 import pytest
 
 from campaign.__main__ import guarded
-from campaign.config.command_line import VERBS
 
 _WRONG = {
     "thread=1": ("unknown key 'thread'", "did you mean 'threads'?"),
@@ -22,7 +19,7 @@ _WRONG = {
     "~threads": ("threads is missing", "threads=…"),
     "threads=abc": ("threads=abc is no whole number", "1 to 1,024"),
     "threads=[1": ("cannot read 'threads=[1'", "quote"),
-    "threads=${nothing}": ("threads", "--help"),
+    "threads=${nothing}": ("threads", "help keys"),
     "cache=lukewarm": ("cache=lukewarm is none of cold, warm, as_is", "did you mean 'warm'?"),
     "site.storages=5": ("site.storages=5 is no mapping", "legal: mapping"),
     "site=blackdog site.storages.hdd=5": (
@@ -31,12 +28,13 @@ _WRONG = {
     ),
     "trace=5": ("trace=5 is no choice, and no mapping of its keys", "trace.interval_s=…"),
     "campaign_dir=null": ("campaign_dir=null is no text", "legal: text"),
-    "cluster=slurm cluster.modules=gcc": ("cluster.modules=gcc is no list", "[one,other]"),
+    "cluster=slurm cluster.modules={a:1}": ("cluster.modules={'a': 1} is no list", "one,other"),
+    "storage=/a/b,/a_b": ("/a/b and /a_b would both be storage a_b", "storage.name=…"),
     "runs=1": ("leaves no measured run", "runs=2"),
     "runs=4,5": ("runs has several values (4, 5)", "one value"),
     "dataset=folder": ("dataset.path has no value", "dataset.path=…"),
     "threads=interval(1,2)": ("names no single values", "threads=1,2"),
-    "benchmark=1": ("Config group override must be a string or a list", "--help"),
+    "benchmark=1": ("Config group override must be a string or a list", "help keys"),
     "threads=glob(*)": ("the grid has no points", "glob"),
     "hydra/launcher=basic": ("'hydra/launcher=basic' is for Hydra itself", "--config-dir"),
     "+paper=glob(*)": ("is no recipe", "+paper=fig4,fig5"),
@@ -83,40 +81,6 @@ def test_the_version_is_ours(capsys):
     assert capsys.readouterr().out.startswith("tfio-campaign 0.")
 
 
-def test_help_is_as_wide_as_the_terminal_and_says_no_less(capsys, monkeypatch):
-    said = {}
-    for width in (100, 1000):
-        monkeypatch.setenv("COLUMNS", str(width))
-        assert guarded(["--help"]) == 0
-        said[width] = capsys.readouterr().out
-
-    assert max(map(len, said[100].splitlines())) <= 100
-    long = next(line for line in said[1000].splitlines() if len(line) > 110 and 20 < line.find("# ") < 40)
-    half = long.index("# ") + 2
-    for width, below in (
-        (2 * half, "# ".rjust(half)),
-        (2 * half - 1, "    # "),
-    ):  # in the right half there is little room
-        monkeypatch.setenv("COLUMNS", str(width))
-        guarded(["--help"])
-        lines = capsys.readouterr().out.splitlines()
-        first = next(place for place, line in enumerate(lines) if line.strip() and long.startswith(line))
-        assert lines[first + 1].startswith(below)
-    assert said[100].replace("#", "").split() == said[1000].replace("#", "").split()
-
-
-def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
-    assert guarded(["-m", "threads=1", "--help"]) == 0
-
-    shown = capsys.readouterr().out
-    assert ", demo, folder, hep, " in shown
-    assert "  threads=4          # files that are read and decoded in parallel" in shown
-    assert "  benchmark.deterministic=true" in shown
-    assert "\ncheckpoint=hdd, local, " in shown
-    assert "defaults" not in shown.partition("KEY=VALUE: ")[2].partition("Exit codes")[0].replace("its default", "")
-    assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)
-
-
 @pytest.mark.parametrize(
     ("words", "note"),
     [
@@ -138,17 +102,6 @@ def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     assert "SECRET" not in "".join(line for line in said.err.splitlines() if not line.startswith("to make: "))
     assert "-t2-" in said.out
     assert "-t1-" not in said.out
-
-
-@pytest.mark.parametrize("verb", ["status", "why", "advise", "watch", "cancel", "compare", "report", "doctor"])
-def test_each_verb_has_its_help(verb, capfd):
-    try:
-        code = guarded([verb, "--help"])
-    except SystemExit as ended:  # of argparse
-        code = ended.code
-
-    assert code == 0
-    assert f"python -m campaign {verb}" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

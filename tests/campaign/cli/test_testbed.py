@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from campaign.__main__ import guarded
 from campaign.cli import testbed as verb
 from campaign.config import testbed
-from campaign.config.testbed import KINDS, requested, requested_store
+from campaign.config.testbed import requested, requested_store
 from campaign.errors import UsageError
 from campaign.testbed import ceph
+from campaign.testbed.keys import KINDS
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Speed
 from campaign.testbed.state import Loop
@@ -108,10 +109,10 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
 @pytest.mark.parametrize(
     ("word", "legal"),
     [
-        ("hdd.read_iops=-1", "legal: 1 to 100,000,000, or null"),
-        ("node.size_gb=0", "legal: 0.06 to 1,000,000, or null"),
-        ("hdd.queue=0", "legal: 1 to 1,024"),
-        ("nodes=65", "legal: 0 to 64"),
+        ("hdd.read_iops=-1", "legal: 1 to 100,000,000 1/s, or null"),
+        ("node.size_gb=0", "legal: 0.06 to 1,000,000 GB, or null"),
+        ("hdd.queue=0", "legal: 1 to 1,024 commands"),
+        ("nodes=65", "legal: 0 to 64 nodes"),
     ],
 )
 def test_null_is_named_as_legal_where_a_key_may_have_it(word, legal):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from campaign.config import rules
 from campaign.config.command_line import LITERAL
-from campaign.config.testbed import KINDS as DEVICES
-from campaign.config.testbed import Node, Testbed
 from campaign.config.tree import CHOICES, NODES, typed, typed_value
 from campaign.errors import UsageError
+from campaign.testbed.keys import KINDS as DEVICES
+from campaign.testbed.keys import Node, Testbed
 from jobs.model.conduct import Running, SiteStorage, Slurm
 from jobs.model.declared import declared
 from jobs.model.settings import Common
@@ -52,8 +52,8 @@ _WRONG = [
     (PLAIN, "iterations=100", "6400 images, the dataset has 512", "iterations=8"),
     ("iterations=1", "batch_size=600", "600 images, the dataset has 512", "batch_size=512 or less"),
     (PLAIN, "dataset.classes=513", "leaves classes empty", "as many classes as files"),
-    (PLAIN, "dataset.sigma=1.8", "sigma 1.8", "dataset=demo"),
-    (LARGE, "benchmark.preprocess=false", "less than 4 GiB", "keys"),
+    (PLAIN, "dataset.sigma=1.8", "sigma 1.8", "help dataset"),
+    (LARGE, "benchmark.preprocess=false", "less than 4 GiB", "help dataset"),
     # Choices.
     (PLAIN, "benchmark.name=run", "benchmark.name=run is no benchmark", "micro"),
     (PLAIN, "cluster.name=foo", "cluster.name=foo is no cluster", "local"),

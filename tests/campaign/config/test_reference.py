@@ -1,5 +1,6 @@
 """What people read of the settings is made of their declarations."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -65,7 +66,11 @@ def test_the_page_begins_with_a_list_of_its_sections_and_a_title_is_what_is_type
     assert "`benchmark=micro, stream`: reading of a folder of images" in titles
 
 
-@pytest.mark.parametrize("page", [reference.as_markdown, reference.as_text])
+def as_text():
+    return itertools.chain.from_iterable(map(reference.as_text, reference.sections()))
+
+
+@pytest.mark.parametrize("page", [reference.as_markdown, as_text])
 def test_numbers_are_shown_in_full(page):
     text = "\n".join(page())
 

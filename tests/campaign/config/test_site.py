@@ -11,6 +11,7 @@ from campaign.config import rules
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
+from jobs.model.settings import flat
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 OF_SITE = {
@@ -243,6 +244,63 @@ def test_a_storage_that_the_site_has_not_is_told_with_those_that_it_has(grid):
     assert "did you mean 'scratch'" in caught.value.hint
     with pytest.raises(UsageError, match="no choice 'scratch'"):  # of the site alone, not of the next command
         collect(["-m", "storage=scratch"])
+
+
+@pytest.mark.parametrize(
+    ("words", "storages"),
+    [
+        ("storage=/mnt/a,/mnt/b", [("mnt_a", "/mnt/a"), ("mnt_b", "/mnt/b")]),
+        ("storage=/mnt/a,scratch threads=1", [("mnt_a", "/mnt/a"), ("scratch", "/scratch/me")]),
+        ("storage='/a-b/c,d'", [("a_b_c_d", "/a-b/c,d")]),
+        ("storage=./here storage.shared=false", [("here", "./here")]),
+        ("storage='~/data'", [("data", "~/data")]),
+        ("storage.name=mine storage=/mnt/a", [("mine", "/mnt/a")]),
+        (f"storage=/{'long/' * 20}", [("ong_long_long_long_long_long_long", f"/{'long/' * 20}")]),
+        ("storage=/", [("root", "/")]),
+        ("benchmark=alexnet checkpoint=/mnt/a checkpoint.every=2", [("local", "data")]),
+    ],
+)
+def test_a_folder_is_short_for_a_storage_with_that_root(words, storages, grid):
+    points = grid(*words.split())
+
+    cells, _ = cells_of(points)
+    found = [(cell.settings["storage"]["name"], cell.settings["storage"]["root"]) for cell in cells]
+    assert found == [(name[-32:], root) for name, root in storages]
+    if "checkpoint" in words:
+        assert [(point["checkpoint"]["name"], point["checkpoint"]["root"]) for point in points] == [("mnt_a", "/mnt/a")]
+
+
+def test_in_the_folder_where_one_stands_a_storage_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+
+    assert collect(["storage=."])[0]["storage"]["name"].endswith("_mine")
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("cluster.modules=gcc,cuda", [["gcc", "cuda"]]),
+        ("cluster.modules=gcc", [["gcc"]]),
+        ("cluster.modules=['a,b',2024]", [["a,b", "2024"]]),
+        ("site.modules=gcc,cuda", [["gcc", "cuda"]]),
+        ("site.prelude='export A=1'", [["export A=1"]]),
+        ("site.pool=n[1-4],n7", ["n[1-4],n7"]),
+        ("cluster.pool=n[1-4],n7", ["n[1-4],n7"]),
+        ("site.partition=gpu,long", ["gpu,long"]),
+        ("benchmark.channels=1,2", [[1, 2]]),
+        ("benchmark.channels=[1],[2,3],null", [[1], [2, 3], None]),
+        ("benchmark.channels=choice(1,2)", None),
+    ],
+)
+def test_a_comma_in_a_list_separates_its_items_whichever_key_it_is(word, values):
+    key = word.partition("=")[0]
+
+    if values is None:
+        with pytest.raises(UsageError, match="is no list"):
+            collect(["cluster=slurm", "benchmark=climate", word])
+    else:
+        assert [dict(flat(point))[key] for point in collect(["cluster=slurm", "benchmark=climate", word])] == values
 
 
 SHM = "/dev/shm"  # noqa: S108 - another file system, nothing is written

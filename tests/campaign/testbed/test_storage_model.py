@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from campaign.config.testbed import Disk, Flash, Server
+from campaign.testbed.keys import Disk, Flash, Server
 from campaign.testbed.spec import Speed
 from tests.campaign.testbed.models import BLOCK, MB, built, needed, read, serving, write
 
