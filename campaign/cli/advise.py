@@ -17,6 +17,7 @@ from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.verdicts import Verdicts, usable
 from campaign.cli import arguments
 from campaign.errors import CampaignError
+from jobs.judging.bound import Bound, help_of
 from jobs.model.codes import ExitCode
 from jobs.model.predictions import Tested
 from jobs.model.record import Asked, Record
@@ -58,6 +59,8 @@ def main(argv: list[str]) -> int:
         "runs": len(known.rates[known.figure]),
         "valid": known.valid,
         "emulated": known.emulated,
+        "bound": known.bound.as_json,
+        "helps": help_of(known.bound, known.work),
         "findings": findings,
         "not_decided": not_decided,
         "tests": history,
@@ -65,7 +68,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(told, indent=1))
     else:
-        _print(told)
+        _print(told, known.bound)
     latest = {(each["cell"], each["tested"], each["rule"]): each["holds"] for each in history}
     return int(not all(latest[known.cell, each["cell"], each["rule"]] for each in tested))
 
@@ -118,10 +121,13 @@ def _campaign(*words: str) -> int:
     return subprocess.run(python("-m", "campaign", *words), stdout=_STDERR, check=False).returncode
 
 
-def _print(told: Mapping[str, Any]) -> None:
+def _print(told: Mapping[str, Any], bound: Bound) -> None:
     counted = console.counted(told["runs"], "run") if told["valid"] else f"{told['runs']} runs, none of which counts"
     emulated = ", emulated storage" if told["emulated"] else ""
     console.show(f"{told['cell']}: {told['value']:.4g} {told['unit']}, median of {counted}{emulated}")
+    console.show(f"bound by {bound}")
+    if told["helps"]:
+        console.show(f"what helps: {told['helps']}")
     seen: list[Any] = []
     for place, found in enumerate(told["findings"], 1):
         console.show(f"{place} {found['rule']}, {found['share']:.0%} of its time: {found['says']}")
@@ -136,8 +142,6 @@ def _print(told: Mapping[str, Any]) -> None:
                 console.show(f"    {_outcome(each)}")
         else:
             console.show(f"    no test: {found['untested']}")
-    if not told["findings"]:
-        console.show("no rule holds")
     same: dict[tuple[str, str], list[str]] = {}
     for lacking in told["not_decided"]:
         same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])
