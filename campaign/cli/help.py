@@ -20,6 +20,7 @@ _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
 
 usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]] [--dry-run] [--yes]
+       python -m campaign measure PATH [--data DIR] [KEY=VALUE ...] (one storage, in minutes)
        python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]   (the whole paper)
        python -m campaign status | watch | cancel | clean | why | advise | report | verdicts | compare A B
        python -m campaign doctor | stage | tensorboard | testbed    (each verb has --help)
@@ -45,7 +46,7 @@ def main() -> int:
 def _text() -> Iterator[str]:
     conf = files("conf")
     yield _HEAD
-    yield "\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):"
+    yield "\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper, measure and size):"
     for group, choices in sorted(_groups(conf).items()):
         yield f"  {group:11} {', '.join(sorted(choices))}"
     yield from as_text()

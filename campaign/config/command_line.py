@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from campaign.errors import UsageError, nearest
 
-GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
+GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = (
-    "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "status", "tensorboard",
-    "testbed", "verdicts", "watch", "why",
+    "advise", "cancel", "clean", "compare", "doctor", "measure", "report", "reproduce", "stage", "status",
+    "tensorboard", "testbed", "verdicts", "watch", "why",
 )  # fmt: skip
 """The verbs; `campaign.__main__` has the function of each."""
 _DRY_RUN = "--dry-run"
@@ -130,6 +130,13 @@ def _flag(word: str, rest: list[str]) -> tuple[str, str | None]:
     if name in _WITH_VALUE and not value:
         raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
     return name, value if has_value else None
+
+
+def without_verb(words: Sequence[str]) -> list[str]:
+    """Return the words of a request without ``reproduce``, or ``measure PATH --data=DIR``."""
+    if words[:1] == ["measure"]:
+        return [word for word in words[2:] if not word.startswith("--data=")]
+    return [word for word in words if word != "reproduce"]
 
 
 def again(words: Sequence[str], cell: str = "") -> str:

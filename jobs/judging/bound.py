@@ -151,7 +151,7 @@ def _processors(work: Work) -> Share:
         return Share(word, share, numbers, "processors train, too: what the input takes of them is not known")
     crowded = work.others >= _OTHERS and usable + work.others > work.cores - APART
     if crowded and (work.ready_share is None or work.ready_share < SATURATED):
-        return Share(word, share, numbers, f"others held {work.others:.2g} of {work.cores:g} processors")
+        return Share(word, share, numbers, "its threads may have waited for processors")
     return Share(word, share, numbers)
 
 
@@ -236,8 +236,9 @@ def _trains(work: Work) -> bool:
 
 
 def _of_input(work: Work) -> Bound:
-    least = LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER
-    return _bound(*_largest(_shares(work, RULES), least))
+    first, why = _largest(_shares(work, RULES), LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER)
+    held = f"; others held {work.others:.2g} of {work.cores:g} processors" if why and work.others >= _OTHERS else ""
+    return _bound(first, why + held)
 
 
 def _of_steps(work: Work, steps: Steps) -> Bound:
