@@ -7,7 +7,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,7 @@ def _no_room(path: Path, size: int) -> str:
 
 
 def _is_random(entry: Entry) -> bool:
-    return entry.cell.settings["benchmark"].get("access") == "random_read"
+    return bool(entry.cell.settings["benchmark"].get("access") == "random_read")
 
 
 def _decodes(entry: Entry) -> bool:
@@ -325,7 +325,7 @@ def _row(planned: Plan, entry: Entry) -> _Row:
     )
 
 
-def _cells(row: _Row, known: dict[tuple[int, int], float | None]) -> tuple[str, ...]:
+def _cells(row: _Row, known: Mapping[tuple[int, int], float]) -> tuple[str, ...]:
     if row.mb_per_s is None:
         return (row.what, str(row.threads), "-", row.entry.state, *[""] * (len(_HEADS) - 4))
     of_storage, before = known.get((1, row.threads)), known.get((row.place - 1, row.threads))
@@ -341,7 +341,7 @@ def _cells(row: _Row, known: dict[tuple[int, int], float | None]) -> tuple[str, 
     )
 
 
-def _sentences(rows: Sequence[_Row], known: dict[tuple[int, int], float | None], path: Path) -> list[str]:
+def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path) -> list[str]:
     """Return how fast the storage feeds TensorFlow, and what would help."""
     fed = [row for row in rows if row.place == len(_KINDS) - 1 and row.mb_per_s]
     gives = max((rate for (place, _), rate in known.items() if place < 2 and rate), default=None)  # noqa: PLR2004
@@ -353,7 +353,7 @@ def _sentences(rows: Sequence[_Row], known: dict[tuple[int, int], float | None],
         f"; files that are only read come at {_rate(read):.4g} MB/s ({counted(read.threads, 'thread')})" if read else ""
     )
     itself = f", of {gives:.4g} MB/s that the storage gives by itself" if gives else ""
-    served = (best.record or {}).get("provenance", {}).get("emulated", {}).get("storage")
+    served = bool(best.record and (best.record["provenance"].get("emulated") or {}).get("storage"))
     first = (
         f"{path}{' (emulated)' if served else ''} feeds TensorFlow with {best.images:.0f} images/s"
         f" ({_rate(best):.4g} MB/s) at most, by {counted(best.threads, 'thread')}{only}{itself}."

@@ -24,10 +24,11 @@ HELPS: Mapping[str, str] = {
     "device": "a faster storage, or fewer bytes",
     "latency": "more reads at once (threads), or fewer and larger files; more MB/s are there",
     "throttled": "a larger limit of the control group: storage and processors have more to give",
-    "steps": "a faster accelerator or less to compute; the input keeps up",
+    "steps": "a faster accelerator, or less to compute",
 }
 """What helps against each word."""
 MORE_THREADS = "more threads: processors are idle meanwhile"
+AHEAD = "batches made ahead (prefetch), so that waiting passes behind the steps; then a faster accelerator"
 
 APART = 0.1  # between the largest share and the next one
 LEAST_ALONE = 0.5  # of the time of one thread, which does one thing after the other
@@ -117,6 +118,8 @@ def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
 
 def help_of(bound: Bound, work: Work) -> str:
     """Return what helps, in words; empty where nothing is decided."""
+    if bound.word == "steps" and work.steps and not work.steps.ahead:
+        return AHEAD if work.steps.waiting_s >= _WAITS * work.elapsed_s else HELPS[bound.word]
     idle = work.threads is not None and work.threads <= work.free_cores - LEAST_ALONE
     return MORE_THREADS if idle and bound.word in ("processors", "decoding") else HELPS.get(bound.word, "")
 
@@ -241,8 +244,28 @@ def _of_input(work: Work) -> Bound:
     return _bound(first, why + held)
 
 
-def _of_steps(work: Work, steps: Steps) -> Bound:
-    """Return what bounds a training: its steps, or what its input waits for.
+def bound_of_spent(steps: Steps, elapsed_s: float, spent: Mapping[str, float]) -> Bound:
+    """Return what bounds steps of which it is known what their time went to, and nothing of processors and devices.
+
+    `spent`: seconds of `elapsed_s` in which a step waited for ``read`` and ``decode``, each moment once; the rest of
+    `steps.waiting_s` is not known. Reading is the storage's, by its bytes or its latency.
+    """
+    waiting = steps.waiting_s or 1.0
+    read, decode = (spent.get(name, 0.0) / waiting for name in ("read", "decode"))
+    parts = [
+        Share(
+            UNDECIDED, read, (Number("of it reading", read),), "the storage: by its bytes or its latency is not seen"
+        ),
+        Share("decoding", decode, (Number("of it decoding", decode),)),
+        Share("rest", max(0.0, 1.0 - read - decode), (), "what the rest of the input waits for is not seen"),
+    ]
+    if elapsed_s <= 0:
+        return Bound(UNDECIDED, 0.0, (), "no time")
+    return _of_steps(Work(elapsed_s, steps=steps), steps, lambda: _bound(*_largest(parts, LEAST_ALONE)))
+
+
+def _of_steps(work: Work, steps: Steps, of_input: Callable[[], Bound] | None = None) -> Bound:
+    """Return what bounds a training: its steps, or what its input waits for, by default by `RULES`.
 
     Where batches are made ahead and a step waits nevertheless, they take longer than the steps. Where none is made
     ahead, the larger part of the time decides.
@@ -256,12 +279,12 @@ def _of_steps(work: Work, steps: Steps) -> Bound:
         times.append(Share(_INPUT, waiting, numbers))
     elif _KEEPS_UP < late < _WAITS:
         return Bound(UNDECIDED, computing, numbers, f"{late:.0%} of a step is waiting, though batches are made ahead")
-    elif late <= _KEEPS_UP and not steps.on_processors:
+    elif late <= _KEEPS_UP and not steps.on_processors and not of_input:
         times += _shares(work, (_processors, _storage))
     first, why = _largest(times, LEAST_ALONE)
     if (late or 0.0) < _WAITS and first.word != _INPUT:
         return _bound(first, why)
     if why and late is None:
         return _bound(first, why)
-    found = _of_input(work)
+    found = of_input() if of_input else _of_input(work)
     return found._replace(share=waiting, numbers=(numbers[1], *found.numbers)[:3])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.judging import bound, judge
-from jobs.judging.bound import HELPS, UNDECIDED, bound_of, bound_of_work
+from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
 from jobs.judging.work import UNKNOWN, Given, Steps, Work, work_of
 
@@ -132,6 +132,31 @@ def test_a_training_that_waits_is_bound_by_what_its_input_waits_for():
 
     assert str(found) == "device: waiting for input 80%, 90 of 100 MB/s, storage busy 91%"
     assert found.share == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("decode_s", "read_s", "word"),
+    [(5.5, 4.5, "decoding"), (5.4, 4.6, UNDECIDED), (4.9, 0.0, UNDECIDED), (1.0, 9.0, UNDECIDED)],
+)
+def test_of_what_steps_spent_alone_decoding_is_known_and_a_storage_is_not(decode_s, read_s, word):
+    waits = replace(TRAINED, compute_s=0.0, waiting_s=10.0)
+
+    found = bound_of_spent(waits, 10.0, {"decode": decode_s, "read": read_s})
+
+    assert (found.word, found.numbers[0].value) == (word, 1.0)
+    assert bound_of_spent(TRAINED, 10.0, {}).word == "steps"
+    assert bound_of_spent(TRAINED, 0.0, {}).word == UNDECIDED
+
+
+def test_what_helps_follows_from_the_word_and_from_what_is_idle():
+    one, eight = work(cpu_s=9.5), work(cpu_s=19.0, threads=8)
+    late, ahead = (work(steps=replace(each, waiting_s=1.0, first_s=1.0)) for each in (TRAINED, AHEAD))
+
+    assert help_of(bound_of_work(one), one) == MORE_THREADS
+    assert help_of(bound_of_work(eight), eight) == HELPS["decoding"]
+    assert help_of(bound_of_work(late), late).startswith("batches made ahead")
+    assert help_of(bound_of_work(ahead), ahead) == HELPS["steps"]
+    assert help_of(bound_of_work(work()), work()) == ""
 
 
 def test_for_checkpoints_there_is_no_word():
