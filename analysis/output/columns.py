@@ -76,6 +76,8 @@ THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
 N = Column("n", count)
 RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images_per_s")
 SCALING = Column("vs 1 thread", lambda row: row["no_scaling"] or versus_one_thread(row))
+BOUND = Column("bound by", lambda row: row["bound"] or NONE)
+BECAUSE = Column("because", lambda row: row["bound_by"] or NONE, left=True)
 CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
 STATUS = Column("status", lambda row: str(row["status"]), left=True)
 MB, MBS = _median("MB/s", "read_mb_per_s"), _range("read_mb_per_s")
@@ -111,17 +113,17 @@ GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
 MERITS = Column(RANGE, lambda row: span(*(row.get(f"{row['figure']}_{end}", math.nan) for end in ("min", "max"))))
 
 # On a terminal the checks and the cell follow.
-MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
+MICRO = (STORAGE, THREADS, RATE, RATES, MB, N, BOUND, BECAUSE)
 MICRO_WHOLE = (
-    STORAGE, THREADS, RATE, RATES, MB, MBS, _median("s", "wall_s"), N, SCALING, CHECKS, STATUS,
+    STORAGE, THREADS, RATE, RATES, MB, MBS, _median("s", "wall_s"), N, SCALING, BOUND, BECAUSE, CHECKS, STATUS,
 )  # fmt: skip
 TRAINING = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
-    COMPUTE, SAVING, BETWEEN, N,
+    COMPUTE, SAVING, BETWEEN, N, BOUND, BECAUSE,
 )  # fmt: skip
 TRAINING_WHOLE = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
-    INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
+    INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, BOUND, BECAUSE, CHECKS, STATUS,
 )  # fmt: skip
 BASELINE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, ENGINE, N)
 BASELINE_WHOLE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, _median("s", "wall_s"), ENGINE, N, CHECKS, STATUS)
@@ -133,8 +135,14 @@ EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
 def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     """Return the columns for the cells of one table; `whole`: all there are, else what fits on a terminal.
 
-    What all cells agree in stands in the heading; without controls there is no distinguishing what lies between them.
+    What all cells agree in stands in the heading; without controls there is no distinguishing what lies between them,
+    and where of no cell anything tells what bounds it, there is no column for it.
     """
+    known = rows["bound"].notna().any()
+    return tuple(each for each in _columns(rows, whole=whole) if known or each not in (BOUND, BECAUSE))
+
+
+def _columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     if is_plain(rows).all():
         return _plain(rows, whole=whole)
     if is_baseline(rows).all():
@@ -158,7 +166,7 @@ def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     units = " or ".join(sorted(set(rows["unit"].dropna())))
     merit = Column(units, lambda row: number(row.get(row["figure"], math.nan)), daggered=True)
     shares = (INPUT, COMPUTE, *((SAVING,) if _saves(rows) else ())) if is_training(rows).all() else ()
-    return (STORAGE, *keys, merit, MERITS, *shares, N, *((CHECKS, STATUS) if whole else ()))
+    return (STORAGE, *keys, merit, MERITS, *shares, N, BOUND, BECAUSE, *((CHECKS, STATUS) if whole else ()))
 
 
 def _setting(name: str, heading: str) -> Column:

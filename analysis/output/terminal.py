@@ -15,7 +15,7 @@ from rich.text import Text
 
 from analysis import paper
 from analysis.output import tables
-from analysis.output.columns import DISTURBED, EXPENDABLE, Column, columns, mark, shown_rows, versus_one_thread
+from analysis.output.columns import BECAUSE, DISTURBED, EXPENDABLE, Column, columns, mark, shown_rows, versus_one_thread
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.comparable import COLUMNS, looser_cells
@@ -27,6 +27,8 @@ from analysis.text.plain import DAGGER, NONE, one_line, times, visible
 PIPED_WIDTH = 120
 # A name up to this long stands on one line where there is room ("optane (emulated)"): remarks are folded first.
 NAME_WIDTH = 20
+# The least room for the numbers that say what bounds a cell; with less, its word stands alone.
+BECAUSE_WIDTH = 16
 # More rows are in the files: laying them out takes longer than reading all records.
 MOST_ROWS = 200
 GREY = "bright_black"  # of figures that count for nothing
@@ -153,10 +155,14 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
     """Return the medians of one set of settings, one line per cell; a narrow terminal gets fewer columns."""
-    console, shown = _console(), list(columns(rows, whole=False))
-    table = _medians(rows, short, shown)
+    console, every = _console(), list(columns(rows, whole=False))
     # Measured without a limit: within the console's own, every table seems to fit.
     free = console.options.update(max_width=10 * PIPED_WIDTH)
+    shown = [each for each in every if each is not BECAUSE]
+    table = _medians(rows, short, shown)
+    if BECAUSE in every and console.measure(table, options=free).maximum + BECAUSE_WIDTH <= console.width:
+        shown = every
+        table = _medians(rows, short, shown)
     for column in EXPENDABLE:
         if console.measure(table, options=free).minimum <= console.width:
             break
@@ -172,7 +178,7 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
     for each in shown:
         heading = each.heading.replace(" ", "\n")
         if each.left:
-            least = min(name_width, max(len(each.text(row)) for row in lines))
+            least = 0 if each is BECAUSE else min(name_width, max(len(each.text(row)) for row in lines))
             table.add_column(heading, overflow="fold", min_width=least)
         else:
             table.add_column(heading, justify="right", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -40,9 +41,10 @@ OF_HOST = ("host", "started_utc")
 KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
 # Columns that say with what a cell may be compared, or by what what does not count is grouped; they stand in no file.
 OF_COMPARISON = ("looser_checks", "conditions", "cause")
+OF_BOUND = ("bound", "bound_share", "bound_by")
 OF_RECORD = (
-    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "device", "tensorflow",
-    *KEYS, *OF_COMPARISON,
+    *OF_CELL, "status", "reason", *OF_BOUND, "checks", "unstable", "spread_limit", "size", "site", "host", "device",
+    "tensorflow", *KEYS, *OF_COMPARISON,
 )  # fmt: skip
 
 # A setting of one of these names is shown as `settings.<name>`.
@@ -82,7 +84,8 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     """Return every record as one row: the cell, its settings, its state, its merit and the keys that group it.
 
-    `unstable` is the cell's own check `spread`, missing where it was not made; `checks` is the verdict in
+    `bound` says in a word what bounds it (`jobs.judging.bound`), missing of a baseline; `bound_by` has the numbers that
+    decide. `unstable` is the cell's own check `spread`, missing where it was not made; `checks` is the verdict in
     words; `set_key` is what one figure shares, `series_key` what one curve shares.
     """
     keys = _series(records)
@@ -91,6 +94,9 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     made: dict[str, list[Any]] = {
         **{name: [getattr(record.merit, name) for record in records] for name in Merit._fields},
         "checks": [verdict(record) for record in records],
+        "bound": [record.bound.word if record.bound else None for record in records],
+        "bound_share": [record.bound.share if record.bound else math.nan for record in records],
+        "bound_by": [record.bound.words if record.bound else "" for record in records],
         "unstable": [None if not found or found[-1] is None else not found[-1] for found in spreads],
         "storage": [labels[key] for key in keys],
         "storage_name": [storage_name(key.facts) for key in keys],
@@ -100,7 +106,8 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     of_records = {name: made.get(name) or [getattr(record, name) for record in records] for name in OF_RECORD}
     columns = {name: _objects(values) for name, values in of_records.items()}
     frame = _frame(columns | {name: it for name, it in _of_cells(records).items() if name not in OF_RECORD})
-    return frame.astype({"unstable": "boolean", "spread_limit": "float64"}).copy()  # whole, and not a piece a column
+    kinds = {"unstable": "boolean", "spread_limit": "float64", "bound_share": "float64"}
+    return frame.astype(kinds).copy()  # whole, and not a piece a column
 
 
 def grouped(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.DataFrame]:

@@ -17,6 +17,7 @@ from analysis.records.settings import flatten
 from analysis.records.shared import Parts, parts, words
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
+from jobs.judging.bound import Bound
 from jobs.judging.campaign_judge import CampaignJudge
 from jobs.model.record import Record as Stored
 from jobs.model.results import Snapshot
@@ -114,6 +115,8 @@ class Record:
     emulated
         The storages that were not the real thing, by their keys in the settings (`storage`, `checkpoint.fast`), with
         what bounded them.
+    bound
+        What bounds the cell, in a word and the numbers that decide; None for a baseline, or where nothing tells.
     """
 
     cell: str
@@ -140,15 +143,17 @@ class Record:
     folder: Path
     profile_cost: Mapping[str, float]
     emulated: Mapping[str, Mapping[str, Any]]
+    bound: Bound | None = None
 
 
 def load(path: Path, judge: CampaignJudge) -> Record:
     """Return the record in a file, judged; raises UnreadableError for one that cannot be read, judged or true."""
-    return record_of(judged(path, judge), path.parent)
+    value = judged(path, judge)
+    return record_of(value, path.parent, judge.bound(value))
 
 
-def record_of(value: Stored, folder: Path) -> Record:
-    """Return a judged record, found in a folder."""
+def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record:
+    """Return a judged record, found in a folder, with what bounds its cell."""
     cell, provenance, dataset, campaign = value["cell"], value["provenance"], value["dataset"], value["campaign"]
     merit = Merit(cell["kind"], cell["figure"], cell["unit"], cell["better"])
     limits = [check["limit"] for check in value.get("checks", ()) if check["rule"] == "spread"]
@@ -179,6 +184,7 @@ def record_of(value: Stored, folder: Path) -> Record:
         folder=folder,
         profile_cost=cast("Mapping[str, float]", value.get("profile_cost", {})),
         emulated=provenance.get("emulated") or {},
+        bound=bound,
     )
 
 

@@ -88,7 +88,7 @@ def _conduct(request: Asked | None) -> list[str]:
     """Return the words of a request that say how its campaign is run, and where its own configuration is."""
     if request is None:
         return []
-    split = command_line.split([word for word in request["words"] if word != "reproduce"])
+    split = command_line.split(command_line.without_verb(request["words"]))
     own = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
     return [*split.flags, *own]
 

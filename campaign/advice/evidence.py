@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from campaign.advice import storages
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
-from jobs import checks
 from jobs.benchmarks import registry
-from jobs.judging import stopping
+from jobs.judging.bound import Bound, bound_of_work
+from jobs.judging.work import Steps, Work, figured, numbers, work_of
 from jobs.model.record import Record
 from jobs.model.settings import Node, flat
 from jobs.system import files
@@ -46,11 +45,7 @@ class Evidence:
     unit: str
     rates: Mapping[str, tuple[float, ...]]  # by key, of each run: the figures that predictions are made of
     run: Mapping[str, float]  # medians
-    cores: float  # that the process may use: by its affinity and its quota
-    quota: float | None = None
-    all_cores: float = 1.0  # without the quota
-    first_load_s: float = 0.0  # wait for the first batch
-    steps: int = 0
+    work: Work  # what the runs did with their time
     accelerator: str = ""
     emulated: bool = False  # the storage
     valid: bool = True  # else the runs are those that did not count
@@ -81,19 +76,21 @@ class Evidence:
         return int(self.settings["batch_size"])
 
     @property
-    def bound(self) -> bool:
-        """Tell whether a quota leaves the run less than all its processors."""
-        return self.quota is not None and self.quota < self.all_cores
+    def steps(self) -> Steps:
+        """Return the steps of a training."""
+        if self.work.steps is None:
+            raise TypeError(self.kind)
+        return self.work.steps
 
     @property
-    def free_cores(self) -> float:
-        """Return the processors that the quota, and others who are as important, left to the run."""
-        return max(self.cores - (0.0 if self.bound else self["other_cpu"]), min(1.0, self.cores))
+    def bound(self) -> Bound:
+        """Return the one word for it, and the numbers that decide."""
+        return bound_of_work(self.work)
 
     @property
-    def others(self) -> float:
-        """Return the processors that others held, on this machine or beside it; who serves its storage is none."""
-        return self["other_cpu"] + (self["steal_s"] - self["serving_s"]) / self["elapsed_s"]
+    def trains(self) -> bool:
+        """Tell whether processors train, so that what the input takes of them is not known."""
+        return self.work.steps is not None and self.work.steps.on_processors
 
     @property
     def waiting(self) -> float:
@@ -123,53 +120,41 @@ def gathered(verdicts: Verdicts, recorded: Record) -> Evidence:
     benchmark = registry.of(settings)
     if benchmark.data != "images" or settings.get("nodes", 1) != 1:
         raise UsageError(f"{recorded['cell']['id']} is no cell that reads images on one node", "name one that does")
-    found = stopping.measured(recorded, "valid")
-    runs = found or [run for run in stopping.measured(recorded, "invalid") if "elapsed_s" in run]
-    if not runs:
+    runs, done = figured(recorded), work_of(recorded, verdicts.peaks)
+    if done is None:
         raise CampaignError(
             f"{recorded['cell']['id']} has no run with figures", f"python -m campaign why {recorded['cell']['id']}"
         )
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
-    cores, quota = float(len(provenance.get("affinity", [0]))), min(_numbers(runs, "quota_cores"), default=None)
-    baselines = verdicts.peaks.baselines
+    peaks = verdicts.peaks
     in_the_middle: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
-    steps = [run["steps"] for run in runs if "steps" in run]
     return Evidence(
         cell=recorded["cell"]["id"],
         settings=dict(flat(settings)),
         kind=benchmark.kind,
         figure=figure.key,
         unit=figure.unit,
-        rates={key: tuple(_numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
-        run={name: statistics.median(values) for name in _MEDIANS if (values := _numbers(runs, name))}
-        | {"serving_s": statistics.median(map(checks.serving_s, runs))},
-        cores=min(cores, quota or cores),
-        quota=quota,
-        all_cores=cores,
-        first_load_s=statistics.median(_numbers(steps, "first_load_s") or [0.0]),
-        steps=min((int(each["number"]) for each in steps), default=0),
+        rates={key: tuple(numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
+        run={name: statistics.median(values) for name in _MEDIANS if (values := numbers(runs, name))},
+        work=done,
         accelerator=str(in_the_middle.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
-        valid=bool(found),
-        readers=storages.of_readers(baselines, recorded),
-        sequential=storages.sequential(baselines, recorded),
-        elsewhere=storages.elsewhere(baselines, recorded),
+        valid=any(run["status"] == "valid" for run in runs),
+        readers=peaks.readers(recorded),
+        sequential=peaks.sequential(recorded),
+        elsewhere=peaks.elsewhere(recorded),
         profile=_nested(runs, "profile", "meta_s"),
         tensorflow=_nested(runs, "tensorflow", "remedies_s"),
         trace=_trace(verdicts.folder.cell(recorded["cell"]["id"]), in_the_middle),
     )
 
 
-def _numbers(runs: Sequence[Any], name: str) -> list[float]:
-    return [float(run[name]) for run in runs if isinstance(run.get(name), int | float)]
-
-
 def _nested(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
     """Return the medians of the numbers in a part of the runs, of those runs that have there what is needed."""
     found = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
-    numbers = {name: _numbers(found, name) for name in (found[0] if found else ())}
-    return {name: statistics.median(values) for name, values in numbers.items() if values}
+    by_name = {name: numbers(found, name) for name in (found[0] if found else ())}
+    return {name: statistics.median(values) for name, values in by_name.items() if values}
 
 
 def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from campaign.advice import pipeline
 from campaign.advice.evidence import Evidence, Fact
 
-VERSION = 5
+VERSION = 6
 """Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
 
 _NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least

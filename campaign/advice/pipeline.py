@@ -54,27 +54,10 @@ def rate_of(readers: Mapping[int, float]) -> Callable[[int], float]:
 
 
 def batch_s(e: Evidence) -> float:
-    """Return the seconds that the pipeline takes for a batch when nothing holds it back.
-
-    Without prefetch it reads `threads` images ahead while the step computes, and of that the wait tells nothing.
-    """
-    if e.kind != "training":
-        return e["load_s"] / max(1.0, e["images"] / e.batch)
-    waited, computed = step_s(e)
-    if e.settings["prefetch"] or e.threads >= e.batch:
-        return waited + computed
-    return min(waited + computed, waited * e.batch / (e.batch - e.threads))
-
-
-def busy(e: Evidence) -> float:
-    """Return which share of the processors that were left to it the run used while batches were made."""
-    making_s = batch_s(e) * e["images"] / e.batch
-    return min(1.0, e["cpu_s"] / (making_s * e.free_cores)) if making_s else 0.0
-
-
-def step_s(e: Evidence) -> tuple[float, float]:
-    """Return the seconds that a step after the first waits, and those that it computes."""
-    return (e["load_s"] - e.first_load_s) / max(1, e.steps - 1), e["compute_s"] / max(1, e.steps)
+    """Return the seconds that the pipeline takes for a batch when nothing holds it back."""
+    if e.kind == "training":
+        return e.steps.batch_s(e.threads)
+    return e["load_s"] / max(1.0, e["images"] / e.batch)
 
 
 def waits(made_s: float, computed_s: float, ahead: float) -> float:
@@ -84,10 +67,10 @@ def waits(made_s: float, computed_s: float, ahead: float) -> float:
 
 def wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) -> float:
     """Return the runtime of a training whose batches take `made_s`."""
-    waited, computed = step_s(e)
+    waited, computed = e.steps.each_s
     ahead = 1.0 if prefetch else min(1.0, threads / e.batch)
-    first = e.first_load_s * made_s / (batch_s(e) or 1.0)
-    return e["wall_s"] + first - e.first_load_s + (e.steps - 1) * (waits(made_s, computed, ahead) - waited)
+    first = e.steps.first_s * made_s / (batch_s(e) or 1.0)
+    return e["wall_s"] + first - e.steps.first_s + (e.steps.number - 1) * (waits(made_s, computed, ahead) - waited)
 
 
 def faster(e: Evidence, threads: int) -> tuple[float, float, float]:
@@ -97,7 +80,9 @@ def faster(e: Evidence, threads: int) -> tuple[float, float, float]:
     gains by choosing whom it serves next (a disk) does not. A gain counts as the former's from 3/4 of the way to it.
     """
     times = lowest = highest = threads / e.threads
-    if e.cold:
+    if e.cold and e.threads not in e.readers:
+        lowest = 1.0  # not known
+    elif e.cold:
         rate = rate_of(e.readers)
         highest = rate(threads) / rate(e.threads)
         lowest = min(highest, in_order(rate, threads) / in_order(rate, e.threads))
@@ -115,6 +100,6 @@ def speedup(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
     """
     image_s, cpu_s = batch_s(e) / e.batch, e["cpu_s"] / e["images"]
     calls_s = max(0.0, e.threads * image_s - cpu_s) / e.threads / storage
-    busy_s, own_s = cpu_s / e.free_cores, cpu_s / threads
+    busy_s, own_s = cpu_s / e.work.free_cores, cpu_s / threads
     least_s = calls_s + (own_s if e.settings.get("benchmark.preprocess", True) else 0.0)
-    return image_s / max(busy_s + calls_s, own_s + calls_s), image_s / max(cpu_s / e.cores, least_s)
+    return image_s / max(busy_s + calls_s, own_s + calls_s), image_s / max(cpu_s / e.work.allowed, least_s)

@@ -12,10 +12,11 @@ from dataclasses import replace
 from campaign.advice import pipeline
 from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import MORE, Finding, Lacking, larger_files, test_of
-from campaign.advice.training import IDLE, WAITING, input_, input_bound, no_prefetch, trains_on_processors
+from campaign.advice.training import IDLE, WAITING, input_, input_bound, no_prefetch
 from campaign.console import counted
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
+_NO_FASTER = "no faster storage is known here: measure the same baseline there, or see `stage plan`"
 _BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
 _AT_BASELINE = 0.85  # of what the storage gives by itself
 _SMALL_READS = 0.5  # of the MB/s of one large file
@@ -36,14 +37,14 @@ def advise(e: Evidence) -> tuple[list[Finding], list[Lacking]]:
 
 def throttled(e: Evidence) -> Finding | None:
     """Find a quota of processor time that held the run back."""
-    if e.quota is None or e["throttled_s"] <= _THROTTLED * e["elapsed_s"]:
+    if e.work.quota is None or e["throttled_s"] <= _THROTTLED * e["elapsed_s"]:
         return None
-    most = min(e.all_cores, e.threads + 1) / e.quota
+    most = min(e.work.cores, e.threads + 1) / e.work.quota
     return Finding(
         "throttled",
-        f"a quota of {e.quota:.2g} of {e.all_cores:g} processors holds the run back",
+        f"a quota of {e.work.quota:.2g} of {e.work.cores:g} processors holds the run back",
         min(1.0, e["throttled_s"] / e["elapsed_s"]),
-        [Fact("quota_cores", e.quota, "cores", "record"), *e.facts("throttled_s", "elapsed_s", "cpu_s")],
+        [Fact("quota_cores", e.work.quota, "cores", "record"), *e.facts("throttled_s", "elapsed_s", "cpu_s")],
         test_of(e, {}, (1.0, math.sqrt(most), most)),
         "the quota is no key: give the command in a shell without it",
     )
@@ -51,9 +52,9 @@ def throttled(e: Evidence) -> Finding | None:
 
 def processors(e: Evidence) -> Finding | Lacking | None:
     """Find processors that decoding keeps busy: more threads do not help."""
-    if e.waiting < IDLE or trains_on_processors(e):
+    if e.waiting < IDLE or e.trains:
         return None
-    busy = pipeline.busy(e)
+    busy = e.work.busy
     if why := held(e, "processors"):
         return Lacking("processors", why, {"redo": True})
     if busy < _BUSY:
@@ -61,33 +62,39 @@ def processors(e: Evidence) -> Finding | Lacking | None:
     what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
     return Finding(
         "processors",
-        f"{what} uses {busy:.0%} of the processors left to it ({e.free_cores:.2g} of {e.cores:g}): threads do not help",
+        f"{what} uses {busy:.0%} of the processors left to it ({e.work.free_cores:.2g} of {e.work.allowed:g}): threads"
+        " do not help",
         busy * e.waiting,
-        [*e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"), Fact("cores", e.cores, "cores", "record"), *e.traced()],
+        [
+            *e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"),
+            Fact("cores", e.work.allowed, "cores", "record"),
+            *e.traced(),
+        ],
         test_of(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
     )
 
 
 def few_threads(e: Evidence) -> Finding | Lacking | None:
     """Find a pipeline that more threads make faster, by having more calls under way."""
-    if pipeline.busy(e) >= _BUSY or e.waiting < IDLE or trains_on_processors(e):
+    if e.work.busy >= _BUSY or e.waiting < IDLE or e.trains or e.bound.word == "device":
         return None
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
-    if e.cold and not counts:
+    work_alone = e.bound.word in ("decoding", "processors")  # what it waits for the storage is little
+    if e.cold and not counts and not work_alone:
         needed = f"what the storage gives to {counted(e.threads, 'reader')} and to {wanted} is not known"
         return Lacking("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
     best = max(counts or [2 * e.threads], key=lambda count: (pipeline.faster(e, count)[1], -count))
     gains = pipeline.faster(e, best)
     if gains[1] < _WORTH:
         return None
-    known = [
-        Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best) if e.cold
-    ]
+    known = [Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
+             if e.cold and counts]  # fmt: skip
+    idle = f"{counted(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if work_alone else ""
     return Finding(
         "few_threads",
-        f"{counted(e.threads, 'file')} at once: neither the storage nor the processors are busy",
-        e.waiting * (1 - pipeline.busy(e)),
+        f"{idle or counted(e.threads, 'file') + ' at once'}: neither the storage nor the processors are busy",
+        e.waiting * (1 - e.work.busy),
         [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *known, *e.traced()],
         test_of(e, {"threads": best}, gains),
     )
@@ -96,13 +103,18 @@ def few_threads(e: Evidence) -> Finding | Lacking | None:
 def device(e: Evidence) -> Finding | None:
     """Find a storage that gives what it gives by itself, and gives no more to more readers."""
     own = e.readers.get(e.threads)
+    limit = e.work.given.at_most
+    if not own and limit and e.bound.word == "device":
+        rates = [*e.facts("read_mb_per_s"), Fact("at most", limit, "MB/s", "its bound" if e.emulated else "baseline")]
+        says = f"the storage gives {e.bound.share:.0%} of the time what it can"
+        return Finding("device", says, e.bound.share, [*rates, *e.traced()], None, _NO_FASTER)
     if not e.cold or not own or e.waiting < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own:
         return None
     if max(e.readers.values()) >= _WORTH * own:  # that is of `few_threads`
         return None
     readers = counted(e.threads, "reader")
     faster = max(e.elsewhere.items(), key=lambda each: each[1][1], default=None)
-    test, why = None, "no faster storage is known here: measure the same baseline there, or see `stage plan`"
+    test, why = None, _NO_FASTER
     if faster and faster[1][1] >= _WORTH * own:
         name, (storage, rate) = faster
         low, high = pipeline.speedup(e, e.threads, rate / own)
@@ -123,7 +135,7 @@ def device(e: Evidence) -> Finding | None:
 
 def small_reads(e: Evidence) -> Finding | Lacking | None:
     """Find files so small that the storage is positioned more than it moves bytes."""
-    if not e.cold or pipeline.busy(e) >= _BUSY or e.waiting < IDLE:
+    if not e.cold or e.work.busy >= _BUSY or e.waiting < IDLE:
         return None
     if e.sequential is None:
         needed = "what the storage gives of one large file is not known"
@@ -138,7 +150,7 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
     return Finding(
         "small_reads",
         f"a file of {size / 1e3:.3g} kB takes {file_s * 1e3:.3g} ms, {moving_s * 1e3:.2g} of them to move its bytes",
-        share * e.waiting * (1 - pipeline.busy(e)),
+        share * e.waiting * (1 - e.work.busy),
         [*e.facts("read_mb_per_s"), large, *e.traced()],
         *larger_files(e, (math.sqrt(gain), gain, gain * 1.1)),
     )
@@ -146,7 +158,8 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
 
 def metadata(e: Evidence) -> Finding | Lacking | None:
     """Find a run that opens and closes files for long, beside reading them; objects are not opened."""
-    if pipeline.busy(e) >= _BUSY or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
+    full = e.work.busy >= _BUSY or e.bound.word == "device"
+    if full or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
         return None
     if not e.profile:
         return Lacking("metadata", "the calls are not known", {"profile.posix": "counters"})
@@ -184,7 +197,7 @@ def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
         gain = e[predicted.figure] / predicted.value
         gain = gain if predicted.figure == "wall_s" else 1 / gain
     why = held(e, found.rule, gain)
-    if why is None or (found.rule in WAITING and not trains_on_processors(e)):
+    if why is None or (found.rule in WAITING and not e.trains):
         return found
     if found.rule == "device":
         return replace(found, test=None, untested=why) if found.test else found
@@ -198,7 +211,7 @@ def held(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
     """
     if rule in ("small_reads", "metadata"):
         return None
-    together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
-    if e.bound or e.others < _OTHERS or together < _BUSY * e.cores:
+    together = gain * e["cpu_s"] / e["elapsed_s"] + e.work.others
+    if e.work.within_quota or e.work.others < _OTHERS or together < _BUSY * e.work.allowed:
         return None
-    return f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"
+    return f"others held {e.work.others:.2g} of {e.work.allowed:g} processors: measure again when they do not"

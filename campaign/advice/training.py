@@ -21,7 +21,7 @@ def input_(e: Evidence) -> Finding | None:
     emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
     left_s = max(1e-9, e["wall_s"] - e["load_s"] - e["startup_s"])  # no iterator is made either
     # What else kept the processors busy slowed the steps, too: the input's own work, or others by as much as they held.
-    slowed = _SLOWED if trains_on_processors(e) else min(1.0, max(0.0, e.others) / e.cores)
+    slowed = _SLOWED if e.trains else min(1.0, max(0.0, e.work.others) / e.work.allowed)
     return Finding(
         "input" if e.waiting >= IDLE else "compute",
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
@@ -33,24 +33,24 @@ def input_(e: Evidence) -> Finding | None:
 
 def no_prefetch(e: Evidence) -> Finding | None:
     """Find a training without prefetch, whose next batch could be made during a step."""
-    if e.kind != "training" or e.settings["prefetch"] or e.waiting < IDLE or e.steps < 2:  # noqa: PLR2004
+    if e.kind != "training" or e.settings["prefetch"] or e.waiting < IDLE or e.steps.number < 2:  # noqa: PLR2004
         return None
     if e.settings.get("benchmark.control", "none") != "none":
         return None
-    waited_s, computed_s = pipeline.step_s(e)
+    waited_s, computed_s = e.steps.each_s
     made = (waited_s, pipeline.batch_s(e))
     walls = [pipeline.wall_s(e, each, threads=e.threads, prefetch=1) for each in made]
-    floor = e["cpu_s"] / e.free_cores if trains_on_processors(e) else 0.0
-    low, high = (max(floor, each) for each in sorted([e["wall_s"] - e["load_s"] + e.first_load_s, *walls])[::2])
+    floor = e["cpu_s"] / e.work.free_cores if e.trains else 0.0
+    low, high = (max(floor, each) for each in sorted([e["wall_s"] - e["load_s"] + e.steps.first_s, *walls])[::2])
     value = max(floor, walls[1])
     hidden = min(waited_s, computed_s)
     return Finding(
         "no_prefetch",
         f"no batch is made ahead: of {waited_s:.3f} s for a batch up to {hidden:.3f} s can pass during a step of "
         f"{computed_s:.3f} s",
-        hidden * (e.steps - 1) / e["wall_s"],
+        hidden * (e.steps.number - 1) / e["wall_s"],
         [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
-         Fact("steps", e.steps, "", "record"), *e.facts("wall_s")],
+         Fact("steps", e.steps.number, "", "record"), *e.facts("wall_s")],
         Test({"prefetch": 1}, noisy(e, "wall_s", "s", (low, value, max(value, high)))),
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def input_bound(e: Evidence) -> Finding | Lacking | None:
         # processors that others leave, beside no computing.
         left = seen["exposed_s.decode"] + saves["buffering"] + saves["input wait"]
         walls = [e["wall_s"] - e["load_s"] * saved / waited for saved in (saves["read"], max(0.0, waited - left))]
-        low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.free_cores)
+        low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.work.free_cores)
         test, why = Test({"cache": "warm"}, noisy(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
     return Finding(
         "input_bound",
@@ -82,8 +82,3 @@ def input_bound(e: Evidence) -> Finding | Lacking | None:
         test,
         why,
     )
-
-
-def trains_on_processors(e: Evidence) -> bool:
-    """Tell whether processors train, so that what the input takes of them is not known."""
-    return e.kind == "training" and e.accelerator == "cpu" and e.settings.get("benchmark.control", "none") == "none"

@@ -11,6 +11,7 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.errors import CampaignError
 from jobs.judging import judge, peaks
+from jobs.judging.bound import Bound
 from jobs.judging.campaign_judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.record import Asked, Record
@@ -53,6 +54,10 @@ class Verdicts:
         except UnusableRecordError as error:
             path = self.folder.record(recorded["cell"]["id"])
             raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
+
+    def bound(self, recorded: Record) -> Bound | None:
+        """Return what bounds the cell of a judged record; None for a baseline, and where its runs do not tell."""
+        return self._judge.bound(recorded)
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
         """Read a record without raising: the judged record, or None and what is wrong with it, if anything."""

@@ -10,13 +10,14 @@ from typing import Any
 
 from campaign import console
 from campaign.advice import account, command, evidence, rules
-from campaign.advice.evidence import Evidence
+from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.verdicts import Verdicts, usable
 from campaign.cli import arguments
-from campaign.errors import CampaignError
+from campaign.errors import CampaignError, UsageError
+from jobs.judging.bound import Bound, help_of
 from jobs.model.codes import ExitCode
 from jobs.model.predictions import Tested
 from jobs.model.record import Asked, Record
@@ -29,10 +30,13 @@ _STDERR = 2
 def main(argv: list[str]) -> int:
     """Advise; with ``--test`` exit code 0 where every prediction holds, else 1."""
     parser = arguments.parser("advise", _ABOUT, json=True)
-    parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
+    about = "a cell's id, the start of it, or the hash at its end; or a file of your own: a profile, time log or trace"
+    parser.add_argument("cell", metavar="CELL|FILE", help=about)
     parser.add_argument("--test", action="store_true", help="run these commands: predicted beside measured")
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)
+    if (file := Path(options.cell).expanduser()).is_file():
+        return _of_file(file, as_json=options.json, test=options.test)
     folder, campaign = existing(options.campaign_dir)
     verdicts = Verdicts(folder, requests=campaign["requests"])
     recorded = arguments.judged(verdicts, options.cell)
@@ -58,6 +62,8 @@ def main(argv: list[str]) -> int:
         "runs": len(known.rates[known.figure]),
         "valid": known.valid,
         "emulated": known.emulated,
+        "bound": known.bound.as_json,
+        "helps": help_of(known.bound, known.work),
         "findings": findings,
         "not_decided": not_decided,
         "tests": history,
@@ -65,9 +71,39 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(told, indent=1))
     else:
-        _print(told)
+        _print(told, known.bound)
     latest = {(each["cell"], each["tested"], each["rule"]): each["holds"] for each in history}
     return int(not all(latest[known.cell, each["cell"], each["rule"]] for each in tested))
+
+
+def _of_file(file: Path, *, as_json: bool, test: bool) -> int:
+    """Say what a file of the user's own tells; returns the exit code."""
+    if test:
+        raise UsageError("--test measures cells, and a file has none", "name a cell of a campaign, or leave it out")
+    from campaign.advice import own_files  # noqa: PLC0415 - brings numpy with it
+
+    told = own_files.read(file)
+    if as_json:
+        found = [{"rule": each.rule, "says": each.says, "share": each.share,
+                  "evidence": [fact._asdict() for fact in each.facts]} for each in told.findings]  # fmt: skip
+        known = {"file": str(file), "kind": told.kind, "bound": told.bound.as_json, "helps": told.helps}
+        print(json.dumps({**known, "findings": found, "lacks": list(told.lacks)}, indent=1))
+        return 0
+    console.show(f"{file}: a {told.kind}, {told.holds}")
+    console.show(f"bound by {told.bound}")
+    if told.helps:
+        console.show(f"what helps: {told.helps}")
+    for place, finding in enumerate(told.findings, 1):
+        console.show(f"{place} {finding.rule}, {finding.share:.0%} of its time: {finding.says}")
+        _print_facts(finding.facts)
+    for lack in told.lacks:
+        console.show(f"it lacks: {lack}")
+    return 0
+
+
+def _print_facts(facts: Sequence[Fact]) -> None:
+    for fact in facts:
+        console.show(f"    {fact.what:24} {fact.value:.4g} {fact.unit}".ljust(48) + f" {fact.source}")
 
 
 def _agree(folder: CampaignFolder, commands: Sequence[str]) -> None:
@@ -118,15 +154,17 @@ def _campaign(*words: str) -> int:
     return subprocess.run(python("-m", "campaign", *words), stdout=_STDERR, check=False).returncode
 
 
-def _print(told: Mapping[str, Any]) -> None:
+def _print(told: Mapping[str, Any], bound: Bound) -> None:
     counted = console.counted(told["runs"], "run") if told["valid"] else f"{told['runs']} runs, none of which counts"
     emulated = ", emulated storage" if told["emulated"] else ""
     console.show(f"{told['cell']}: {told['value']:.4g} {told['unit']}, median of {counted}{emulated}")
+    console.show(f"bound by {bound}")
+    if told["helps"]:
+        console.show(f"what helps: {told['helps']}")
     seen: list[Any] = []
     for place, found in enumerate(told["findings"], 1):
         console.show(f"{place} {found['rule']}, {found['share']:.0%} of its time: {found['says']}")
-        for fact in [each for each in found["evidence"] if each not in seen]:
-            console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
+        _print_facts([Fact(**each) for each in found["evidence"] if each not in seen])
         seen += found["evidence"]
         if test := found["test"]:
             console.show(f"    test by hand: {found['untested']}" if found["by_hand"] else "    test")
@@ -136,8 +174,6 @@ def _print(told: Mapping[str, Any]) -> None:
                 console.show(f"    {_outcome(each)}")
         else:
             console.show(f"    no test: {found['untested']}")
-    if not told["findings"]:
-        console.show("no rule holds")
     same: dict[tuple[str, str], list[str]] = {}
     for lacking in told["not_decided"]:
         same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])

@@ -31,14 +31,16 @@ def report(argv: list[str]) -> int:
     return write_report(folder.root, options.out)
 
 
-def write_report(campaign: Path, out: Path | None = None) -> int:
+def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False) -> int:
     """Have the analysis write the report of a campaign folder, there or in `out`; return the exit code of the analysis.
+
+    `quiet`: nothing of it is printed but errors.
 
     Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own.
     """
     page = (out or campaign) / "report.html"
     before = stamp(page)
-    code = analyse(str(campaign), *(["--out", str(out)] if out else []))
+    code = analyse(str(campaign), *(["--out", str(out)] if out else []), stdout=subprocess.DEVNULL if quiet else None)
     if code > max(_ANSWERS) or (code in _ANSWERS and stamp(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
@@ -56,6 +58,6 @@ def compare(argv: list[str]) -> int:
     return analyse("compare", *argv)
 
 
-def analyse(*words: str) -> int:
-    """Run `python -m analysis` with these words and return its exit code."""
-    return subprocess.run(python("-m", "analysis", *words), check=False).returncode
+def analyse(*words: str, stdout: int | None = None) -> int:
+    """Run `python -m analysis` with these words and return its exit code; `stdout` as of `subprocess.run`."""
+    return subprocess.run(python("-m", "analysis", *words), stdout=stdout, check=False).returncode

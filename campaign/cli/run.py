@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,8 +60,13 @@ def restricted(planned: Plan, only: Sequence[str]) -> Plan:
     return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in kept))
 
 
-def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> int:
-    """Run a campaign that was asked for with the words `argv`; returns the exit code."""
+def carry_out(
+    planned: Plan, argv: Sequence[str], split: command_line.Words, shown: Callable[[Plan], None] | None = None
+) -> int:
+    """Run a campaign that was asked for with the words `argv`; returns the exit code.
+
+    `shown` prints what came of it, in place of the summary of the report.
+    """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = chosen(cells, conduct)
     for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring(cells)):
@@ -76,7 +81,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), console.polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _follow(planned, request, campaign, cluster, sure=split.sure)
+            return _follow(planned, request, campaign, cluster, sure=split.sure, shown=shown)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return ExitCode.INTERRUPTED
@@ -122,19 +127,27 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
     write_json(request.folder.marker, campaign)
 
 
-def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> int:
+def _follow(  # noqa: PLR0913 - as `carry_out`
+    planned: Plan,
+    request: Request,
+    campaign: Manifest,
+    cluster: str,
+    *,
+    sure: bool,
+    shown: Callable[[Plan], None] | None = None,
+) -> int:
     """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
     try:
         alone = _work_with_retries(planned, request, campaign, cluster, sure=sure)
     except (SchedulerError, NotQuietError):
         if any(request.folder.records.glob(_RECORDS)):
-            _report(request.folder)  # of what the jobs before did, or came to
+            _report_on(planned.refreshed(), shown)  # of what the jobs before did, or came to
         raise
     if alone:
         console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
         return 0
     after = planned.refreshed()  # by the records on disk, whatever was meant to happen
-    _report(request.folder)
+    _report_on(after, shown)
     lacking = [entry for entry in after.entries if entry.state != "done"]
     if not lacking:
         return 0
@@ -148,13 +161,17 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
     return 1
 
 
-def _report(folder: folders.CampaignFolder) -> None:
-    if not any(folder.records.glob(_RECORDS)):
+def _report_on(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
+    """Write the report, and print its summary or what `shown` makes of the plan, as the records are now."""
+    if not any(planned.folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
-    elif write_report(folder.root) > 1:
+        return
+    if write_report(planned.folder.root, quiet=shown is not None) > 1:
         raise EnvironmentFaultError(
             "the report could not be made", "fix what it names, then: python -m campaign report"
         )
+    if shown:
+        shown(planned)
 
 
 def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:

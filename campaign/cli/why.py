@@ -20,6 +20,7 @@ from campaign.errors import UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
 from jobs.judging import judge, paired
+from jobs.judging.bound import Bound
 from jobs.model.codes import CellState, End, RunEnd, sentence
 from jobs.model.record import Asked, Record
 from jobs.model.results import Addition, Run
@@ -44,25 +45,29 @@ def main(argv: list[str]) -> int:
             f"python -m campaign why {shlex.join([str(options.campaign_dir), options.cell])}",
         )
     folder, campaign = existing(options.campaign_dir)
-    recorded = arguments.judged(Verdicts(folder, requests=campaign["requests"]), options.cell)
-    cell = recorded["cell"]["id"]
+    verdicts = Verdicts(folder, requests=campaign["requests"])
+    recorded = arguments.judged(verdicts, options.cell)
+    cell, bound = recorded["cell"]["id"], verdicts.bound(recorded)
     state = states(folder, campaign)[cell]
     if options.json:
-        print(json.dumps({**recorded, **{key: state[key] for key in ("status", "reason", "end")}}, indent=1))
+        ended = {key: state[key] for key in ("status", "reason", "end")}
+        print(json.dumps({**recorded, **ended, "bound": bound and bound.as_json}, indent=1))
     else:
         with usable(folder.record(cell)):
-            _print_record(recorded, state, str(folder.cell(cell)))
+            _print_record(recorded, state, str(folder.cell(cell)), bound)
             console.show(_again(folder, recorded, requests.own(folder.root, campaign, recorded)))
     return 0 if state["status"] == CellState.DONE else 1
 
 
-def _print_record(recorded: Record, state: State, where: str) -> None:
+def _print_record(recorded: Record, state: State, where: str, bound: Bound | None) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
     console.show(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     others = [f"{key}={value}" for key, value in unusual(cell["settings"]).items()]
     console.show(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(others)}".rstrip())
     files = f"{data['files']} files, " if "files" in data else ""
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
+    if bound:
+        console.show(f"  bound      {bound}")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
         console.show(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
     if looser := recorded.get("looser_checks"):

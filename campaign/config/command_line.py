@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from campaign.errors import UsageError, nearest
 
-GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
+GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 TASKS = {
     "measure": {
+        "measure": "what a storage gives, and what TensorFlow gets of it",
         "reproduce": "a whole paper: baselines, recipes, report",
         "stage": "copies of some files on a faster storage",
     },
@@ -151,6 +152,13 @@ def _flag(word: str, rest: list[str]) -> tuple[str, str | None]:
     if name in _WITH_VALUE and not value:
         raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
     return name, value if has_value else None
+
+
+def without_verb(words: Sequence[str]) -> list[str]:
+    """Return the words of a request without ``reproduce``, or ``measure PATH --data=DIR``."""
+    if words[:1] == ["measure"]:
+        return [word for word in words[2:] if not word.startswith("--data=")]
+    return [word for word in words if word != "reproduce"]
 
 
 def again(words: Sequence[str], cell: str = "") -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 
 from jobs.judging import judge
+from jobs.judging.bound import Bound, bound_of
 from jobs.judging.peaks import Peaks
 from jobs.model import consistent
 from jobs.model.record import Asked, Record
@@ -53,6 +54,12 @@ class CampaignJudge:
             raise
         except judge.ODD_FIGURES as error:
             raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
+
+    def bound(self, record: Record) -> Bound | None:
+        """Return what bounds the cell of a judged record; None for a baseline, and where its runs do not tell."""
+        with suppress(*judge.ODD_FIGURES):
+            return bound_of(record, self.peaks)
+        return None
 
     @cached_property
     def peaks(self) -> Peaks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,6 +56,30 @@ class Peaks:
             return least | {"ceiling_mb_per_s": modelled["ceiling_mb_per_s"], "reads": None}
         return least
 
+    def readers(self, record: Record) -> dict[int, float]:
+        """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
+        same = [each for each in self.baselines if reads_same(each, record) and bounds(each, record)]
+        return {int(each["cell"]["settings"]["threads"]): _median(each) for each in sorted(same, key=_median)}
+
+    def sequential(self, record: Record) -> float | None:
+        """Return the MB/s of a file that is read from end to end; of an emulated storage what it lets through."""
+        if bound := throttled(record):
+            return bound["mb_per_s"]
+        return max((_median(each) for each in self.baselines if fits(each, record, READ)), default=None)
+
+    def elsewhere(self, record: Record) -> dict[str, tuple[Node, float]]:
+        """Return settings and MB/s of other storages of the same host, by name: the same reads by as many readers."""
+        threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
+        others = [
+            each
+            for each in self._of_host[host]
+            if reads_same(each, record)
+            and each["cell"]["settings"]["threads"] == threads
+            and not same_storage(each, record)
+        ]
+        storages = [(each["cell"]["settings"]["storage"], _median(each)) for each in sorted(others, key=_median)]
+        return {node["name"]: (node, rate) for node, rate in storages}
+
     def _measured(self, record: Record) -> Peak | None:
         baselines = self._of_host[record["provenance"].get("host")]
         for access in (RANDOM, READ):
@@ -74,6 +99,10 @@ def _is_done(baseline: Record) -> bool:
     return False
 
 
+def _median(baseline: Record) -> float:
+    return statistics.median(run["read_mb_per_s"] for run in stopping.measured(baseline, "valid"))
+
+
 def _peak_of(baseline: Record, *, bounded: bool) -> Peak:
     """Return the fastest run of a baseline."""
     fastest = max(stopping.measured(baseline, "valid"), key=lambda run: run["read_mb_per_s"])
@@ -88,14 +117,14 @@ def _peak(by: str, mb_per_s: float, reads: int | None = None, *, bounded: bool =
     return {"by": by, "mb_per_s": mb_per_s, "ceiling_mb_per_s": ceiling, "reads": reads}
 
 
-def _emulated(record: Record) -> Node:
-    """Return the facts of an emulated storage; empty for a real one."""
+def emulated(record: Record) -> Node:
+    """Return the facts of an emulated storage that the data is on; empty for a real one."""
     return (record["provenance"].get("emulated") or {}).get("storage") or {}
 
 
 def throttled(record: Record) -> Peak | None:
     """Return the limit of an emulated storage as a peak; None for a real one, or one without a limit."""
-    facts = _emulated(record)
+    facts = emulated(record)
     most = facts.get("read_mb_per_s")
     return _peak(f"{facts['name']}, emulated", most) if most else None
 
@@ -105,7 +134,7 @@ def _modelled(record: Record) -> Peak | None:
 
     The ceiling is the rate for twice as many readers, because a disk arm that chooses among more requests is faster.
     """
-    facts = _emulated(record)
+    facts = emulated(record)
     if not (expected := facts.get("expected")):
         return None
     by, most = f"{facts['name']}, emulated", expected["ceiling_mb_per_s"]
@@ -142,7 +171,7 @@ def reads_same(baseline: Record, record: Record) -> bool:
 
 def _place(record: Record) -> tuple[object, ...]:
     """Return what identifies a storage, whatever its name: host, device, and the limits of an emulated one."""
-    provenance, facts = record["provenance"], _emulated(record)
+    provenance, facts = record["provenance"], emulated(record)
     mount = provenance.get("mount")
     source = mount.get("source") if isinstance(mount, dict) else None
     return provenance.get("host"), source, {key: value for key, value in facts.items() if key != "expected"}

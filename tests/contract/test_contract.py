@@ -105,7 +105,10 @@ def test_why_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finishe
 
     assert told.count("device_bytes ok") == 2
     assert "again: python -m campaign -m benchmark=micro,alexnet threads=1,2" in told
-    assert json.loads(capsys.readouterr().out) == record | {"end": None}
+    said = json.loads(capsys.readouterr().out)
+    bound = said.pop("bound")
+    assert said == record | {"end": None}
+    assert f"  bound      {bound['word']}: " in told
 
 
 def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, capsys):

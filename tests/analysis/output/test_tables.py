@@ -10,14 +10,18 @@ import pytest
 from pandas import DataFrame
 from rich.text import Text
 
+from analysis.cli.measured import tables as measured_tables
 from analysis.errors import AnalysisError
 from analysis.figures.kit.figure import FigureSpec
 from analysis.output import notes, tables, terminal
 from analysis.output.page import cells
 from analysis.output.page.results import Results
+from analysis.records.judging import Judging
 from analysis.records.read import Found, Skipped
+from analysis.records.record import record_of
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text.plain import DASH
+from jobs.judging.judge import judged
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
 from tests.analysis.figures.test_sweep import toy
@@ -195,6 +199,31 @@ def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width)
     told = (f"20482{DASH}20700", "2 measured runs invalid", "runtime", *["optane (scratch)"] * (width == 90))
     assert [text for text in told if text not in out] == []
     assert "…" not in out
+
+
+@pytest.mark.parametrize(("width", "has_numbers"), [(120, True), (72, False)])
+def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(width, has_numbers, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    busy = {"elapsed_s": 10.0, "wall_s": 10.0, "load_s": 9.9, "other_s": 0.1, "cpu_s": 2.0, "steal_s": 0.0}
+    many = record([run(n, 51.2, other_cpu=0.0, **busy | {"cpu_s": 39.0}) for n in (1, 2, 3)], threads=4)
+    few = record([run(n, 51.2, other_cpu=0.0, **busy) for n in (1, 2, 3)], threads=2)
+    for made in (many, few):
+        made["provenance"]["affinity"] = [0, 1, 2, 3]
+    both = [record_of(value, Path(), Judging().bound(value)) for value in (judged(m, m["terms"]) for m in (many, few))]
+    table, runs = measured_tables(both)
+
+    page = rows_of_page(cells.medians(Results(Found(tuple(both), (), Path()), table, runs, None, (), {}, Path())))
+    texts = [[*map(" ".join, page)], tables.markdown(table, runs).splitlines()]
+    printed = " ".join(shown(capsys, *terminal.summary(table, runs)).split())
+
+    for lines in texts:
+        assert [("decoding" in line, "3.9 of 4 processors busy" in line) for line in lines if "51.2" in line] == [
+            (False, False), (True, True),
+        ]  # fmt: skip
+    assert ("decoding" in printed, "undecided" in printed) == (True, True)
+    assert ("3.9 of 4" in printed) is has_numbers
+    assert table["bound"].tolist() == ["decoding", "undecided"]
+    assert table["bound_share"].tolist() == [pytest.approx(0.975), pytest.approx(0.1)]
 
 
 def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(capsys):

@@ -60,7 +60,7 @@ def test_a_trace_that_cannot_be_read_tells_nothing(make, traced, folder):
 def test_of_runs_and_their_profiles_the_medians_count(runs, known):
     calls = {"opens": 3, "stats": 0, "read_s": 2.0, "meta_s": 1.0, "bytes_read": 57_344_000}
 
-    found = known("threads=1", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
+    found = known("threads=1", "benchmark=alexnet", profile=calls, steps={"number": 2, "first_load_s": 0.5}, runs=runs)
 
     factors = [1 / faster for faster in (1, 0.99, 1.02, 1.01)[:runs]]
     middle = np.median(factors)
@@ -68,5 +68,5 @@ def test_of_runs_and_their_profiles_the_medians_count(runs, known):
         calls | {"read_s": 2.0 * middle, "meta_s": 1.0 * middle}
     )
     assert (found["wall_s"], found["load_s"]) == pytest.approx((10.0 * middle, 9.9 * middle))
-    assert (found.first_load_s, found.steps) == (pytest.approx(0.5 * middle), 2)
+    assert (found.steps.first_s, found.steps.number) == (pytest.approx(0.5 * middle), 2)
     assert sorted(found.rates["wall_s"]) == pytest.approx(sorted(10.0 * factor for factor in factors))

@@ -7,6 +7,7 @@ import pytest
 from campaign.advice import rules
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import Finding, Lacking
+from jobs.judging.work import Steps, Work
 from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 
 READ = ("threads=1", "benchmark.preprocess=false")
@@ -96,7 +97,7 @@ def test_what_others_leave_of_the_processors_is_what_counts(known):
      (("threads=1",), {"cpu_s": 9.5, "other_cpu": 1.0})],
 )  # fmt: skip
 def test_processors_that_others_held_are_measured_again(words, figures, known):
-    held = f"others held {known(*words, **figures).others:.2g} of 2 processors: measure again when they do not"
+    held = f"others held {known(*words, **figures).work.others:.2g} of 2 processors: measure again when they do not"
 
     assert rules.processors(known(*words, **figures)) == Lacking("processors", held, {"redo": True})
 
@@ -104,7 +105,7 @@ def test_processors_that_others_held_are_measured_again(words, figures, known):
 def test_who_serves_the_storage_is_no_neighbour(known):
     served = {"served": {"hdd": {"cpu_s": 9.0, **dict.fromkeys(("reads", "writes", "read_bytes", "written_bytes"), 0)}}}
 
-    assert known(other_cpu=1.0, emulated=["hdd"], **served).others == pytest.approx(0.1)
+    assert known(other_cpu=1.0, emulated=["hdd"], **served).work.others == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -244,16 +245,22 @@ def test_of_steps_that_were_not_seen_a_trace_is_asked_for(known):
 
 
 def evidence_of(**changes):
-    """Evidence of ten seconds of small reads from a disk; `changes`: settings, figures of the runs, or its fields."""
+    """Evidence of ten seconds of small reads from a disk.
+
+    `changes`: settings, figures of the runs, the number of ``steps``, a ``quota``, or its fields.
+    """
     run = {"elapsed_s": 10.0, "wall_s": 10.0, "load_s": 10.0, "cpu_s": 0.5, "images": 320.0, "bytes_read": 4e7,
            "compute_s": 2.0, "read_mb_per_s": 4.0, "images_per_s": 32.0, "throttled_s": 0.0,
            "other_cpu": 0.0}  # fmt: skip
     settings = {"threads": 1, "batch_size": 64, "prefetch": 0, "cache": "cold", "benchmark.preprocess": False}
-    fields = {"cell": "c", "kind": "pipeline", "figure": "images_per_s", "unit": "images/s", "rates": {}, "cores": 2.0,
-              "all_cores": 2.0, "readers": {1: 4.0}, "sequential": 160.0}  # fmt: skip
+    fields = {"cell": "c", "kind": "pipeline", "figure": "images_per_s", "unit": "images/s", "rates": {},
+              "readers": {1: 4.0}, "sequential": 160.0}  # fmt: skip
+    number, quota = changes.pop("steps", 0), changes.pop("quota", None)
     for each in (run, settings):
         each |= {key: changes.pop(key) for key in each.keys() & changes.keys()}
-    return Evidence(settings=settings, run=run, **fields | changes)
+    taken = Steps(number, run["load_s"], 0.0, run["compute_s"], batch=64) if changes.get("kind") == "training" else None
+    work = Work(10.0, run["cpu_s"], 2.0, others=run["other_cpu"], quota=quota, threads=settings["threads"], steps=taken)
+    return Evidence(settings=settings, run=run, work=work, **fields | changes)
 
 
 def trained(read_s=5.0, waited_s=5.0):

@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 
-from campaign.advice import storages
 from campaign.cells import cell_plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
@@ -69,13 +68,13 @@ def test_what_readers_get_is_numpy_s_median_of_the_runs_by_their_number(folder):
     leave(folder, [*READ, "benchmark.engine=fio"], [150.0, 100.0, 120.0, 190.0])
     leave(folder, [*READ, "benchmark.engine=ior"], [110.0, 100.0, 190.0])
 
-    found = storages.of_readers(peaks_of(folder).baselines, cell)
+    found = peaks_of(folder).readers(cell)
 
     assert found == {threads: np.median(rates) for threads, rates in RATES.items()}
     assert [*found.values()] == sorted(found.values())
-    baselines = peaks_of(folder).baselines
-    assert storages.sequential(baselines, cell) == 135.0
-    assert storages.sequential(baselines, leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
+    known = peaks_of(folder)
+    assert known.sequential(cell) == 135.0
+    assert known.sequential(leave(folder, ["seed=9"], [50.0], **played(163.0))) == 163.0
 
 
 def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_readers_get(folder):
@@ -87,7 +86,7 @@ def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_reader
                         ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
         leave(folder, words, [400.0], **more)
 
-    found = storages.elsewhere(peaks_of(folder).baselines, cell)
+    found = peaks_of(folder).elsewhere(cell)
 
     assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
         "a": (4, 77.0), "b": (4, 202.0),

@@ -1,0 +1,263 @@
+"""What a run, or any program, did with its time, in plain numbers; and what its storage is known to give."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jobs import checks, delays
+from jobs.judging import stopping
+from jobs.judging.peaks import Peaks, emulated, throttled
+from jobs.model.record import Record
+from jobs.model.results import Run
+
+MANY_READERS = 8
+"""Where so many readers, and twice as many as fewer ones, get less than `FLAT` times as much, there is no more."""
+FLAT = 1.1
+_FEWEST_LOOKS = 20  # threads with work that were met: of fewer a share says little
+
+
+class Given(NamedTuple):
+    """What a storage is known to give; None: unknown."""
+
+    at_most: float | None = None  # MB/s, to however many readers
+    to_more: float | None = None  # MB/s, to more readers than the run had
+    readers: int | None = None  # how many these were
+
+
+UNKNOWN = Given()
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a training; seconds of all of them."""
+
+    number: int
+    waiting_s: float  # for input
+    first_s: float  # of it, for the first batch, behind which nothing can be hidden
+    compute_s: float
+    saving_s: float = 0.0
+    ahead: bool = False  # whether batches are made while a step computes
+    on_processors: bool = False  # whether processors compute, which cannot be told from what makes the batches
+    batch: int = 1  # images
+
+    @property
+    def each_s(self) -> tuple[float, float]:
+        """Return the seconds that a step after the first waits, and those that it computes."""
+        waited_s = (self.waiting_s - self.first_s) / max(1, self.number - 1)
+        return waited_s, self.compute_s / max(1, self.number)
+
+    @property
+    def late(self) -> float:
+        """Return the share of a step after the first that is waiting."""
+        waited_s, computed_s = self.each_s
+        return waited_s / (waited_s + computed_s) if waited_s + computed_s else 0.0
+
+    def batch_s(self, threads: int) -> float:
+        """Return the seconds that a batch takes when nothing holds the pipeline back.
+
+        Without prefetch the map reads `threads` images ahead while the step computes, and of that the wait tells
+        nothing.
+        """
+        waited_s, computed_s = self.each_s
+        if self.ahead or threads >= self.batch:
+            return waited_s + computed_s
+        return min(waited_s + computed_s, waited_s * self.batch / (self.batch - threads))
+
+
+@dataclass(frozen=True)
+class Work:
+    """The time of a run, of medians of runs, or of any program that was watched; None: unknown.
+
+    Attributes
+    ----------
+    elapsed_s, start_s
+        All seconds that were watched, and those of them in which the work had not begun: one thread makes it ready.
+    cpu_s, cores, others
+        CPU seconds of the run itself; processors that it may use but for a quota; processors that others held on
+        average, on this machine or beside it.
+    serving
+        Processors that served its emulated storage, who is no other.
+    quota, throttled_s, io_limit
+        A quota of processors, and the seconds for which it stopped threads; the largest share that the run reached of a
+        limit on its reads and writes.
+    threads, decodes
+        Calls that were under way at once; whether they decode what they read.
+    storage_busy_s, storage_share
+        Seconds in which the storage had requests of the run; or the share of threads with work that waited for it.
+    ready_share
+        The share of threads with work that ran or waited for a processor alone.
+    read_mb, given
+        MB that were read, and what the storage gives.
+    """
+
+    elapsed_s: float
+    cpu_s: float = 0.0
+    cores: float = 1.0
+    start_s: float = 0.0
+    others: float = 0.0
+    serving: float = 0.0
+    quota: float | None = None
+    throttled_s: float = 0.0
+    io_limit: float = 0.0
+    threads: int | None = None
+    decodes: bool = False
+    storage_busy_s: float | None = None
+    storage_share: float | None = None
+    ready_share: float | None = None
+    read_mb: float = 0.0
+    given: Given = UNKNOWN
+    steps: Steps | None = None
+
+    @property
+    def within_quota(self) -> bool:
+        """Return whether a quota leaves the run less than all its processors."""
+        return self.allowed < self.cores
+
+    @property
+    def allowed(self) -> float:
+        """Return the processors that the quota leaves."""
+        return self.cores if self.quota is None else min(self.cores, self.quota)
+
+    @property
+    def free_cores(self) -> float:
+        """Return the processors that the quota, and others who are as important, left to the run."""
+        taken = 0.0 if self.within_quota else max(0.0, self.others + self.serving)
+        return max(self.allowed - taken, min(1.0, self.allowed))
+
+    @property
+    def making_s(self) -> float:
+        """Return the seconds in which input was made."""
+        if self.steps is None:
+            return max(0.0, self.elapsed_s - self.start_s)
+        return self.steps.batch_s(self.threads or 1) * self.steps.number
+
+    @property
+    def making_cpu_s(self) -> float:
+        """Return the CPU seconds of it; those of a training on processors are among them."""
+        return max(0.0, self.cpu_s - self.start_s)
+
+    @property
+    def busy(self) -> float:
+        """Return which share of the processors that were left to it the run used while input was made."""
+        return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
+
+
+def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
+    """Return what the runs of a judged record did, by medians; None where no run has figures.
+
+    They are the measured runs that count, else those that do not. Raises one of `judge.ODD_FIGURES`.
+    """
+    runs = figured(record)
+    if not runs:
+        return None
+    settings, provenance = record["cell"]["settings"], record["provenance"]
+    quota = min(numbers(runs, "quota_cores"), default=None)
+    cores = float(len(_affinity(provenance)))
+    middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
+    elapsed_s = middle["elapsed_s"]
+    parts_s = sum(middle.get(name, 0.0) for name in ("load_s", "compute_s", "checkpoint_s", "other_s"))
+    cold = record["cell"]["claim"] == "cold"
+    serving = statistics.median(map(checks.serving_s, runs)) / elapsed_s
+    ready, waiting = looks(runs)
+    return Work(
+        elapsed_s=elapsed_s,
+        start_s=max(0.0, elapsed_s - parts_s),
+        cpu_s=middle.get("cpu_s", 0.0),
+        cores=cores,
+        others=middle.get("other_cpu", 0.0) + middle.get("steal_s", 0.0) / elapsed_s - serving,
+        serving=serving,
+        quota=quota,
+        throttled_s=middle.get("throttled_s", 0.0),
+        io_limit=statistics.median((delays.nearest_limit(run) or (0.0,))[0] for run in runs),
+        threads=settings.get("threads"),
+        decodes=record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
+        storage_busy_s=_median(map(_storage_busy_s, runs)),
+        storage_share=waiting,
+        ready_share=ready,
+        read_mb=middle.get("bytes_read", 0) / 1e6,
+        given=given(record, peaks) if peaks and cold else UNKNOWN,
+        steps=_steps(record, runs, middle) if record["cell"]["kind"] == "training" else None,
+    )
+
+
+_MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s", "checkpoint_s", "other_s",
+            "throttled_s", "bytes_read", "images")  # fmt: skip
+
+
+def figured(record: Record) -> Sequence[Run]:
+    """Return the measured runs that count, else those that do not and have figures."""
+    found = stopping.measured(record, "valid")
+    return found or [run for run in stopping.measured(record, "invalid") if "elapsed_s" in run]
+
+
+def numbers(runs: Sequence[Any], name: str) -> list[float]:
+    """Return a figure of each of the runs that have it."""
+    return [float(run[name]) for run in runs if isinstance(run.get(name), int | float)]
+
+
+def given(record: Record, peaks: Peaks) -> Given:
+    """Return what is known of the storage that a cell read from, beyond what it gave to as many readers.
+
+    It gives no more than its limit where it is emulated, nor than the most that was measured where twice the readers
+    got no more. What twice as many readers get of a storage that is served by a model was worked out by its worker.
+    """
+    settings = record["cell"]["settings"]
+    if "staging" in settings:  # two storages at once
+        return UNKNOWN
+    limit, threads = throttled(record), int(settings.get("threads") or 1)
+    known = peaks.readers(record) if record["cell"]["data"] == "images" else {}
+    most = [limit["mb_per_s"]] if limit else []
+    enough = {count: rate for count, rate in known.items() if count >= threads}
+    pairs = [(few, many) for few in enough for many in enough if many >= max(MANY_READERS, 2 * few)]
+    most += [max(known.values()) for few, many in pairs if known[many] < FLAT * known[few]]
+    more = {count: rate for count, rate in known.items() if count > threads}
+    if not more and (expected := emulated(record).get("expected")):
+        more = {2 * threads: expected["ceiling_mb_per_s"]}
+    best = max(more, key=more.__getitem__, default=None)
+    return Given(min(most, default=None), more[best] if best else None, best)
+
+
+def _affinity(provenance: Mapping[str, Any]) -> Sequence[int]:
+    return provenance.get("affinity") or [0]
+
+
+def _median(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _storage_busy_s(run: Run) -> float | None:
+    """Return the seconds in which the device of the data had requests of the run, by its part of the bytes moved."""
+    uses = run.get("device_use")
+    if not uses:
+        return None
+    use = uses[0]
+    moved = use["read_bytes"] + use["written_bytes"]
+    own = min(use["own_read_bytes"], use["read_bytes"]) + min(use["own_written_bytes"] or 0, use["written_bytes"])
+    return use["busy_s"] * own / moved if moved else 0.0
+
+
+def looks(runs: Sequence[Run]) -> tuple[float | None, float | None]:
+    """Return which share of the threads with work was ready to run, and which waited for storage, at all looks."""
+    met = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
+    ready, waiting = (sum(each.get(kind, 0) for each in met) for kind in ("running", "storage"))
+    every = ready + waiting + sum(each.get(kind, 0) for each in met for kind in delays.DELAYS)
+    return (ready / every, waiting / every) if every >= _FEWEST_LOOKS else (None, None)
+
+
+def _steps(record: Record, runs: Sequence[Run], middle: Mapping[str, float]) -> Steps:
+    counted = [run["steps"] for run in runs if "steps" in run]
+    settings = record["cell"]["settings"]
+    return Steps(
+        number=min((int(each["number"]) for each in counted), default=0),
+        waiting_s=middle.get("load_s", 0.0),
+        first_s=statistics.median(numbers(counted, "first_load_s") or [0.0]),
+        compute_s=middle.get("compute_s", 0.0),
+        saving_s=middle.get("checkpoint_s", 0.0),
+        ahead=bool(settings.get("prefetch")),
+        on_processors=runs[0].get("accelerator") == "cpu" and settings["benchmark"].get("control", "none") == "none",
+        batch=int(settings.get("batch_size") or 1),
+    )

@@ -1,0 +1,289 @@
+"""`python -m campaign measure`: what it plans, what it says beforehand, and what it makes of the records."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from campaign import console
+from campaign.advice import command
+from campaign.cells import record
+from campaign.cli import measure
+from campaign.cli import run as main_verb
+from campaign.config import command_line
+from campaign.errors import EnvironmentFaultError, UsageError
+from tests.campaign.fake_template import figures
+from tests.campaign.on_disk import leave_record
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder on a storage; the campaign's own folder is the current one."""
+    (tmp_path / "me").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "me"
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    """A function: call the verb; returns the plan that would be carried out, its words and what prints the result."""
+
+    def ask(*words):
+        seen = []
+        keep = lambda planned, argv, _, shown: seen.append((planned, argv, shown)) or 0  # noqa: E731
+        monkeypatch.setattr(main_verb, "carry_out", keep)
+        code = measure.main([*map(str, words)])
+        return seen.pop() if seen else code
+
+    return ask
+
+
+def planned_of(planned):
+    """Access, preprocessing and threads of each cell."""
+    settings = [entry.cell.settings for entry in planned.entries]
+    return [
+        (each["benchmark"].get("access"), each["benchmark"].get("preprocess"), each.get("threads")) for each in settings
+    ]
+
+
+def test_it_measures_the_storage_by_itself_and_then_what_the_pipeline_gets_of_it(place, ask):
+    planned, words, _ = ask(place)
+
+    random = [("random_read", None, count) for count in (1, 4, 16, 32)]
+    pipeline = [(None, decodes, count) for decodes in (False, True) for count in (1, 4, 16)]
+    assert planned_of(planned) == [("read", None, None), *random, *pipeline]
+    assert {each.cell.settings["storage"]["root"] for each in planned.entries} == {str(place)}
+    assert words == ["measure", str(place)]
+    assert {each.cell.settings["dataset"].get("files") for each in planned.entries[1:]} == {1024}
+
+
+def test_words_of_a_grid_are_those_of_any_campaign(place, ask):
+    planned, words, _ = ask("threads=2,8", place, "runs=3", "dataset.files=2000", "benchmark.image_size=64", "seed=3")
+
+    assert [count for access, _, count in planned_of(planned) if access == "random_read"] == [2, 8, 16]
+    assert [count for access, _, count in planned_of(planned) if access is None] == [2, 8, 2, 8]
+    assert planned.conduct["runs"] == 3
+    assert planned.entries[-1].cell.settings["benchmark"]["image_size"] == 64
+    assert words[:2] == ["measure", str(place)]
+    assert command_line.without_verb(words) == words[2:]
+
+
+def test_the_user_s_own_images_are_read_where_they_lie(place, ask):
+    images = place / "images" / "a"
+    images.mkdir(parents=True)
+    for number in range(3):
+        (images / f"{number}.jpg").write_bytes(b"x" * 1000)
+    (images / "README").write_bytes(b"x" * 10**6)
+
+    planned, words, _ = ask(place, "--data", images.parent)
+
+    assert {each.cell.settings["dataset"].get("path") for each in planned.entries[1:]} == {str(images.parent)}
+    assert {each.cell.settings["iterations"] for each in planned.entries if "iterations" in each.cell.settings} == {
+        None
+    }
+    assert words == ["measure", str(place), f"--data={images.parent}"]
+    assert command_line.without_verb(words) == []
+    assert [words for _, words, _ in [ask(f"--data={images.parent}", place)]] == [words]
+
+
+def test_odd_names_are_taken_as_they_are(place, ask):
+    odd = place / "a 'b' \"c\", d=e"
+    odd.mkdir()
+
+    planned, _, _ = ask(odd)
+
+    assert planned.entries[0].cell.settings["storage"]["root"] == str(odd)
+
+
+def test_a_name_that_would_be_looked_up_is_refused(place, ask):
+    (place / "${oc.env:HOME}").mkdir()
+    with pytest.raises(UsageError, match="looked up"):
+        ask(place / "${oc.env:HOME}")
+
+
+def test_wrong_places_are_told_with_the_cure(place, ask):
+    (place / "file").touch()
+    other = "/dev/shm" if os.stat("/dev/shm").st_dev != place.stat().st_dev else "/proc"  # noqa: S108, PTH116
+    for words, why in (
+        ((), "takes one folder, and none is named"),
+        ((place, place), "takes one folder, not 2"),
+        ((place / "gone",), "is not there"),
+        ((place / "file",), "is a file, not a folder"),
+        ((place, "--data"), "--data needs a folder"),
+        ((place, "--data", place / "gone"), "is not there"),
+        ((place, "--data", other), "lies on another file system"),
+        ((place, "storage=hdd"), "PATH says where"),
+        ((place, "dataset.path=/data"), "PATH says where"),
+        ((place, "--cfg", "job"), "no single configuration"),
+        ((place, "--only", "nothing"), "no cell of this grid"),
+        ((place, "nothing=1"), "nothing"),
+    ):
+        with pytest.raises(UsageError, match=why) as error:
+            ask(*words)
+        assert error.value.hint
+
+
+def test_a_folder_where_nothing_can_be_written_is_refused(place, ask, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK | os.X_OK)
+
+    with pytest.raises(EnvironmentFaultError, match="not writable") as error:
+        ask(place)
+    assert "read-only" in error.value.hint
+
+
+def test_a_file_system_in_memory_is_refused(ask):
+    with pytest.raises(EnvironmentFaultError, match=r"lies in memory \(tmpfs\)"):
+        ask("/dev/shm")  # noqa: S108
+
+
+def test_a_full_disk_is_told_before_anything_is_made(place, ask, monkeypatch):
+    monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 10**8)
+
+    with pytest.raises(EnvironmentFaultError, match=r"needs 3\d\d MB more, and its device has 100 MB free"):
+        ask(place)
+    assert not [*place.iterdir()]
+
+
+def test_it_says_first_how_many_bytes_and_minutes_it_takes(place, ask, capsys):
+    ask(place)
+
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "to run" in line]
+    found = re.match(
+        r"11 cells, 11 to run: reads ([\d.]+) GB and makes ([\d.]+) GB of files at most; about (\d+) min where the"
+        r" storage gives 100 MB/s, (\d+) min at 10",
+        line,
+    )
+    read_gb, made_gb, fast, slow = map(float, found.groups())
+    # 5 baselines of 201 MB and 6 cells of 1,024 images of 121 kB, four runs each.
+    assert read_gb == pytest.approx(4 * (5 * 0.2 + 6 * 1024 * 121e3 / 1e9), rel=0.03)
+    assert made_gb == pytest.approx(0.2 + 0.125, rel=0.1)
+    assert 1 <= fast <= 5 < slow
+
+
+@pytest.mark.parametrize(
+    ("answer", "flags", "starts"), [(True, (), True), (None, (), True), (False, (), False), (False, ("--yes",), True)]
+)
+def test_it_asks_on_a_terminal_and_needs_none(answer, flags, starts, place, ask):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "agreed", lambda _: answer)
+
+        assert (ask(place, *flags) != 1) is starts
+
+
+def test_help_names_all_that_it_takes(capsys):
+    assert measure.main(["--help"]) == 0
+
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("--data DIR", "threads=1,2,8", "--yes", "--dry-run", "Exit codes"))
+
+
+RATES = {"read": 160.0, ("random_read", 1): 20.0, ("random_read", 8): 60.0, ("random_read", 16): 70.0,
+         (False, 1): 19.0, (False, 8): 45.0, (True, 1): 15.0, (True, 8): 36.0}  # fmt: skip
+
+
+def leave(planned, entry, rate, **more):
+    """Leave the record of a cell: three runs of this many MB/s, during which the storage was busy."""
+    benchmark = entry.cell.settings["benchmark"]
+    wall_s = 124e6 / 1e6 / rate
+    use = {
+        "busy_s": 0.95 * wall_s,
+        "read_bytes": 10**8,
+        "written_bytes": 0,
+        "own_read_bytes": 10**8,
+        "own_written_bytes": None,
+    }
+    run = figures(
+        read_mb_per_s=rate, bytes_read=124_000_000, wall_s=wall_s, elapsed_s=wall_s, load_s=wall_s, other_s=0.0,
+        cpu_s=0.1 * wall_s, other_cpu=0.0, device_bytes=124_000_000,
+        device_use=[{"device": "sda", "block_bytes": 512, "reads": 1000, "writes": 0, "flushes": 0, "flush_s": 0.0,
+                     "own_reads": 1000, **use}],
+    )  # fmt: skip
+    run |= {"images_per_s": 8.0 * rate, "rate": {"key": "read_mb_per_s", "unit": "MB/s"}} | more
+    if "access" in benchmark:
+        run = {name: value for name, value in run.items() if not name.startswith("image")} | {"requests": 1000}
+    data, machine = {"path": "/d", "checksum": "c"}, {"host": "n", "affinity": [0, 1]}
+    runs = [run | {"status": "ended"} for _ in range(3)]
+    leave_record(planned.folder, entry.cell, *runs, data=data, status="done", provenance=machine)
+
+
+@pytest.fixture
+def measured(place, ask, monkeypatch, capsys):
+    """A function: leave these records of a campaign with 1 and 8 threads; returns what is printed of it."""
+
+    def show(rates):
+        words = ("threads=1,8", "checks.time_error_max=1", "checks.device_bytes_min=0", "checks.peak_max=1000",
+                 "checks.other_device_max=1", "checks.spread_max=100", "checks.stolen_max=1000")  # fmt: skip
+        planned, _, shown = ask(place, *words)
+        planned.folder.records.mkdir(parents=True, exist_ok=True)
+        for entry in planned.entries:
+            benchmark, threads = entry.cell.settings["benchmark"], entry.cell.settings.get("threads")
+            kind = benchmark.get("access", benchmark.get("preprocess"))
+            if (rate := rates.get(kind if kind == "read" else (kind, threads))) is not None:
+                leave(planned, entry, rate)
+        capsys.readouterr()
+        shown(planned.refreshed())
+        return capsys.readouterr().out
+
+    return show
+
+
+def test_the_table_has_what_the_storage_gives_what_comes_of_it_and_the_price(measured, place):
+    lines = measured(RATES).splitlines()
+
+    rows = [re.split(r" {2,}", line.strip()) for line in lines[1:9]]
+    assert rows == [
+        ["one file, end to end", "1", "160", "160 to 160"],
+        ["random blocks", "1", "20", "20 to 20"],
+        ["random blocks", "8", "60", "60 to 60"],
+        ["random blocks", "16", "70", "70 to 70"],
+        ["files, read only", "1", "19", "19 to 19", "152", "95%", "5%", "latency"],
+        ["files, read only", "8", "45", "45 to 45", "360", "75%", "25%", "latency"],
+        ["files, decoded", "1", "15", "15 to 15", "120", "75%", "21%", "latency"],
+        ["files, decoded", "8", "36", "36 to 36", "288", "60%", "20%", "latency"],
+    ]
+    said = "\n".join(lines[9:])
+    assert f"{place} feeds TensorFlow with 288 images/s (36 MB/s) at most, by 8 threads" in said
+    assert "files that are only read come at 45 MB/s (8 threads), of 160 MB/s that the storage gives by itself" in said
+    assert "What would help: more reads at once (threads)" in said
+
+
+def test_what_lacks_is_said_and_not_guessed(measured):
+    said = measured({key: rate for key, rate in RATES.items() if key not in {(True, 8), "read"}})
+
+    assert re.search(r"one file, end to end +1 +- +planned", said)
+    assert re.search(r"files, decoded +8 +- +planned", said)
+    assert "feeds TensorFlow with 120 images/s" in said
+
+
+def test_without_a_cell_that_decodes_nothing_is_said_of_how_fast_it_feeds(measured):
+    assert "is not known: no cell with decoding is done" in measured({"read": 160.0})
+
+
+def test_advice_on_its_cells_gives_their_commands(place, ask, folder):
+    planned, words, _ = ask(place, "threads=1", "runs=3")
+    entry = planned.entries[-1]
+    made = record.new(entry.cell, {"token": "t", "words": words}, {}, {})
+
+    found = command.words(made, {"threads": 2}, folder.root, {"words": words})
+
+    assert {"runs=3", "threads=2", f"storage.root={place}"} <= set(found)
+    assert not [word for word in found if word in ("measure", str(place))]
+
+
+@pytest.mark.long
+def test_a_storage_is_measured_and_the_same_command_measures_nothing_again(place):
+    words = ["threads=1", "runs=2", "min_valid_runs=1", "dataset.files=64", "iterations=1", "benchmark.file_mb=16",
+             "checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.stolen_max=1000", "checks.delayed_max=1",
+             "checks.time_error_max=0.5", "cluster=local", "wait_quiet_s=null"]  # fmt: skip
+    call = [sys.executable, "-m", "campaign", "measure", str(place), *words]
+
+    first, again = (subprocess.run(call, capture_output=True, text=True, check=False) for _ in range(2))
+
+    assert first.returncode == again.returncode == 0, first.stderr
+    assert first.stdout == again.stdout
+    assert len(re.findall("^files, decoded", first.stdout, re.MULTILINE)) == 1
+    assert "0 to run" in again.stderr
+    assert "feeds TensorFlow with" in first.stdout

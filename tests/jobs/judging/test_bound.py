@@ -1,0 +1,213 @@
+"""One word for what bounds a cell: at the exact limits of each rule, and of campaigns that were really measured."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.judging import bound, judge
+from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
+from jobs.judging.peaks import Peaks
+from jobs.judging.work import UNKNOWN, Given, Steps, Work, work_of
+
+LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
+
+
+def below(value):
+    return math.nextafter(value, 0.0)
+
+
+def above(value):
+    return math.nextafter(value, math.inf)
+
+
+def work(**changes):
+    """Ten seconds of one thread that read and did next to nothing else."""
+    return replace(Work(10.0, 0.5, 2.0, threads=1, decodes=True, storage_busy_s=0.5, read_mb=10.0), **changes)
+
+
+def storage(busy_s, rate, given, **changes):
+    """Ten seconds in which a storage that was busy for `busy_s` gave `rate` MB/s meanwhile."""
+    return work(storage_busy_s=busy_s, read_mb=busy_s * rate, given=given, **changes)
+
+
+TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)
+AHEAD = replace(TRAINED, ahead=True)
+EDGES = [  # what is just decided, what is just not, and the word
+    # One thread does one thing after the other: half of its time, and ten points more than anything else.
+    ("decoding", work(cpu_s=5.5, storage_busy_s=4.5), work(cpu_s=5.4, storage_busy_s=4.5)),
+    ("decoding", work(cpu_s=6.0, storage_busy_s=0.1), work(cpu_s=4.9, storage_busy_s=0.1)),
+    ("processors", work(cpu_s=9.0, decodes=False), work(cpu_s=4.9, decodes=False)),
+    ("device", storage(6.0, 90.0, LIMITED, cpu_s=3.0), storage(6.0, 89.9, LIMITED, cpu_s=3.0)),
+    ("device", storage(6.0, 90.0, LIMITED, cpu_s=3.0), storage(6.0, 90.0, LIMITED, cpu_s=5.1)),
+    ("latency", storage(6.0, 80.0, MORE, cpu_s=3.0), storage(6.0, 80.1, MORE, cpu_s=3.0)),
+    # What several threads use is in use nearly all of the time where it is what bounds them.
+    ("decoding", work(cpu_s=16.0, threads=4), work(cpu_s=15.9, threads=4)),
+    ("decoding", work(cpu_s=18.0, threads=4, storage_busy_s=7.9), work(cpu_s=18.0, threads=4, storage_busy_s=8.1)),
+    ("device", storage(8.0, 90.0, LIMITED, threads=4), storage(7.9, 90.0, LIMITED, threads=4)),
+    # More reads at once help where the processors could do more, too.
+    ("latency", storage(9.0, 50.0, MORE, threads=4, cpu_s=13.9), storage(9.0, 50.0, MORE, threads=4, cpu_s=14.1)),
+    # A quota: used up, and threads stopped by it for more than a hundredth of the time.
+    ("throttled", work(cpu_s=4.0, quota=0.5, throttled_s=5.0, threads=4),
+     work(cpu_s=3.9, quota=0.5, throttled_s=5.0, threads=4)),
+    ("throttled", work(cpu_s=4.5, quota=0.5, throttled_s=above(0.1), threads=4),
+     work(cpu_s=4.5, quota=0.5, throttled_s=0.1, threads=4)),
+    ("throttled", work(io_limit=0.9, threads=4, storage_busy_s=9.5),
+     work(io_limit=0.89, threads=4, storage_busy_s=9.5)),
+    # Others held half a processor: then the threads themselves must have been ready to run.
+    ("decoding", work(cpu_s=14.0, threads=4, others=below(0.5)), work(cpu_s=14.0, threads=4, others=0.5)),
+    ("decoding", work(cpu_s=10.0, threads=4, others=1.0, ready_share=0.9),
+     work(cpu_s=10.0, threads=4, others=1.0, ready_share=0.89)),
+    ("decoding", work(cpu_s=9.0, others=0.9), work(cpu_s=9.0, others=0.91)),  # one thread beside them
+    # A run that hardly began says little.
+    ("decoding", work(start_s=2.0, cpu_s=9.0), work(start_s=above(2.0), cpu_s=9.0)),
+    # Steps, where nothing is made ahead: the larger part of the time.
+    ("steps", work(steps=replace(TRAINED, compute_s=5.5, waiting_s=4.5)),
+     work(steps=replace(TRAINED, compute_s=5.4, waiting_s=4.6))),
+    ("steps", work(steps=replace(TRAINED, saving_s=7.4)), work(steps=replace(TRAINED, saving_s=7.6))),
+    # Where batches are made ahead: a step that waits a tenth of its time waits for what takes longer than itself.
+    ("steps", work(steps=replace(AHEAD, waiting_s=0.5)), work(steps=replace(AHEAD, waiting_s=0.7))),
+    ("decoding", work(steps=replace(AHEAD, waiting_s=1.0), cpu_s=9.0),
+     work(steps=replace(AHEAD, waiting_s=0.9), cpu_s=9.0)),
+    ("steps", work(steps=replace(AHEAD, waiting_s=0.1), cpu_s=6.3),
+     work(steps=replace(AHEAD, waiting_s=0.1), cpu_s=6.5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "decided", "not_decided"), EDGES)
+def test_a_word_is_said_from_its_limit_on_and_not_before(word, decided, not_decided):
+    said, unsaid = bound_of_work(decided), bound_of_work(not_decided)
+
+    assert (said.word, said.why) == (word, "")
+    assert (unsaid.word, bool(unsaid.why)) == (UNDECIDED, True)
+    assert 1 <= len(said.numbers) <= 3
+    assert word in HELPS
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [(UNKNOWN, "bytes or latency: what it gives to more readers is not known"), (LIMITED, "bytes or latency"),
+     (Given(to_more=50.0, readers=8), "bytes or latency")],
+)  # fmt: skip
+def test_a_busy_storage_of_which_nobody_knows_what_it_can_give_is_not_decided(given, why):
+    assert bound_of_work(storage(9.5, 45.0, given)).why == why
+
+
+def test_at_the_limit_of_its_bytes_a_storage_is_no_slow_one_whatever_more_readers_get():
+    assert bound_of_work(storage(9.5, 49.0, FULL)).word == "device"
+
+
+def test_what_one_thread_did_with_the_rest_of_its_time_is_not_guessed():
+    assert "neither processors nor storage 95%" in str(bound_of_work(work(storage_busy_s=0.0)))
+
+
+def test_where_no_device_tells_the_threads_that_wait_for_the_storage_do():
+    served = work(storage_busy_s=None, storage_share=0.9, threads=8, read_mb=90.0, given=Given(None, 100.0, 16))
+
+    assert str(bound_of_work(served)) == "latency: threads wait for storage 90%, 10 of 100 MB/s of 16 readers"
+    assert bound_of_work(replace(served, storage_share=None)).word == UNDECIDED
+
+
+def test_a_program_of_which_only_the_processors_are_known_is_bound_by_them_where_all_are_busy():
+    assert str(bound_of_work(Work(30.0, 57.0, 2.0))) == "processors: 1.9 of 2 processors busy"
+    assert bound_of_work(Work(30.0, 30.0, 2.0)).word == UNDECIDED
+    assert bound_of_work(Work(0.0)).word == UNDECIDED
+
+
+def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where_they_are_all_busy():
+    own = replace(TRAINED, on_processors=True)
+    waits = replace(own, compute_s=2.0, waiting_s=8.0, first_s=0.8)
+
+    assert bound_of_work(work(steps=own, cpu_s=19.0, threads=4)).word == "steps"
+    assert bound_of_work(work(steps=waits, cpu_s=16.0, threads=4)).why.startswith("processors train, too")
+    assert bound_of_work(work(steps=waits, cpu_s=19.0, threads=4)).word == "processors"
+
+
+def test_a_training_that_waits_is_bound_by_what_its_input_waits_for():
+    waits = replace(TRAINED, compute_s=2.0, waiting_s=8.0, first_s=0.8)
+
+    found = bound_of_work(storage(7.5, 90.0, LIMITED, steps=waits))
+
+    assert str(found) == "device: waiting for input 80%, 90 of 100 MB/s, storage busy 91%"
+    assert found.share == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("decode_s", "read_s", "word"),
+    [(5.5, 4.5, "decoding"), (5.4, 4.6, UNDECIDED), (4.9, 0.0, UNDECIDED), (1.0, 9.0, UNDECIDED)],
+)
+def test_of_what_steps_spent_alone_decoding_is_known_and_a_storage_is_not(decode_s, read_s, word):
+    waits = replace(TRAINED, compute_s=0.0, waiting_s=10.0)
+
+    found = bound_of_spent(waits, 10.0, {"decode": decode_s, "read": read_s})
+
+    assert (found.word, found.numbers[0].value) == (word, 1.0)
+    assert bound_of_spent(TRAINED, 10.0, {}).word == "steps"
+    assert bound_of_spent(TRAINED, 0.0, {}).word == UNDECIDED
+
+
+def test_what_helps_follows_from_the_word_and_from_what_is_idle():
+    one, eight = work(cpu_s=9.5), work(cpu_s=19.0, threads=8)
+    late, ahead = (work(steps=replace(each, waiting_s=1.0, first_s=1.0)) for each in (TRAINED, AHEAD))
+
+    assert help_of(bound_of_work(one), one) == MORE_THREADS
+    assert help_of(bound_of_work(eight), eight) == HELPS["decoding"]
+    assert help_of(bound_of_work(late), late).startswith("batches made ahead")
+    assert help_of(bound_of_work(ahead), ahead) == HELPS["steps"]
+    assert help_of(bound_of_work(work()), work()) == ""
+
+
+def test_for_checkpoints_there_is_no_word():
+    assert (
+        bound_of_work(work(steps=replace(TRAINED, compute_s=2.0, saving_s=7.0))).why
+        == "for checkpoints there is no word"
+    )
+
+
+MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
+"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
+of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
+"""
+
+
+@pytest.fixture(scope="module")
+def peaks():
+    return Peaks(each["record"] for each in MEASURED if each["word"] is None)
+
+
+@pytest.mark.parametrize("measured", MEASURED, ids=lambda each: each["about"])
+def test_of_what_was_measured_no_word_is_wrong(measured, peaks):
+    found = bound_of(measured["record"], peaks)
+
+    assert (found and found.word) == measured["word"]
+
+
+def test_several_ranks_are_not_decided(peaks):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["runs"][0]["ranks"] = []
+
+    assert bound_of(record, peaks).why.startswith("several nodes")
+
+
+def test_without_a_run_that_has_figures_there_is_no_word(peaks):
+    record = {**MEASURED[0]["record"], "runs": []}
+
+    assert (work_of(record), bound_of(record, peaks)) == (None, None)
+
+
+def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    for run in record["runs"]:
+        del run["elapsed_s"]
+
+    with pytest.raises(judge.ODD_FIGURES):
+        bound_of(record, peaks)
+
+
+def test_each_rule_of_the_table_says_a_share_or_nothing():
+    found = [rule(work(quota=0.5, throttled_s=5.0)) for rule in bound.RULES]
+
+    assert all(each is None or 0 <= each.share <= 1 for each in found)
+    assert [rule(work()) is None for rule in bound.RULES] == [True, False, False, False]
