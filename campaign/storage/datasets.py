@@ -78,7 +78,7 @@ def _examined(settings: Settings) -> int | None:
             baseline_files.require_possible(settings, root)
         if "path" not in settings.get("dataset", {}):
             return None
-        path, listed = Path(settings["dataset"]["path"]), _listed(settings)
+        path, listed = manifest.top_of(Path(settings["dataset"]["path"])), _listed(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
     return len(listed.files)
 
@@ -93,7 +93,7 @@ def data_key(settings: Settings) -> str:
     benchmark = settings["benchmark"]
     own = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str((settings.get("dataset"), settings["storage"], own, *copies, "row_bytes" in benchmark))
+    return str((settings.get("dataset"), settings["storage"], own, *copies, registry.of(settings).any_kind))
 
 
 def for_jobs(
@@ -204,10 +204,10 @@ def _images(
     if "path" not in wanted:
         path, found = _made(wanted, root, layout_of(settings["storage"]), progress, processes)
         return path, path, found
-    path, found = Path(wanted["path"]), _listed(settings)
+    path, found = manifest.top_of(Path(wanted["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * ("row_bytes" in settings["benchmark"]) or wanted.get("hdf5") or ""
-    held = folder.manifest(f"{path}{kind}")
+    kind = "/any" * registry.of(settings).any_kind or wanted.get("hdf5") or ""
+    held = folder.manifest(f"{wanted['path']}{kind}{wanted.get('list') or ''}")
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found
 
@@ -231,7 +231,9 @@ def spec_of(wanted: Node) -> specs.Spec:
 def _listed(settings: Settings) -> manifest.Manifest:
     """List the files of a user's own folder."""
     wanted = settings["dataset"]
-    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind="row_bytes" in settings["benchmark"])
+    listed = Path(wanted["list"]) if wanted.get("list") else None
+    any_kind = registry.of(settings).any_kind
+    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind=any_kind, listed=listed)
 
 
 def _made(

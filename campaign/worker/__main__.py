@@ -31,6 +31,7 @@ from campaign.worker.followers import follow, rank_here
 from campaign.worker.leader import Leader, RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
+from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
 from jobs.judging import paired
 from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
@@ -200,7 +201,8 @@ class Worker:
         if nodes == 1:
             if self.work["cluster"] != "slurm":
                 request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
-            return self.template.run(request, log, conduct["run_timeout_s"])
+            ending_s = registry.of(request["settings"]).ending_s
+            return self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
         return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
 
     def _request(self, begun: Run, item: WorkItem) -> Request:
@@ -225,6 +227,7 @@ class Worker:
             "steps": str(cell / f"run-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
+            "limit_s": conduct["run_timeout_s"],
         }
 
     def _save_waiting(self, recorded: Record, wait: Wait) -> None:
