@@ -26,8 +26,8 @@ _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run
 def execute(request: Request) -> Run:
     """Run a benchmark once, here; returns its raw figures, which whoever shows them judges (`jobs.judging.judge`).
 
-    Of one of several ranks it returns the ``end`` where another one has failed, and of a program of the user's where that
-    has.
+    Of one of several ranks it returns the ``end`` where another one has failed, and of a program of the user's where
+    that has.
     """
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])

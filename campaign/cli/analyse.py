@@ -31,14 +31,16 @@ def report(argv: list[str]) -> int:
     return write_report(folder.root, options.out)
 
 
-def write_report(campaign: Path, out: Path | None = None) -> int:
+def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False) -> int:
     """Have the analysis write the report of a campaign folder, there or in `out`; return the exit code of the analysis.
+
+    Where it is `quiet` the analysis prints no table.
 
     Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own.
     """
     page = (out or campaign) / "report.html"
     before = stamp(page)
-    code = analyse(str(campaign), *(["--out", str(out)] if out else []))
+    code = analyse(str(campaign), *(["--out", str(out)] if out else []), quiet=quiet)
     if code > max(_ANSWERS) or (code in _ANSWERS and stamp(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
@@ -56,6 +58,7 @@ def compare(argv: list[str]) -> int:
     return analyse("compare", *argv)
 
 
-def analyse(*words: str) -> int:
+def analyse(*words: str, quiet: bool = False) -> int:
     """Run `python -m analysis` with these words and return its exit code."""
-    return subprocess.run(python("-m", "analysis", *words), check=False).returncode
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.run(python("-m", "analysis", *words), check=False, stdout=output).returncode

@@ -22,6 +22,7 @@ How fast does this storage feed TensorFlow, and can the number be believed?
 usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]] [--dry-run] [--yes]
        python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]   (the whole paper)
        python -m campaign status | watch | cancel | clean | why | advise | report | verdicts | compare A B
+       python -m campaign stall --data DIR -- PROGRAM ...           (does any program wait for its storage?)
        python -m campaign doctor | stage | tensorboard | testbed    (each verb has --help)
        python -m analysis CAMPAIGN_DIR
 

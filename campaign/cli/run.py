@@ -76,7 +76,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), console.polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _follow(planned, request, campaign, cluster, sure=split.sure)
+            return _follow(planned, request, campaign, cluster, split)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return ExitCode.INTERRUPTED
@@ -122,19 +122,19 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
     write_json(request.folder.marker, campaign)
 
 
-def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> int:
+def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, split: command_line.Words) -> int:
     """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
     try:
-        alone = _work_with_retries(planned, request, campaign, cluster, sure=sure)
+        alone = _work_with_retries(planned, request, campaign, cluster, sure=split.sure)
     except (SchedulerError, NotQuietError):
         if any(request.folder.records.glob(_RECORDS)):
-            _report(request.folder)  # of what the jobs before did, or came to
+            _report(request.folder, quiet=split.quiet)  # of what the jobs before did, or came to
         raise
     if alone:
         console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
         return 0
     after = planned.refreshed()  # by the records on disk, whatever was meant to happen
-    _report(request.folder)
+    _report(request.folder, quiet=split.quiet)
     lacking = [entry for entry in after.entries if entry.state != "done"]
     if not lacking:
         return 0
@@ -148,10 +148,10 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
     return 1
 
 
-def _report(folder: folders.CampaignFolder) -> None:
+def _report(folder: folders.CampaignFolder, *, quiet: bool = False) -> None:
     if not any(folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
-    elif write_report(folder.root) > 1:
+    elif write_report(folder.root, quiet=quiet) > 1:
         raise EnvironmentFaultError(
             "the report could not be made", "fix what it names, then: python -m campaign report"
         )

@@ -13,8 +13,8 @@ from campaign.errors import UsageError, nearest
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = (
-    "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "status", "tensorboard",
-    "testbed", "verdicts", "watch", "why",
+    "advise", "cancel", "clean", "compare", "doctor", "report", "reproduce", "stage", "stall", "status",
+    "tensorboard", "testbed", "verdicts", "watch", "why",
 )  # fmt: skip
 """The verbs; `campaign.__main__` has the function of each."""
 _DRY_RUN = "--dry-run"
@@ -62,6 +62,7 @@ class Words:
     dry_run: bool = False  # print the plan and start nothing
     sure: bool = False  # spend node-hours without asking
     only: tuple[str, ...] = ()  # cells, by id, start or hash; empty: all
+    quiet: bool = False  # write the report and print none of it
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
-from jobs.benchmarks import registry
+from jobs.benchmarks import command, registry
 from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
@@ -56,21 +56,24 @@ def datasets(
     return found
 
 
-def require_possible(entries: Sequence[Entry]) -> None:
-    """Refuse what cannot be read or made where it is asked for; nothing is made or written.
+def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
+    """Refuse what cannot be read or made where it is asked for, `here` or on a node; nothing is made or written.
 
     Of objects in a store it is found out when they are listed.
     """
-    files_of: dict[str, int | None] = {}
+    files_of: dict[str, Data | None] = {}
     for settings in (entry.cell.settings for entry in entries if entry.cell.settings["storage"].get("kind") != "s3"):
         if (key := data_key(settings)) not in files_of:
             files_of[key] = _examined(settings)
-        if (count := files_of[key]) is not None:
-            _enough(settings, {"files": count})
+        if (own := files_of[key]) is not None:
+            _enough(settings, own)
+            if here and (registry.of(settings).data, settings["cache"]) == ("files", "warm"):
+                with _explained(settings, Path(settings["dataset"]["path"])):
+                    command.require_room(own["bytes"])
 
 
-def _examined(settings: Settings) -> int | None:
-    """Refuse a storage that is not here, a file without room and a folder elsewhere; returns the user's own files."""
+def _examined(settings: Settings) -> Data | None:
+    """Refuse a storage that is not here, a file without room and a folder elsewhere; count the user's own files."""
     require_seen(settings)
     root = storage_root(settings["storage"], make=False)
     with _explained(settings, root):
@@ -80,7 +83,7 @@ def _examined(settings: Settings) -> int | None:
             return None
         path, listed = manifest.top_of(Path(settings["dataset"]["path"])), _listed(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
-    return len(listed.files)
+    return {"files": len(listed.files), "bytes": listed.total_bytes}
 
 
 def _makes(settings: Settings) -> tuple[bool, bool]:

@@ -18,7 +18,7 @@ from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _JOB = "jobs.run:execute"
-_PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
+_PRELOAD = ("jobs.run", "tensorflow", "jobs.benchmarks.first_use:before_fork")
 
 
 class _Answer(TypedDict):

@@ -71,6 +71,7 @@ class Benchmark:
     saves: bool = False  # whether it saves snapshots
     several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
+    imports: tuple[str, ...] = ("tensorflow", "jobs.benchmarks.first_use:before_fork")  # before its runs are forked
     any_name: bool = False  # whether it takes files of any name as images
     ending_s: float = 0.0  # beyond run_timeout_s, in which it ends what it has started
     # The parts of its wall time, where a run does not name them itself.

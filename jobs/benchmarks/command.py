@@ -345,6 +345,7 @@ BENCHMARK = _Command(
     about="run any program, with its data cold or warm",
     data="files",
     settings=("benchmark", "dataset", "storage", "cache", *(name for name in _PLACEHOLDERS if name != "cache")),
+    imports=(),
     ending_s=ENDING_S,
     wall_parts=("program_s", "left_s"),
 )

@@ -30,7 +30,7 @@ def said(monkeypatch):
 def reports(monkeypatch):
     """The folders of which a report was made."""
     made = []
-    monkeypatch.setattr(run, "write_report", lambda root: made.append(root) or 0)
+    monkeypatch.setattr(run, "write_report", lambda root, quiet: made.append(root) or 0)
     return made
 
 

@@ -1,0 +1,158 @@
+"""`python -m campaign stall --data DIR -- PROGRAM`: whether a program waits for its storage, and for how long."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from campaign import console
+from campaign.cells.plan import Plan
+from campaign.cli import arguments, run
+from campaign.config import command_line
+from campaign.config.collect import collect
+from campaign.errors import UsageError
+from campaign.stall import outcome
+from campaign.stall.outcome import Outcome
+from campaign.stall.words import Program
+from jobs.model.record import Record
+
+_ABOUT = "Run a program with its data cold and warm, in turn, and say what waiting for the storage costs."
+_RUNS, _MOST = 5, 20
+_LONGEST_NAME = 60
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print; exit code 0 where all runs count, 1 where some do not, or, with --cold, one was not cold."""
+    before = argv[: argv.index("--")] if "--" in argv else argv
+    options, own = _parsed(before)
+    words = argv[len(before) + 1 :]
+    if not words:
+        raise UsageError("stall: no program", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
+    if odd := [word for word in own if "=" not in word]:
+        raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", "the program and its words follow behind --")
+    data, listed = _data(options.data)
+    program, runs = Program(words, data, listed, options.begins, cold=options.cold), options.runs
+    while True:
+        plan, code = _campaign(program.grid(runs, own), sure=options.yes, dry_run=options.dry_run)
+        if options.dry_run:
+            return code
+        if options.cold:
+            return _say_whether_cold(_name(words), plan, as_json=options.json)
+        found = _found(plan, _name(words))
+        if code or options.within is None or runs >= options.most or _narrow(found, options.within):
+            break
+        runs = min(2 * runs, options.most)
+        console.say(f"the share is not known within {options.within:.1%} to each side: {runs} runs of each in all")
+    _print(found, plan, as_json=options.json)
+    return code
+
+
+def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = arguments.Parser(
+        prog="python -m campaign stall",
+        usage="python -m campaign stall [OPTION ...] [KEY=VALUE ...] -- PROGRAM [ARGUMENT ...]",
+        description=_ABOUT,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--data", type=Path, action="append", default=[], help="folder or file that the program reads; may be repeated")
+    add("--cold", action="store_true", help="cold runs alone: say whether each was, exit code 1 where one was not")
+    add("--runs", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
+    add("--within", type=_share, help="add runs until the share is known within so much to both sides, 3%% say")
+    add(
+        "--most",
+        type=_count,
+        default=_MOST,
+        help=f"measured runs of each kind at most, with --within (default: {_MOST})",
+    )
+    add(
+        "--from",
+        dest="begins",
+        metavar="REGEX",
+        help="the first line that the program prints in the part that is timed",
+    )
+    add("--yes", action="store_true", help="take the data that were found, and spend node-hours, without a question")
+    add("--json", action="store_true", help="machine-readable, on stdout")
+    add("--dry-run", action="store_true", help="print the plan and start nothing")
+    add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign, cluster=slurm or benchmark.metric=… say")
+    options = parser.parse_intermixed_args(argv)
+    return options, options.words
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+
+
+def _share(text: str) -> float:
+    found = re.fullmatch(r"([0-9.]+)(%?)", text)
+    try:
+        value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: 3% or 0.03")
+    return value
+
+
+def _data(paths: Sequence[Path]) -> tuple[Path, Path | None]:
+    if len(paths) != 1:
+        raise UsageError("stall: which files does the program read?", "--data DIR names their folder, or one file")
+    return paths[0].expanduser().resolve(), None
+
+
+def _campaign(asked: Sequence[str], *, sure: bool, dry_run: bool) -> tuple[Plan, int]:
+    """Run the campaign of these words; returns its plan and the exit code."""
+    flags = [*(["--yes"] if sure else []), *(["--dry-run"] if dry_run else [])]
+    split = replace(command_line.split([*flags, *asked]), quiet=True)
+    points = collect(split.hydra)
+    plan = run.planned(points or ())
+    return plan, run.carry_out(plan, asked, split)
+
+
+def _name(argv: Sequence[str]) -> str:
+    name = shlex.join(argv)
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _reader(plan: Plan) -> Callable[[str], Record | None]:
+    return lambda cell: plan.verdicts.read(plan.folder.record(cell))[0]
+
+
+def _found(plan: Plan, name: str) -> list[Outcome]:
+    return outcome.couples([entry.cell for entry in plan.entries], _reader(plan), name)
+
+
+def _narrow(found: Sequence[Outcome], share: float) -> bool:
+    return all(each.deciding is not None and each.deciding.is_within(share) for each in found)
+
+
+def _say_whether_cold(name: str, plan: Plan, *, as_json: bool) -> int:
+    told: list[str] = []
+    cold = True
+    for cell in [entry.cell.id for entry in plan.entries]:
+        recorded = _reader(plan)(cell)
+        rows, all_cold = outcome.cold_lines(name, recorded) if recorded else ([f"{cell}: no run"], False)
+        told, cold = [*told, *rows], cold and all_cold
+    if as_json:
+        print(json.dumps({"cold": cold, "lines": told}, indent=1))
+    for line in () if as_json else told:
+        console.show(line)
+    return int(not cold)
+
+
+def _print(found: Sequence[Outcome], plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        told = {"campaign_dir": str(plan.folder.root), "programs": [each.as_json() for each in found]}
+        print(json.dumps(told, indent=1))
+        return
+    for each in found:
+        for line in outcome.lines(each):
+            console.show(line)
+    console.say(f"report: {plan.folder.root / 'report.html'}")

@@ -1,0 +1,112 @@
+"""`python -m campaign stall` as a user speaks it."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from campaign.cli import stall
+from jobs.system import page_cache
+
+QUIET = ("checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.delayed_max=1", "checks.stolen_max=1000",
+         "checks.time_error_max=0.2", "storage.exclusive=none")  # fmt: skip
+READ = "import pathlib, sys\nfor each in pathlib.Path(sys.argv[1]).iterdir(): each.read_bytes()\nprint('hello')\n"
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.bin").write_bytes(os.urandom(1 << 20))
+    page_cache.sync(folder)
+    (tmp_path / "read.py").write_text(READ)
+    return folder
+
+
+def test_cold_and_warm_runs_take_turns_and_a_campaign_remains(command, data, tmp_path):
+    words = ("stall", "--data", "data", "--runs", "5", "--json", *QUIET, "--", sys.executable, "read.py", "{data}")
+
+    done = command(*words)
+
+    found = json.loads(done.stdout)
+    (program,) = found["programs"]
+    assert done.returncode == 0, done.stderr
+    assert (program["cold"]["runs"], program["warm"]["runs"], program["whole"]["pairs"]) == (5, 5, 5)
+    assert program["cold"]["disk_bytes"] >= 4 << 20 > 20 * program["warm"]["disk_bytes"]
+    assert (tmp_path / "stall" / "report.html").exists()
+    assert "hello" in next((tmp_path / "stall" / "records").glob("*/run-1.log")).read_text()
+
+    again = command(*(word for word in words if word != "--json"))
+
+    assert "nothing to run: 2 of 2 cells are done" in again.stderr
+    assert "cold, 5 runs" in again.stdout
+
+
+def test_with_cold_alone_each_run_is_told_to_be_cold_or_not(command, data):
+    cold = command("stall", "--cold", "--runs", "2", "--data", "data", *QUIET, "--", "cat", "data/0.bin", "data/1.bin")
+    other = command("stall", "--cold", "--runs", "1", "--data", "data", "campaign_dir=b", *QUIET, "--", "true")
+
+    assert cold.returncode == 0, cold.stderr
+    assert cold.stdout.count("  yes") == 2
+    assert other.returncode == 1
+    assert "NO    reads_data" in other.stdout
+
+
+def test_a_program_that_fails_is_told_with_its_last_line(command, data):
+    done = command("stall", "--data", "data", *QUIET, "--", sys.executable, "-c", "raise SystemExit('no GPU')")
+
+    assert done.returncode == 1
+    assert "ended with exit code 1: no GPU" in done.stderr
+    assert "too few valid pairs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--data", "data"), "no program"),
+        (("--", "true"), "--data DIR names"),
+        (("--data", "data", "grid", "--", "true"), "'grid' is neither an option nor KEY=VALUE"),
+        (("--data", "data", "--within", "3x", "--", "true"), "3x is no share"),
+        (("--data", "data", "--runs", "0", "--", "true"), "0 is not 1 or more"),
+        (("--data", "data", "thread=1", "--", "true"), "thread"),
+    ],
+)
+def test_wrong_words_start_nothing(words, says, command, data, tmp_path):
+    done = command("stall", *words)
+
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "stall").exists()
+
+
+def test_more_runs_are_added_until_the_share_is_known_or_the_most_is_reached(monkeypatch, tmp_path, data):
+    asked = []
+    monkeypatch.setattr(stall, "_campaign", lambda words, **_: asked.append(words) or (None, 0))
+    monkeypatch.setattr(stall, "_found", lambda *_: [])
+    monkeypatch.setattr(stall, "_print", lambda *_, **__: None)
+    monkeypatch.setattr(stall, "_narrow", lambda *_: len(asked) == 2)
+
+    stall.main(["--data", str(data), "--within", "3%", "--", "true"])
+    assert [next(word for word in words if word.startswith("runs=")) for words in asked] == ["runs=6", "runs=11"]
+
+    asked.clear()
+    monkeypatch.setattr(stall, "_narrow", lambda *_: False)
+    stall.main(["--data", str(data), "--within", "3%", "--most", "12", "--", "true"])
+    assert [next(word for word in words if word.startswith("runs=")) for words in asked] == [
+        "runs=6",
+        "runs=11",
+        "runs=13",
+    ]
+
+
+def test_data_that_do_not_fit_into_memory_are_refused_before_anything_runs(command, data, tmp_path):
+    with (data / "large").open("wb") as file:
+        file.truncate(1 << 40)
+
+    done = command("stall", "--data", "data", "--", "true")
+
+    assert done.returncode == 3
+    assert "they cannot be warm" in done.stderr
+    assert not (tmp_path / "stall" / "records").exists()
