@@ -15,10 +15,12 @@ from campaign.cells.plan import Plan
 from campaign.cli import arguments, run
 from campaign.config import command_line
 from campaign.config.collect import collect
+from campaign.console import counted
 from campaign.errors import UsageError
-from campaign.stall import outcome
+from campaign.stall import found_data, outcome
 from campaign.stall.outcome import Outcome
 from campaign.stall.words import Program
+from jobs.judging.stopping import FEWEST_RUNS
 from jobs.model.record import Record
 
 _ABOUT = "Run a program with its data cold and warm, in turn, and say what waiting for the storage costs."
@@ -35,8 +37,8 @@ def main(argv: list[str]) -> int:
         raise UsageError("stall: no program", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
     if odd := [word for word in own if "=" not in word]:
         raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", "the program and its words follow behind --")
-    data, listed = _data(options.data)
-    program, runs = Program(words, data, listed, options.begins, cold=options.cold), options.runs
+    program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, own)
+    runs = options.runs
     while True:
         plan, code = _campaign(program.grid(runs, own), sure=options.yes, dry_run=options.dry_run)
         if options.dry_run:
@@ -44,10 +46,10 @@ def main(argv: list[str]) -> int:
         if options.cold:
             return _say_whether_cold(_name(words), plan, as_json=options.json)
         found = _found(plan, _name(words))
-        if code or options.within is None or runs >= options.most or _narrow(found, options.within):
+        if code or not (more := _more_runs(found, runs, options.within, options.most)):
             break
-        runs = min(2 * runs, options.most)
-        console.say(f"the share is not known within {options.within:.1%} to each side: {runs} runs of each in all")
+        runs += more
+        console.say(f"{counted(more, 'more pair')} of runs, for the share is not known well enough: {runs} in all")
     _print(found, plan, as_json=options.json)
     return code
 
@@ -101,10 +103,22 @@ def _share(text: str) -> float:
     return value
 
 
-def _data(paths: Sequence[Path]) -> tuple[Path, Path | None]:
-    if len(paths) != 1:
-        raise UsageError("stall: which files does the program read?", "--data DIR names their folder, or one file")
-    return paths[0].expanduser().resolve(), None
+def _with_data(program: Program, options: argparse.Namespace, own: Sequence[str]) -> Program:
+    """Return a program with the data that are named, or else found in a first run."""
+    paths = [path.expanduser().resolve() for path in options.data]
+    if len(paths) == 1:
+        return replace(program, data=paths[0])
+    (point, *_) = collect(command_line.split(program.grid(options.runs, own)).hydra) or ({},)
+    if not paths and point["cluster"]["name"] == "slurm":
+        raise UsageError("stall: which files does the program read?", "on Slurm --data DIR names them")
+    if not paths and options.dry_run:
+        raise UsageError("stall: which files does the program read?", "--data DIR, for --dry-run starts nothing")
+    files = (
+        found_data.named(paths) if paths else found_data.find(point, float(point["run_timeout_s"]), sure=options.yes)
+    )
+    campaign_dir = Path(point["campaign_dir"]).expanduser().resolve()
+    data, listed = found_data.listed(files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
+    return replace(program, data=data, listed=listed)
 
 
 def _campaign(asked: Sequence[str], *, sure: bool, dry_run: bool) -> tuple[Plan, int]:
@@ -129,8 +143,12 @@ def _found(plan: Plan, name: str) -> list[Outcome]:
     return outcome.couples([entry.cell for entry in plan.entries], _reader(plan), name)
 
 
-def _narrow(found: Sequence[Outcome], share: float) -> bool:
-    return all(each.deciding is not None and each.deciding.is_within(share) for each in found)
+def _more_runs(found: Sequence[Outcome], runs: int, within: float | None, most: int) -> int:
+    """Return how many pairs are to be added: for those that do not count, or as many as there are; 0 for none."""
+    pairs = min((each.whole.pairs if each.whole else 0 for each in found), default=0)
+    lacking = max(0, min(runs, FEWEST_RUNS) - pairs)
+    wide = within is not None and not all(each.deciding and each.deciding.is_within(within) for each in found)
+    return max(0, min(lacking or (runs if wide else 0), most - runs))
 
 
 def _say_whether_cold(name: str, plan: Plan, *, as_json: bool) -> int:

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from campaign.cli import stall
+from campaign.stall.outcome import Outcome
+from jobs.judging.difference import Difference
 from jobs.system import page_cache
 
 QUIET = ("checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.delayed_max=1", "checks.stolen_max=1000",
@@ -81,24 +83,50 @@ def test_wrong_words_start_nothing(words, says, command, data, tmp_path):
     assert not (tmp_path / "stall").exists()
 
 
-def test_more_runs_are_added_until_the_share_is_known_or_the_most_is_reached(monkeypatch, tmp_path, data):
+def _of(pairs, low=0.2, high=0.3):
+    found = Difference(pairs, 10.0, 7.0, (2.0, 3.0), (low, high))
+    return [Outcome("p", None, None, found, None, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("found", "runs", "within", "more"),
+    [
+        (_of(5), 5, None, 0),
+        (_of(5), 5, 0.05, 0),
+        (_of(5), 5, 0.04, 5),
+        (_of(9), 10, 0.04, 10),
+        (_of(14), 15, 0.04, 5),  # --most
+        (_of(20), 20, 0.04, 0),
+        (_of(3), 5, None, 2),  # two do not count
+        (_of(2), 2, None, 0),  # as many as were asked for
+        (_of(5), 20, 0.04, 0),
+    ],
+)
+def test_pairs_are_added_for_those_that_do_not_count_and_until_the_share_is_known(found, runs, within, more):
+    assert stall._more_runs(found, runs, within, 20) == more  # noqa: SLF001
+
+
+def test_the_campaign_goes_on_with_the_runs_that_are_added(monkeypatch, data):
     asked = []
     monkeypatch.setattr(stall, "_campaign", lambda words, **_: asked.append(words) or (None, 0))
-    monkeypatch.setattr(stall, "_found", lambda *_: [])
+    monkeypatch.setattr(stall, "_found", lambda *_: _of(5 if len(asked) == 1 else 10, high=0.4 / len(asked)))
     monkeypatch.setattr(stall, "_print", lambda *_, **__: None)
-    monkeypatch.setattr(stall, "_narrow", lambda *_: len(asked) == 2)
 
-    stall.main(["--data", str(data), "--within", "3%", "--", "true"])
+    assert stall.main(["--data", str(data), "--within", "3%", "--", "true"]) == 0
     assert [next(word for word in words if word.startswith("runs=")) for words in asked] == ["runs=6", "runs=11"]
 
-    asked.clear()
-    monkeypatch.setattr(stall, "_narrow", lambda *_: False)
-    stall.main(["--data", str(data), "--within", "3%", "--most", "12", "--", "true"])
-    assert [next(word for word in words if word.startswith("runs=")) for words in asked] == [
-        "runs=6",
-        "runs=11",
-        "runs=13",
-    ]
+
+def test_without_data_they_are_found_in_a_first_run(command, data, tmp_path):
+    words = ("stall", "--runs", "5", *QUIET, "--", sys.executable, "read.py", "data")
+
+    refused = command(*words)
+    done = command("stall", "--yes", "--cold", *words[1:])
+
+    assert (refused.returncode, done.returncode) == (2, 0), done.stderr
+    assert "nobody can be asked" in refused.stderr
+    assert f"{data}  4 files  4.2 MB" in done.stderr
+    assert (tmp_path / "stall.files").read_text() == "0.bin\n1.bin\n2.bin\n3.bin\n"
+    assert done.stdout.count("  yes") == 5
 
 
 def test_data_that_do_not_fit_into_memory_are_refused_before_anything_runs(command, data, tmp_path):

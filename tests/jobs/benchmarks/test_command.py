@@ -11,7 +11,7 @@ import pytest
 from campaign.cells.cell import make_cell
 from jobs import run
 from jobs.__main__ import main
-from jobs.benchmarks import command
+from jobs.benchmarks import command, user_program
 from jobs.data import manifest
 from jobs.errors import DatasetError, ProgramError
 from jobs.system import cgroup, page_cache
@@ -191,7 +191,7 @@ def test_the_rate_is_a_number_that_the_program_prints(data, execute):
 
 def test_what_is_found_must_be_a_number():
     with pytest.raises(ProgramError, match="no number"):
-        command.printed("loss nan_\n", "loss (.*)", "last")
+        user_program.printed("loss nan_\n", "loss (.*)", "last")
 
 
 @pytest.mark.shows("benchmark.begins")
