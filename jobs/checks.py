@@ -63,7 +63,7 @@ def judge(
     listed = (program_checks.unchanged,) if listed and is_program else listed
     held = (unthrottled,) if "throttled_s" in run or run.get("io_limits") or run.get("io_limits_hidden") else ()
     stolen = (unstolen,) if "steal_s" in run else ()
-    delayed = (undelayed,) if "waits" in run else ()
+    delayed = (undelayed,) if "waits" in run and not is_program else ()  # of a program's threads nothing is seen
     profiled = (profile_complete,) if "profile" in run else ()
     modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
     others = (

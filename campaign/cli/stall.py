@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from campaign import console
@@ -152,15 +152,12 @@ def _more_runs(found: Sequence[Outcome], runs: int, within: float | None, most: 
 
 
 def _say_whether_cold(name: str, plan: Plan, *, as_json: bool) -> int:
-    told: list[str] = []
-    cold = True
-    for cell in [entry.cell.id for entry in plan.entries]:
-        recorded = _reader(plan)(cell)
-        rows, all_cold = outcome.cold_lines(name, recorded) if recorded else ([f"{cell}: no run"], False)
-        told, cold = [*told, *rows], cold and all_cold
+    records = [recorded for entry in plan.entries if (recorded := _reader(plan)(entry.cell.id))]
+    runs = [each for recorded in records for each in outcome.cold_runs(recorded)]
+    cold = bool(runs) and all(each.cold for each in runs)
     if as_json:
-        print(json.dumps({"cold": cold, "lines": told}, indent=1))
-    for line in () if as_json else told:
+        print(json.dumps({"cold": cold, "runs": [asdict(each) for each in runs]}, indent=1))
+    for line in () if as_json else outcome.cold_lines(name, runs):
         console.show(line)
     return int(not cold)
 

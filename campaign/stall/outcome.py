@@ -184,17 +184,33 @@ def _swept(settings: Mapping[str, Any]) -> str:
     return "".join(f" {key}={value}" for key, value in values.items())
 
 
-def cold_lines(name: str, recorded: Record) -> tuple[list[str], bool]:
-    """Return for each measured run of a judged record whether it was cold, and whether all of them were."""
-    rows, runs = [[name, "runtime", "from the disk", "cold", ""]], stopping.measured(recorded)
-    proved = [_proof(run) for run in runs]
-    for run, (is_cold, why) in zip(runs, proved, strict=True):
-        if run["status"] == "failed":
-            rows.append([f"run {run['run']}", "", "", "failed", why])
-            continue
-        disk = f"{(run['device_bytes'] or 0) / _MB:.1f} MB"
-        rows.append([f"run {run['run']}", f"{run['wall_s']:.2f} s", disk, "yes" if is_cold else "NO", why])
-    return console.table(rows, right=(1, 2)), bool(runs) and all(is_cold for is_cold, _ in proved)
+@dataclass(frozen=True)
+class ColdRun:
+    """A measured run, and whether it was cold."""
+
+    run: int
+    cold: bool
+    why: str  # why not, or what could not be seen
+    wall_s: float | None  # None: it failed
+    disk_bytes: int | None
+
+
+def cold_runs(recorded: Record) -> list[ColdRun]:
+    """Return for each measured run of a judged record whether it was cold."""
+    return [
+        ColdRun(run["run"], *_proof(run), run.get("wall_s"), run.get("device_bytes"))
+        for run in stopping.measured(recorded)
+    ]
+
+
+def cold_lines(name: str, runs: Sequence[ColdRun]) -> list[str]:
+    """Return the same for people."""
+    rows = [[name, "runtime", "from the disk", "cold", ""]]
+    for each in runs:
+        took = "" if each.wall_s is None else f"{each.wall_s:.3g} s"
+        disk = "" if each.disk_bytes is None else f"{each.disk_bytes / _MB:.1f} MB"
+        rows.append([f"run {each.run}", took, disk, "yes" if each.cold else "NO", each.why])
+    return console.table(rows, right=(1, 2))
 
 
 def _proof(run: Run) -> tuple[bool, str]:

@@ -108,11 +108,11 @@ def _cold(**passed):
         (_cold(cold=True, device_bytes=None, reads_data=None), True, "yes   device_bytes cannot be told; reads_data"),
         (_cold(cold=None, device_bytes=None), False, "NO    cold cannot be told"),
         (_cold(cold=True, device_bytes=True, reads_data=False), False, "NO    reads_data: why reads_data"),
-        ({"role": "measured", "status": "failed", "run": 1, "reason": "exit code 3"}, False, "failed  exit code 3"),
+        ({"role": "measured", "status": "failed", "run": 1, "reason": "exit code 3"}, False, "NO    exit code 3"),
     ],
 )
 def test_of_cold_runs_alone_it_is_told_of_each_whether_it_was(run, cold, says):
-    lines, all_cold = outcome.cold_lines("dd", {"runs": [run]})
+    (found,) = outcome.cold_runs({"runs": [run]})
 
-    assert all_cold is cold
-    assert says in lines[1]
+    assert found.cold is cold
+    assert says in outcome.cold_lines("dd", [found])[1]

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from campaign.cli import stall
 from campaign.stall.outcome import Outcome
 from jobs.judging.difference import Difference
 from jobs.system import page_cache
+from tests.jobs.jobs_factory import eventually
 
 QUIET = ("checks.other_cpu_max=1000", "checks.other_device_max=1", "checks.delayed_max=1", "checks.stolen_max=1000",
          "checks.time_error_max=0.2", "storage.exclusive=none")  # fmt: skip
@@ -138,3 +141,32 @@ def test_data_that_do_not_fit_into_memory_are_refused_before_anything_runs(comma
     assert done.returncode == 3
     assert "they cannot be warm" in done.stderr
     assert not (tmp_path / "stall" / "records").exists()
+
+
+def test_ctrl_c_ends_the_program_and_the_same_command_goes_on(command, data, tmp_path):
+    (tmp_path / "read.py").write_text(
+        "import os, pathlib, sys, time\n"
+        "for each in pathlib.Path(sys.argv[1]).iterdir(): each.read_bytes()\n"
+        "if not pathlib.Path('quick').exists():\n"
+        "    if os.fork() == 0: os.setsid()\n"
+        "    open('pids', 'a').write(f'{os.getpid()}\\n'); time.sleep(600)\n"
+    )
+    words = ("stall", "--cold", "--runs", "1", "--data", "data", *QUIET, "--", sys.executable, "read.py", "{data}")
+    front = command.start(*words)
+    try:
+        assert eventually(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 2)
+        front.send_signal(signal.SIGINT)
+        _, told = front.communicate(timeout=60)
+    finally:
+        front.kill()
+        front.communicate()
+
+    assert "stopped; what was measured is kept" in told
+    pids = (tmp_path / "pids").read_text().split()
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+    (tmp_path / "quick").touch()
+    done = command(*words)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("  yes") == 1
