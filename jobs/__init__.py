@@ -3,6 +3,8 @@
 import os
 import sys
 
+from jobs.marks import mark as mark
+
 # As in `campaign`; a program of somebody's that is started in this way, and imports us, keeps its folder.
 if (
     sys.argv[:1] == ["-m"]

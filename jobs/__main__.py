@@ -5,6 +5,7 @@
     python -m jobs micro FOLDER --threads 4
     python -m jobs micro FOLDER --profile calls.npz && python -m jobs.profiler report calls.npz
     python -m jobs baseline FOLDER --access read
+    python -m jobs command FOLDER -- python train.py
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {
     "images": "images, JPEG and PNG",
+    "files": "your data, a folder or a file; the program and its arguments follow behind `--`",
     "hdf5": "a data set that a campaign has made, with its manifest",
     "file": "on the storage; the file lies in its folder `baseline`",
     "nothing": "on the storage",
@@ -107,7 +109,13 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
             ),
             benchmark,
         )
-    options = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    before = words[: words.index("--")] if "--" in words else words
+    options = parser.parse_args(before)
+    if hasattr(options, "argv"):
+        options.argv = words[len(before) + 1 :] or options.argv
+        if not options.argv:
+            parser.error("no program: python -m jobs command FOLDER -- PROGRAM ARGUMENTS")
     if getattr(options, "drain_to", None) and not options.save_to:
         parser.error("--drain-to needs --checkpoint: the folder that is drained")
     return options
@@ -188,8 +196,9 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     }
     if benchmark.data == "file":
         yield _with_file(request, options)
-    elif benchmark.data == "images":
-        listing = manifest.scan(options.folder, any_kind=hasattr(options, "row_bytes"))
+    elif benchmark.data in ("images", "files"):
+        listing = manifest.scan(options.folder, any_kind=benchmark.any_kind)
+        request["dataset"] = str(manifest.top_of(options.folder))
         with tempfile.TemporaryDirectory(prefix="tfio-") as held:
             files.write(Path(held, manifest.MANIFEST_NAME), listing.to_json())
             yield {**request, "manifest": held}

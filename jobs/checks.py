@@ -10,7 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jobs import delays, neighbours
+from jobs import delays, neighbours, program_checks
+from jobs.check_outcome import at_least as _at_least
+from jobs.check_outcome import at_most as _at_most
+from jobs.check_outcome import outcome as _check
 from jobs.model.limits import Limits as Limits  # noqa: PLC0414 - `checks.Limits`
 from jobs.model.results import Check, Conditions, Expectation, Peak, Run
 from jobs.objects import STORES
@@ -49,16 +52,34 @@ def judge(
         return _judge_together(run, cache, limits, peak, first)
     kept = (cold_at_server,) if "objects" in run else (cold, device_bytes)
     rules = {"cold": kept, "warm": (warm, from_memory), "as_is": ()}
+    is_program = "program" in run
+    if is_program:
+        rules = {"cold": (cold, program_checks.from_device), "warm": (warm, program_checks.from_memory), "as_is": ()}
     trained = (finite_loss,) if "last_loss" in run.get("steps", {}) else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
+    used = (program_checks.reads_data,) if is_program and cache == "cold" else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
-    listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
+    listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or is_program or run["bytes_read"]) else ()
+    listed = (program_checks.unchanged,) if listed and is_program else listed
     held = (unthrottled,) if "throttled_s" in run or run.get("io_limits") or run.get("io_limits_hidden") else ()
     stolen = (unstolen,) if "steal_s" in run else ()
-    delayed = (undelayed,) if "waits" in run else ()
+    delayed = (undelayed,) if "waits" in run and not is_program else ()  # of a program's threads nothing is seen
     profiled = (profile_complete,) if "profile" in run else ()
     modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
-    others = (*asked, *listed, time_adds_up, quiet, *held, *stolen, *delayed, *trained, *saved, *profiled, *modelled)
+    others = (
+        *used,
+        *asked,
+        *listed,
+        time_adds_up,
+        quiet,
+        *held,
+        *stolen,
+        *delayed,
+        *trained,
+        *saved,
+        *profiled,
+        *modelled,
+    )
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [_as_expected(rule, each) for rule, each in run.get("expected", {}).items()]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
@@ -502,15 +523,3 @@ def spread(rates: Sequence[float], limits: Limits) -> Check:
     observed = (max(rates) - min(rates)) / statistics.median(rates)
     message = f"(max - min) / median of {len(rates)} measured runs is {observed:.2%} (at most {limits.spread_max:.2%})"
     return _at_most("spread", observed, limits.spread_max, message)
-
-
-def _at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    return _check(rule, None if observed is None else observed <= limit, observed, limit, message)
-
-
-def _at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    return _check(rule, None if observed is None else observed >= limit, observed, limit, message)
-
-
-def _check(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
-    return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}

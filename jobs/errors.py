@@ -54,6 +54,12 @@ class EngineError(JobError):
     exit_code = 3
 
 
+class ProgramError(JobError):
+    """A program of the user's cannot be started, failed, or did not print what was to be found."""
+
+    exit_code = 1
+
+
 class ObjectStoreError(JobError):
     """An object store does not answer, refuses what is asked of it, or lacks it."""
 

@@ -27,6 +27,7 @@ class Work:
     # The size in bytes of each of the files, as their list says; empty where there is none.
     sizes: Mapping[Path, int] = field(default_factory=dict)
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
+    may_write: bool = False  # whether it may write anything, of which nothing is known before
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
     # Bytes that are asked for of each file, where that is not the whole of it.
     asked: Mapping[Path, int] = field(default_factory=dict)

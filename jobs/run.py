@@ -11,6 +11,7 @@ from typing import Any, cast
 from jobs import step_arrays
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
+from jobs.errors import ProgramError
 from jobs.model.codes import RunEnd
 from jobs.model.request import Request
 from jobs.model.results import Run
@@ -25,7 +26,8 @@ _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run
 def execute(request: Request) -> Run:
     """Run a benchmark once, here; returns its raw figures, which whoever shows them judges (`jobs.judging.judge`).
 
-    Of one of several ranks it returns the ``end`` where another one has failed.
+    Of one of several ranks it returns the ``end`` where another one has failed, and of a program of the user's where
+    that has.
     """
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
@@ -36,6 +38,8 @@ def execute(request: Request) -> Run:
                 return one_machine.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
     except rank.RanksError as error:
         return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
+    except ProgramError as error:
+        return {"status": "failed", "end": {"code": RunEnd.PROGRAM, "words": error.message}}
     overhead_s = time.perf_counter() - entered - run["wall_s"]
     return {**run, "status": "ended", "overhead_s": overhead_s}
 

@@ -49,6 +49,7 @@ OF_OUR_OWN = {
     "jobs/profiler/saved.py": "a Darshan log, in a process of its own with limits",
     "jobs/profiler/tensorflow_table.py": "its own table",
     "jobs/profiler/table.py": "a spill that the door has opened; its size is that of its head",
+    "jobs/system/process_tree.py": "a pipe between two processes of ours",
 }
 
 

@@ -22,7 +22,10 @@ NEVER = {
 }
 
 LEAVES = ("jobs.model", "jobs.judging", "jobs.events", "jobs.system")
-BELOW_THE_JUDGE = {"jobs.checks", "jobs.delays", "jobs.neighbours", "jobs.objects"}  # of objects a name alone
+BELOW_THE_JUDGE = {
+    "jobs.check_outcome", "jobs.checks", "jobs.delays", "jobs.neighbours", "jobs.program_checks",
+    "jobs.objects",  # a name alone
+}  # fmt: skip
 
 
 def _nodes(node, *, in_functions=True, types=False):

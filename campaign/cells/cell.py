@@ -41,8 +41,11 @@ def make_cell(point: Point) -> Cell:
         settings["sync"] = "ring"  # by servers that ask for no secret: nobody else reaches the nodes
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
         # The same folder is the same dataset from wherever it is named; a key of an object store is what it is.
-        path = str(Path(settings["dataset"]["path"]).expanduser().resolve())
-        settings["dataset"] = {**settings["dataset"], "path": path}
+        places = {key: settings["dataset"].get(key) for key in ("path", "list")}
+        settings["dataset"] = {
+            **settings["dataset"],
+            **{key: str(Path(place).expanduser().resolve()) for key, place in places.items() if place},
+        }
     access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})
     if "://" in (slow.get("root") or ""):  # of a bucket, whose device is no part of a cell either

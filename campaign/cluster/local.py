@@ -97,7 +97,7 @@ def require_possible(todo: Sequence[Entry]) -> None:
             accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
         except NoGpuError as error:
             raise EnvironmentFaultError(error.message, error.hint) from error
-    datasets.require_possible(todo)
+    datasets.require_possible(todo, here=True)
 
 
 def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:

@@ -48,8 +48,10 @@ class Follower:
     waits_for: Wait | None = None
     cells_over: int = 0
     runs_over: int = 0
-    _reported: int = 0
-    _is_begun: bool = False  # the cell that it has under way
+    in_turn: bool = False  # whether its cells take turns, so that several are under way
+    _reported: Counter[str] = field(default_factory=Counter)  # runs of each cell that has begun
+    _begun: set[str] = field(default_factory=set)  # cells under way
+    _over: set[str] = field(default_factory=set)  # cells
 
     @classmethod
     def of(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
@@ -59,13 +61,16 @@ class Follower:
             return cls(folder, [Share(cell, 0, 0, {}) for cell in batch.cells[index]], 0, batch.token)
         work = read_file(path, WorkList)
         cells = [Share(item["id"], item["missing"], item["at_most"], item["settings"]) for item in work["cells"]]
-        return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token, terms_of(work["conduct"]))
+        conduct = work["conduct"]
+        turns = conduct["in_turn"]
+        return cls(folder, cells, conduct["warmup_runs"], batch.token, terms_of(conduct), in_turn=turns)
 
     @classmethod
     def to_be(cls, folder: CampaignFolder, entries: Sequence[Entry], conduct: Conduct, token: str = "") -> Follower:
         """Follow a worker that is to get these cells."""
         cells = [Share(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
-        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct))
+        turns = conduct["in_turn"]
+        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct), in_turn=turns)
 
     @property
     def runs_total(self) -> int:
@@ -84,8 +89,8 @@ class Follower:
     def left(self) -> list[Share]:
         """Return the cells that are not over, with the runs that they have to go, warm-ups with them."""
         shares = []
-        for place, share in enumerate(self.cells[self.cells_over :]):
-            more = self.warmup_runs - (0 if place else self._reported)
+        for share in (each for each in self.cells if each.cell not in self._over):
+            more = self.warmup_runs - self._reported[share.cell]
             shares.append(share._replace(missing=max(0, share.missing + more), at_most=max(0, share.at_most + more)))
         return shares
 
@@ -97,38 +102,49 @@ class Follower:
     def news(self) -> list[tuple[str, Run]]:
         """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
-        self.current, self.waits_for, self._is_begun = None, None, False
-        while self.cells_over < len(self.cells):
-            cell = self.cells[self.cells_over].cell
-            recorded = self._read(cell)
-            if recorded is None:
+        self.current, self.waits_for, self._begun = None, None, set()
+        for cell in [share.cell for share in self.cells if share.cell not in self._over]:
+            ended += self._news_of(cell)
+            if cell not in self._over and not self.in_turn:
                 break
-            mine = [run for run in recorded["runs"] if run.get("token") == self.token]
-            over = [run for run in mine if run["status"] != "running"]
-            if len(over) > self._reported or recorded["status"] != "running":
-                verdict = Verdicts(self.folder, self.terms).judged(recorded)
-                over = [run for run in verdict["runs"] if run.get("token") == self.token and run["status"] != "running"]
-            ended += [(cell, run) for run in over[self._reported :]]
-            self._reported = len(over)
-            running = next((run for run in mine if run["status"] == "running"), None)
-            if running or recorded["status"] == "running":
-                self.current = (cell, running) if running else None
-                self.waits_for, self._is_begun = None if running else recorded.get("waits_for"), True
-                break
-            self.outcomes[CellState(verdict["status"])] += 1
-            self.cells_over, self._reported = self.cells_over + 1, 0
         self.runs_over += len(ended)
-        return ended
+        return sorted(ended, key=lambda each: each[1]["started_utc"]) if self.in_turn else ended
+
+    def _news_of(self, cell: str) -> list[tuple[str, Run]]:
+        """Return the runs of one cell that ended since the last call; one that is over has no more of them."""
+        recorded = self._read(cell)
+        if recorded is None:
+            return []
+        mine = [run for run in recorded["runs"] if run.get("token") == self.token]
+        over, verdict = [run for run in mine if run["status"] != "running"], recorded
+        if len(over) > self._reported[cell] or recorded["status"] != "running":
+            verdict = Verdicts(self.folder, self.terms).judged(recorded)
+            over = [run for run in verdict["runs"] if run.get("token") == self.token and run["status"] != "running"]
+        news = [(cell, run) for run in over[self._reported[cell] :]]
+        self._reported[cell] = len(over)
+        running = next((run for run in mine if run["status"] == "running"), None)
+        if running:
+            self.current = (cell, running)
+        elif recorded["status"] == "running":
+            self.waits_for = self.waits_for or recorded.get("waits_for")
+        else:
+            self.outcomes[CellState(verdict["status"])] += 1
+            self._over.add(cell)
+            self.cells_over += 1
+            return news
+        self._begun.add(cell)
+        return news
 
     def states_of_left(self, worker: WorkerState) -> Counter[CellState]:
         """Count the cells that are not over by their states; `worker` is how it is."""
         found: Counter[CellState] = Counter()
-        for place, share in enumerate(self.cells[self.cells_over :]):
-            recorded = CellState.RUNNING if self._is_begun and not place else CellState.PLANNED
+        left = [share for share in self.cells if share.cell not in self._over]
+        for place, share in enumerate(left):
+            is_own = share.cell in self._begun
+            recorded = CellState.RUNNING if is_own else CellState.PLANNED
             if worker.phase == Phase.ENDED and recorded == CellState.PLANNED:  # what others measured before it stands
                 judged, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
                 recorded = CellState(judged["status"]) if judged else CellState.DAMAGED if fault else recorded
-            is_own = self._is_begun and not place
             found[concluded(recorded, worker, is_own=is_own, is_next=not place)] += 1
         return found
 

@@ -214,7 +214,7 @@ def arrays(
     """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold.
 
     Cells of other numbers of nodes have arrays of their own, in the same row. Before them comes one that makes the data
-    of the cells that are named in `made_by_job`.
+    of the cells that are named in `made_by_job`. Cells that take turns are one task.
     """
     if pool := request.conduct["cluster"]["pool"]:
         request = _within(request, pool)
@@ -230,7 +230,8 @@ def arrays(
             yield data
             number += 1
         by_nodes = groupby(sorted(group, key=_nodes), key=_nodes)
-        packs = [list(_slices(list(cells), request.conduct["cluster"]["cells_per_job"])) for _, cells in by_nodes]
+        most = len(group) if request.conduct["in_turn"] else request.conduct["cluster"]["cells_per_job"]
+        packs = [list(_slices(list(cells), most)) for _, cells in by_nodes]
         packed = [tasks for each in packs for tasks in _slices(each, tasks_at_most)]
         for tasks in packed:
             folder = request.folder.workers / f"{request.token}-{number}"

@@ -14,6 +14,7 @@ GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint"
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 TASKS = {
     "measure": {
+        "stall": "whether any program waits for its storage",
         "measure": "what a storage gives, and what TensorFlow gets of it",
         "reproduce": "a whole paper: baselines, recipes, report",
         "stage": "copies of some files on a faster storage",

@@ -31,7 +31,7 @@ def check(values: Flat) -> None:
                 "at most as many classes as files",
             )
         files_made = _can_be_made(tuple((name.partition(".")[2], value) for name, value in made.items()))
-        if benchmarks()[values["benchmark.name"]].data == "hdf5":
+        if benchmarks()[values["benchmark.name"]].data in ("hdf5", "files"):
             return
         enough_data(values, files_made)
         if "dataset.sigma" not in made:
@@ -76,7 +76,9 @@ def _of_folder(values: Flat) -> None:
 
 
 def _no_images(values: Flat) -> None:
-    decodes = benchmarks()[values["benchmark.name"]].data == "images" and "benchmark.row_bytes" not in values
+    decodes = (
+        benchmarks()[values["benchmark.name"]].data == "images" and not benchmarks()[values["benchmark.name"]].any_name
+    )
     if values.get("benchmark.preprocess", decodes):
         raise UsageError(
             f"dataset={values['dataset.name']} has no images to decode",

@@ -18,7 +18,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
-from jobs.benchmarks import registry
+from jobs.benchmarks import command, registry
 from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
@@ -56,21 +56,24 @@ def datasets(
     return found
 
 
-def require_possible(entries: Sequence[Entry]) -> None:
-    """Refuse what cannot be read or made where it is asked for; nothing is made or written.
+def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
+    """Refuse what cannot be read or made where it is asked for, `here` or on a node; nothing is made or written.
 
     Of objects in a store it is found out when they are listed.
     """
-    files_of: dict[str, int | None] = {}
+    files_of: dict[str, Data | None] = {}
     for settings in (entry.cell.settings for entry in entries if entry.cell.settings["storage"].get("kind") != "s3"):
         if (key := data_key(settings)) not in files_of:
             files_of[key] = _examined(settings)
-        if (count := files_of[key]) is not None:
-            _enough(settings, {"files": count})
+        if (own := files_of[key]) is not None:
+            _enough(settings, own)
+            if here and (registry.of(settings).data, settings["cache"]) == ("files", "warm"):
+                with _explained(settings, Path(settings["dataset"]["path"])):
+                    command.require_room(own["bytes"])
 
 
-def _examined(settings: Settings) -> int | None:
-    """Refuse a storage that is not here, a file without room and a folder elsewhere; returns the user's own files."""
+def _examined(settings: Settings) -> Data | None:
+    """Refuse a storage that is not here, a file without room and a folder elsewhere; count the user's own files."""
     require_seen(settings)
     root = storage_root(settings["storage"], make=False)
     with _explained(settings, root):
@@ -78,9 +81,9 @@ def _examined(settings: Settings) -> int | None:
             baseline_files.require_possible(settings, root)
         if "path" not in settings.get("dataset", {}):
             return None
-        path, listed = Path(settings["dataset"]["path"]), _listed(settings)
+        path, listed = manifest.top_of(Path(settings["dataset"]["path"])), _listed(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
-    return len(listed.files)
+    return {"files": len(listed.files), "bytes": listed.total_bytes}
 
 
 def _makes(settings: Settings) -> tuple[bool, bool]:
@@ -93,7 +96,7 @@ def data_key(settings: Settings) -> str:
     benchmark = settings["benchmark"]
     own = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str((settings.get("dataset"), settings["storage"], own, *copies, "row_bytes" in benchmark))
+    return str((settings.get("dataset"), settings["storage"], own, *copies, registry.of(settings).any_kind))
 
 
 def for_jobs(
@@ -204,10 +207,10 @@ def _images(
     if "path" not in wanted:
         path, found = _made(wanted, root, layout_of(settings["storage"]), progress, processes)
         return path, path, found
-    path, found = Path(wanted["path"]), _listed(settings)
+    path, found = manifest.top_of(Path(wanted["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * ("row_bytes" in settings["benchmark"]) or wanted.get("hdf5") or ""
-    held = folder.manifest(f"{path}{kind}")
+    kind = "/any" * registry.of(settings).any_kind or wanted.get("hdf5") or ""
+    held = folder.manifest(f"{wanted['path']}{kind}{wanted.get('list') or ''}")
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found
 
@@ -231,7 +234,9 @@ def spec_of(wanted: Node) -> specs.Spec:
 def _listed(settings: Settings) -> manifest.Manifest:
     """List the files of a user's own folder."""
     wanted = settings["dataset"]
-    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind="row_bytes" in settings["benchmark"])
+    listed = Path(wanted["list"]) if wanted.get("list") else None
+    any_kind = registry.of(settings).any_kind
+    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind=any_kind, listed=listed)
 
 
 def _made(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files
 from campaign.storage.locks import lock_path
+from jobs.benchmarks import registry
 from jobs.benchmarks.engines import datafile
 from jobs.data import bucket_dataset, make, manifest, specs
 from jobs.errors import DatasetError, JobError
@@ -82,7 +83,7 @@ def _made_below(wanted: Node) -> tuple[specs.Spec, str]:
 
 
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    wanted, any_kind = settings["dataset"], "row_bytes" in settings["benchmark"]
+    wanted, any_kind = settings["dataset"], registry.of(settings).any_kind
     spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
     held = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ from campaign.worker.followers import follow, rank_here
 from campaign.worker.leader import Leader, RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
+from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
 from jobs.judging import paired
 from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
@@ -59,12 +60,15 @@ class Worker:
     # What Slurm says of its job; asked for before each run until there is an answer.
     job: Mapping[str, str] = field(default_factory=dict)
     leader: Leader | None = None  # of the other ranks, in a job on several nodes
+    _pair: int | None = None  # of measured runs of cells that take turns
 
     def walk(self) -> bool:
         """Run every cell of the list, one after the other; returns whether each of them is done."""
         self.template.start()  # before the first run begins: its stamp is not that of an import
         self._require_accelerator()
-        outcomes = [self.run_cell(item) for item in self.work["cells"]]
+        cells = self.work["cells"]
+        groups = [cells] if self.work["conduct"]["in_turn"] else [[item] for item in cells]
+        outcomes = [self.run_cells(group) for group in groups]
         return all(outcomes)
 
     def _require_accelerator(self) -> None:
@@ -74,8 +78,31 @@ class Worker:
             if answer.get("status") == "failed":
                 raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
 
-    def run_cell(self, item: ListedItem) -> bool:
-        """Finish one cell, or leave it to a worker that has started it since; returns whether it is done."""
+    def run_cells(self, items: Sequence[ListedItem]) -> bool:
+        """Finish cells whose runs take turns, there and back; returns whether all of them are done."""
+        self._pair = session.next_pair(self.folder, items) if len(items) > 1 else None
+        cells, outcomes = [self._runs_of(item) for item in items], []
+        while cells:
+            for cell in tuple(cells):
+                try:
+                    next(cell)
+                except StopIteration as end:
+                    cells.remove(cell)
+                    outcomes.append(end.value)
+                except BaseException as error:
+                    for other in cells:
+                        with suppress(type(error)):
+                            other.throw(error)
+                    raise
+            cells.reverse()
+            self._pair = None if self._pair is None else self._pair + 1
+        return all(outcomes)
+
+    def _runs_of(self, item: ListedItem) -> Generator[None, None, bool]:
+        """Finish one cell, or leave it to a worker that has started it since; returns whether it is done.
+
+        Yields after each run.
+        """
         known = session.verdict(self.folder, self.work, item["id"])
         if known is not None:
             return known
@@ -84,7 +111,7 @@ class Worker:
             if self.leader and item["dataset"] is None and not item["access"]["shared"]:
                 self.leader.gather()
                 self.leader.make_data(item, ready["dataset"])
-            return self._session(ready)
+            return (yield from self._session(ready))
         except UsageError as error:  # of this cell: the others of the list may be well
             return self._refuse(item, {"code": RunEnd.NO_DATA, "words": f"{error.message}; {error.hint}"})
         except session.TakenOverError as error:
@@ -94,23 +121,22 @@ class Worker:
                 raise
             return True
 
-    def _session(self, item: WorkItem) -> bool:
+    def _session(self, item: WorkItem) -> Generator[None, None, bool]:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
         verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
         report = partial(self._save_waiting, recorded)
         disturbance = Disturbance(self.work["conduct"], Path(item["dataset"]["path"]), report)
-        for turn in session.turns(recorded, owed, verdicts):
-            run = self._judged(verdicts, recorded, self._run(recorded, turn, item))
-            failures = failures + 1 if run["status"] == "failed" else 0
-            if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS:
-                break
-            try:
-                if not disturbance.let_go_on(run):
+        try:
+            for turn in session.turns(recorded, owed, verdicts):
+                run = self._judged(verdicts, recorded, self._run(recorded, turn, item))
+                failures = failures + 1 if run["status"] == "failed" else 0
+                if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.let_go_on(run):
                     break
-            except NotQuietError:
-                self._settle(recorded)
-                raise
+                yield
+        except NotQuietError:  # of this cell's runs, or of another one's with which it takes turns
+            self._settle(recorded)
+            raise
         return self._settle(recorded)
 
     @staticmethod
@@ -148,7 +174,7 @@ class Worker:
         devices = locks.device_locks(checkpoint_targets.places(item)) if how == "lock" else []
         also = [*checkpoint_targets.locks(item, self.folder), *devices]
         with locks.held(how, lock, self.job, also, report) as proof:
-            run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, turn.pair)
+            run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, self._pair_of(turn))
             run["exclusive"] = proof
             run |= place()
             self._save(recorded)
@@ -158,6 +184,10 @@ class Worker:
                 with self._others_held(how, lock, item):
                     self._execute(recorded, run, item)
         return run
+
+    def _pair_of(self, turn: session.Turn) -> int | None:
+        """Return the number of the pair that a run belongs to: of two runs of one cell, or of cells in turn."""
+        return turn.pair if turn.role != "measured" or turn.pair is not None else self._pair
 
     def _others_held(self, how: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
         """Hold the storages of the other nodes of the job, where each has its own."""
@@ -200,7 +230,8 @@ class Worker:
         if nodes == 1:
             if self.work["cluster"] != "slurm":
                 request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
-            return self.template.run(request, log, conduct["run_timeout_s"])
+            ending_s = registry.of(request["settings"]).ending_s
+            return self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
         return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
 
     def _request(self, begun: Run, item: WorkItem) -> Request:
@@ -225,6 +256,7 @@ class Worker:
             "steps": str(cell / f"run-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
+            "limit_s": conduct["run_timeout_s"],
         }
 
     def _save_waiting(self, recorded: Record, wait: Wait) -> None:
@@ -248,7 +280,9 @@ def main(work_list: str) -> int:
     if work["cluster"] == "slurm" and rank_here():
         return follow(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
-    template = Template(path.with_suffix(".template.log"))
+    benchmarks = [registry.benchmarks()[item["benchmark"]] for item in work["cells"]]
+    imports = dict.fromkeys(name for each in benchmarks for name in each.imports)
+    template = Template(path.with_suffix(".template.log"), ("jobs.run", *imports))
     fault = path.with_suffix(".error.json")
     leader = _leader(path.resolve(), work, template)
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()

@@ -18,7 +18,7 @@ from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _JOB = "jobs.run:execute"
-_PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
+_PRELOAD = ("jobs.run", "tensorflow", "jobs.benchmarks.first_use:before_fork")
 
 
 class _Answer(TypedDict):
@@ -70,7 +70,8 @@ class Template:
             self.close()
             return {"status": "failed", "end": {"code": RunEnd.TEMPLATE_KILLED}, "log_tail": tail(log)}
         if answer["result"] is not None:
-            return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
+            said: Run = {"log_tail": tail(log)} if answer["result"].get("status") == "failed" else {}
+            return {**answer["result"], **said, "elapsed_s_with_fork": answer["elapsed_s"]}
         return {"status": "failed", "end": _end_of(answer, timeout_s, log), "log_tail": tail(log)}
 
     def stop(self) -> None:

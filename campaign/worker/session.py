@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -207,6 +207,12 @@ def turns(recorded: Record, owed: int, verdicts: Verdicts) -> Iterator[Turn]:
             yield from [Turn(role, added if role == "measured" else None, number) for role in paired.order(recorded)]
         else:
             yield Turn("measured", added)
+
+
+def next_pair(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
+    """Return the number of the next pair of runs of cells that take turns: of all of them the same."""
+    records = [record.read_or_fault(folder.record(item["id"]))[0] for item in items]
+    return 1 + max((run.get("pair", -1) for each in records if each for run in each["runs"]), default=-1)
 
 
 def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:

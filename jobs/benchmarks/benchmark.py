@@ -15,7 +15,7 @@ from jobs.ready_run import Work
 
 BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
 _ANY_ACCELERATOR = {"name": "auto", "step_s": None}
-Kind = Literal["storage", "pipeline", "training"]
+Kind = Literal["storage", "pipeline", "training", "program"]
 
 
 def _outside(*kinds: type[Keys]) -> tuple[str, ...]:
@@ -53,15 +53,17 @@ class Benchmark:
 
     name: str  # everywhere
     version: int  # raised when the meaning of a figure changes: figures never mix versions
-    # ``pipeline``, ``training`` or ``storage``: measured first, for the others are judged by what a storage gives.
+    # ``pipeline``, ``training``, ``program``, or ``storage``, which is measured first: the others are judged by what a
+    # storage gives.
     kind: Kind
     keys: type[Named]  # its own keys
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
     about: str = ""  # what it does, in the help of runs by hand
     rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
-    # What is prepared for it on the storage: ``images``, files in ``hdf5``, a ``file``, or ``nothing``.
-    data: Literal["images", "hdf5", "file", "nothing"] = "images"
+    # What is prepared for it on the storage: ``images``, ``files`` of any kind, files in ``hdf5``, a ``file``, or
+    # ``nothing``.
+    data: Literal["images", "files", "hdf5", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
     own_defaults: Mapping[str, Any] = field(default_factory=dict)  # of its other settings, by dotted key
     computes: bool = False  # whether the accelerator acts on it
@@ -69,8 +71,16 @@ class Benchmark:
     saves: bool = False  # whether it saves snapshots
     several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
+    imports: tuple[str, ...] = ("tensorflow", "jobs.benchmarks.first_use:before_fork")  # before its runs are forked
+    any_name: bool = False  # whether it takes files of any name as images
+    ending_s: float = 0.0  # beyond run_timeout_s, in which it ends what it has started
     # The parts of its wall time, where a run does not name them itself.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
+
+    @property
+    def any_kind(self) -> bool:
+        """Whether every file of a folder is read, whatever its name."""
+        return self.any_name or self.data == "files"
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
 ANY_SUFFIX = ("",)
 SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
+_LIST_BYTES = 1 << 31
 _NAMED = 3  # files that an error names; the rest are counted
 
 
@@ -157,18 +158,28 @@ def _image(name: str, size: int, label: int) -> ImageFile:
     return ImageFile(name, int(size), int(label))
 
 
-def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False) -> Manifest:
+def top_of(path: Path) -> Path:
+    """Return the folder below which the names of a data set are: of a single file the one that holds it."""
+    return path.parent if path.is_file() else path
+
+
+def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, listed: Path | None = None) -> Manifest:
     """List a user's own JPEG and PNG files; each sub-folder with images is a class; nothing is written.
 
     With the name of a data set, `hdf5`, it lists HDF5 files instead, and looks into the first of them; `any_kind`:
-    every file, whatever its name, but a manifest. Files at the top have the class `.`. Names that begin with a dot are
+    every file, whatever its name, but a manifest, or `folder` itself where it is a file, or those alone whose names are
+    `listed`, one per line. Files at the top have the class `.`. Names that begin with a dot are
     skipped; links are followed. A file that cannot be read is listed, too: it is for the benchmark to count it.
 
     Raises DatasetError where the folder is missing, cannot be read in full or has no images.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
     endings = suffixes(parameters)
-    sizes = _sizes(folder, endings)
+    if any_kind and folder.is_file():
+        parameters["file"], sizes = folder.name, {folder.name: folder.stat().st_size}
+        folder = folder.parent
+    else:
+        sizes = _sizes_listed(folder, listed) if listed else _sizes(folder, endings)
     if not sizes:
         what = "files" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
@@ -261,6 +272,22 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
         raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move it out of the dataset") from error
     sizes = {str(path.relative_to(folder)): _size(path, status) for path, status in files_below}
     return {name: size for name, size in sizes.items() if name != MANIFEST_NAME}
+
+
+def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
+    """Return the size in bytes of each file that a list names, by name."""
+    _require_folder(folder)
+    try:
+        names = untrusted.content(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
+        if odd := next((name for name in names if not files.is_below(name)), None):
+            raise DatasetError(
+                f"{listed} names {odd!r}, which is no file below {folder}", "names relative to dataset.path"
+            )
+        return {name: _size(folder / name, (folder / name).stat()) for name in names}
+    except (OSError, untrusted.UntrustedError) as error:
+        raise DatasetError(
+            f"{listed} does not list files: {error}", "one name per line, relative to dataset.path"
+        ) from error
 
 
 def _size(path: Path, status: os.stat_result) -> int:

@@ -92,6 +92,7 @@ class RunEnd(StrEnum):
     RANK_LOST = "rank_lost"
     ODD_METRICS = "odd_metrics"
     LOG_ELSEWHERE = "log_elsewhere"
+    PROGRAM = "program"  # of the user's: it failed, or could not be started
     NO_DATA = "no_data"
     TOO_FEW_CPUS = "too_few_cpus"
     STORAGE_MOVED = "storage_moved"
@@ -137,6 +138,7 @@ _OF_RUN: Mapping[RunEnd, str] = {
     RunEnd.RANK_LOST: "interrupted",
     RunEnd.ODD_METRICS: "its metrics are wrong",
     RunEnd.LOG_ELSEWHERE: "refused",
+    RunEnd.PROGRAM: "",
     RunEnd.NO_DATA: "",
     RunEnd.TOO_FEW_CPUS: "threads={threads} and the job may use {cpus:g} CPUs; cluster.cpus_per_task={threads}, or "
     "cluster.oversubscribe=true to measure it so",

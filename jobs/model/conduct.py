@@ -78,6 +78,13 @@ class Running(Keys):
         Seed,
         Setting("seed of the random order of the cells; a random order turns a slow drift of the machine into noise"),
     ] = 0
+    in_turn: Annotated[
+        bool,
+        Setting(
+            "whether cells take turns, run by run and there and back (a b b a), so that a machine that becomes slower"
+            " or faster favours none; on Slurm the cells of a storage are one job then; false: one cell after the other"
+        ),
+    ] = False
     retries: Annotated[
         int,
         Meta(ge=0, le=100),

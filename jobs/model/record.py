@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     Reads = str
 else:
     Claim = Literal["cold", "warm", "as_is"]
-    Reads = Literal["images", "hdf5", "file", "nothing"]
+    Reads = Literal["images", "files", "hdf5", "file", "nothing"]
 
     class RecordedRun(Run):
         """A run that was begun, and so is numbered."""
@@ -118,7 +118,7 @@ class RecordedCell(TypedDict):
     benchmark: Line
     benchmark_version: Count
     settings: Settings
-    kind: Literal["storage", "pipeline", "training"]
+    kind: Literal["storage", "pipeline", "training", "program"]
     claim: Claim  # the state of the page cache that a run has
     data: Reads
     figure: Line

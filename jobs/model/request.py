@@ -65,7 +65,8 @@ class Request(TypedDict, total=False):
     ``baseline``, what a benchmark of a file reads or writes; ``listed_ns``, the latest change (ctime) of any
     file of the data set when it was listed; ``staged``, the map of its files that are read from copies
     (`jobs.data.staged_copies`); ``disk``, the device or folder below an object store, where it is on this machine;
-    ``rank``, of a run that is one of several.
+    ``rank``, of a run that is one of several; ``limit_s``, the longest time that a program of the user's may run, None
+    for any.
     """
 
     settings: Required[Settings]
@@ -80,5 +81,6 @@ class Request(TypedDict, total=False):
     baseline: FileRequest | None
     listed_ns: int | None
     staged: str | None
+    limit_s: float | None
     disk: str | None
     rank: RankRequest

@@ -225,6 +225,15 @@ class Run(TypedDict, total=False):
     read_mb_per_s: Annotated[Amount, Metric("MB/s")]
     write_mb_per_s: Annotated[Amount, Metric("MB/s")]
     wall_s: Annotated[Amount, Metric("s")]
+    runs_per_hour: Annotated[Amount, Metric("runs/h")]
+    printed: Annotated[Number, Metric("")]  # by a program of the user's
+    marked_s: Annotated[Amount | None, Metric("s")]  # from where its timed part begins; None: nothing marks that
+    program_s: Amount
+    left_s: Amount
+    data_bytes: Count  # of the files that a program is to read
+    data_pages_bytes: Count  # as whole pages
+    data_in_memory_bytes: Count | None  # of these, when it had ended
+    program: dict[str, Any]
     resident_fraction: Amount | None
     linked_files: Count
     below: list[str]

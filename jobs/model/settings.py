@@ -185,9 +185,16 @@ class Climate(Named):
 
 
 class Folder(Named):
-    """Your own images or HDF5 files."""
+    """Your own images or HDF5 files; of benchmark=command files of any kind."""
 
-    path: Annotated[str, Setting("folder of your files")] = MISSING
+    path: Annotated[str, Setting("folder of your files; of benchmark=command also a single file")] = MISSING
+    list: Annotated[
+        str | None,
+        Setting(
+            "file with the names of the files that count, one per line, relative to dataset.path (benchmark=command);"
+            " null: every file below dataset.path"
+        ),
+    ] = None
     hdf5: Annotated[
         str | None,
         Setting(

@@ -109,7 +109,9 @@ class Counters(Observer):
         work, saved = self.work, self.work.checkpoints
         # What a run writes is flushed in its time: its own bytes are nobody else's traffic. An engine is a child of
         # ours, and the kernel adds it to our own counts.
-        further: Sequence[Device | None] | None = saved.devices if saved else () if work.writes or work.source else None
+        further: Sequence[Device | None] | None = (
+            saved.devices if saved else () if work.writes or work.may_write or work.source else None
+        )
         served = work.source.pids() if work.source and work.writes else ()
         return reading(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
 

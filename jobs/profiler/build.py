@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-_SOURCES = ("hooks.c", "plugin.c", "slots.c")
+_SOURCES = ("hooks.c", "plugin.c", "preload.c", "slots.c")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # never unloaded: a thread may be inside a hook
 _TIMEOUT_S = 120

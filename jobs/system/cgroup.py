@@ -39,6 +39,21 @@ def memory_limit_bytes(proc: Path = PROC) -> int | None:
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
+def memory_left_bytes(proc: Path = PROC) -> int | None:
+    """Return how much memory can still be had here, that of the page cache included; None where nobody tells.
+
+    Of the machine ``MemAvailable`` (proc(5)); of a group with a limit what its processes do not hold.
+    """
+    machine = [line.split()[1] for line in lines(proc.parent / "meminfo") if line.startswith("MemAvailable:")]
+    found = [int(kib) * 1024 for kib in machine]
+    for group in groups("memory", proc):
+        words = [first for name in _MEMORY_LIMITS for first in lines(group / name)[:1]]
+        limits = [int(word) for word in words if word.isdigit() and int(word) < _NO_LIMIT_BYTES]
+        held = dict(line.split(" ", 1) for line in lines(group / "memory.stat") if " " in line)
+        found += [limit - int(held.get("anon", held.get("total_rss", 0))) for limit in limits]
+    return min(found, default=None)
+
+
 def throttled(proc: Path = PROC) -> Throttled | None:
     """Return how this process' groups were held back so far; None where no group has a quota.
 

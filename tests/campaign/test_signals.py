@@ -21,7 +21,7 @@ from campaign.worker import __main__ as worker
 from jobs.system import durable
 
 class Template:
-    def __init__(self, log):
+    def __init__(self, *_):
         self.runs = 0
     def start(self):
         pass

@@ -22,6 +22,7 @@ SLURM = "cluster=slurm"
 ALEXNET = "benchmark=alexnet"
 MALWARE = ("benchmark=malware", "dataset=malware")
 CLIMATE = ("benchmark=climate", "dataset=climate_smoke")
+COMMAND = ("benchmark=command", "benchmark.argv=[a]")
 FOLDER = ("dataset=folder", "dataset.path=/a")
 PLAIN, BASELINE = (), "benchmark=baseline"
 LARGE = ("dataset=climate", "dataset.width=16384", "dataset.height=16384")
@@ -110,6 +111,12 @@ _WRONG = [
     (CLIMATE, "benchmark.stage=fast", "benchmark.stage='fast' is no absolute path", "/mnt/fast"),
     ((*CLIMATE, "benchmark.stage=/f"), "benchmark.control=no_io", "nothing that could be staged", "leave"),
     (CLIMATE, "benchmark.channels=[16]", "benchmark.channels=[16] are no channels", "null for all"),
+    # A program of the user's.
+    ("benchmark=command", "threads=1", "benchmark=command has no program", "benchmark.argv=[python,train.py"),
+    (COMMAND, "benchmark.argv=[a,'{thread}']", "{thread} stands for nothing", "did you mean {threads}?"),
+    (COMMAND, "benchmark.metric='(a'", "benchmark.metric=(a is no regular expression", "Python's module re"),
+    (COMMAND, "benchmark.metric=a", "benchmark.metric=a has 0 groups", "round the number"),
+    (COMMAND, "benchmark.begins='(a'", "benchmark.begins=(a is no regular expression", "Python's module re"),
     # Several nodes.
     (CLIMATE, "nodes=103", "dataset.files=129 make 0 batches for training on 103 nodes", "smaller batch"),
     (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "or micro"),

@@ -97,7 +97,7 @@ def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm
     with pytest.raises(WorkerStoppedError):
         walk(folder, work, failed(), failed(), WorkerStoppedError(signal.SIGUSR2))
 
-    well = [Worker(folder, work, FakeTemplate()).run_cell(item) for item in work["cells"]]
+    well = [Worker(folder, work, FakeTemplate()).run_cells([item]) for item in work["cells"]]
     again = asked_again(work)
     again["cells"] = again["cells"][1:]
     template, found = walk(folder, again)

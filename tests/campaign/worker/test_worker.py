@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells import record
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
@@ -201,7 +201,7 @@ def listed_job(listed, job):
 def answers(monkeypatch):
     """What the templates that `worker.main` starts answer."""
     given = []
-    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate(*given))
+    monkeypatch.setattr(worker, "Template", lambda *_: FakeTemplate(*given))
     return given
 
 
@@ -295,7 +295,7 @@ def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_t
     at_work = []
     template = FakeTemplate()
     template.start = lambda: at_work.append(folder.worker_at_work())
-    monkeypatch.setattr(worker, "Template", lambda _log: template)
+    monkeypatch.setattr(worker, "Template", lambda *_: template)
     for each in (work, job()):
         worker.main(str(listed(each)))
 
@@ -338,7 +338,7 @@ def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_t
     def taken(*_):
         raise session.TakenOverError(same_list=True)
 
-    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate())
+    monkeypatch.setattr(worker, "Template", lambda *_: FakeTemplate())
     monkeypatch.setattr(session, "make_sure_it_is_ours", taken)
     path = listed(job())
 
@@ -373,3 +373,62 @@ def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot
 
     with pytest.raises(EnvironmentFaultError, match=r"TensorFlow cannot be imported: .*no_such_module"):
         Template(tmp_path / "template.log", preload=("no_such_module",)).start()
+
+
+def _in_turn(folder, work, *answers):
+    work["conduct"]["in_turn"] = True
+    template, records = walk(folder, work, *answers)
+    names = {item["settings"]["threads"]: index for index, item in enumerate(work["cells"])}
+    return [names[asked[0]["settings"]["threads"]] for asked in template.asked], records
+
+
+@pytest.mark.shows("in_turn")
+def test_cells_take_turns_there_and_back_and_the_runs_of_one_turn_are_a_pair(folder, work):
+    order, records = _in_turn(folder, work)
+
+    assert order == [0, 1, 2, 2, 1, 0] * 3
+    assert [[run.get("pair") for run in each["runs"]] for each in records] == [[None, 1, 2, 3, 4, 5]] * 3
+    assert [each["status"] for each in records] == ["done"] * 3
+
+
+def test_a_cell_that_is_given_up_leaves_the_others_to_take_turns(folder, work):
+    order, records = _in_turn(folder, work, failed(), figures(), figures(), figures(), figures(), failed())
+
+    assert order == [0, 1, 2, 2, 1, 0, 1, 2, 2, 1, 1, 2, 2, 1]
+    assert [each["status"] for each in records] == ["failed", "done", "done"]
+
+
+def test_cells_in_turn_that_were_stopped_go_on_with_new_pairs(folder, work):
+    with pytest.raises(WorkerStoppedError):
+        _in_turn(folder, work, *[figures()] * 7, WorkerStoppedError())
+
+    _, records = _in_turn(folder, work)
+
+    pairs = [[run["pair"] for run in each["runs"] if "pair" in run and run["status"] != "failed"] for each in records]
+    assert pairs == [[1, 2, 4, 5, 6], [1, 4, 5, 6, 7], [1, 4, 5, 6, 7]]
+    assert [each["status"] for each in records] == ["done"] * 3
+
+
+def test_where_the_machine_does_not_become_quiet_all_cells_in_turn_are_settled(folder, work, monkeypatch):
+    def never(*_):
+        raise NotQuietError("loud", "later")
+
+    monkeypatch.setattr(worker.Disturbance, "let_go_on", never)
+
+    with pytest.raises(NotQuietError):
+        _in_turn(folder, work)
+
+    found = [record.read(folder.record(item["id"])) for item in work["cells"]]
+    assert [each and each["status"] for each in found] == ["ended", None, None]
+
+
+@pytest.mark.parametrize(("benchmarks", "imported"), [(["command"], False), (["command", "micro"], True)])
+def test_tensorflow_is_imported_for_those_who_need_it(benchmarks, imported, one, tmp_path, monkeypatch):
+    made = []
+    one["cells"] = [{**one["cells"][0], "benchmark": name} for name in benchmarks]
+    (tmp_path / "work-0.json").write_text(json.dumps(one))
+    monkeypatch.setattr(worker, "Template", lambda _, preload: made.append(preload) or FakeTemplate())
+    monkeypatch.setattr(Worker, "walk", lambda _: True)
+
+    assert worker.main(str(tmp_path / "work-0.json")) == 0
+    assert ("tensorflow" in made[0]) is imported

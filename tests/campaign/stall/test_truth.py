@@ -1,0 +1,190 @@
+"""Truth by construction: programs of known demand on a device of known rate, and lies; an hour's quarter, marked long.
+
+The device gives 16 MB/s, whoever asks; a program reads 8 files of 2 MB, an eighth of a second each, and works on each
+for a known time. What of its runtime is waiting follows by arithmetic.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from jobs import run
+from jobs.benchmarks import command as benchmark
+from jobs.data import manifest
+from jobs.system import page_cache
+from tests.campaign.command_line import CommandLine
+from tests.campaign.stall.test_stall import QUIET
+from tests.campaign.testbed.models import KINDS
+from tests.jobs.jobs_factory import judged, request_of
+from tests.lies import setup
+from tests.lies.lie import MissingError
+
+pytestmark = pytest.mark.long
+FILES, FILE_BYTES, RATE = 8, 2_000_000, 16
+READ_S = FILE_BYTES / (RATE * 1e6)
+WITHIN = 0.03  # points of the share
+DEMAND = Path(__file__).with_name("demand.py")
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory):
+    """Return the folder of a file system on the device, with the data in ``data``."""
+    folder = tmp_path_factory.mktemp("truth")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setitem(KINDS["flash"], "read_mb_per_s", RATE)
+        try:
+            made = setup.disk(stack, folder / "image", folder / "disk", mib=96, model="flash")
+        except MissingError as missing:
+            pytest.skip(str(missing))
+        (made.point / "data").mkdir()
+        chance = random.Random(7)  # noqa: S311
+        for number in range(FILES):
+            (made.point / "data" / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
+        page_cache.sync(made.point)
+        yield made.point
+
+
+@pytest.fixture
+def stall(disk, tmp_path):
+    """Run the command on the data; returns what it printed."""
+
+    def stall(*program, words=(), runs=5):
+        command = CommandLine(tmp_path, timeout_s=580)
+        options = ("--data", str(disk / "data"), "--runs", str(runs), f"campaign_dir={tmp_path / 'stall'}", *words)
+        return command("stall", *options, *QUIET, "--", *program)
+
+    return stall
+
+
+def _serial(work_s, epochs=1):
+    return FILES * (READ_S + epochs * work_s), FILES * epochs * work_s
+
+
+def _four(work_s):
+    """Four threads: the device serves their files in the order in which they ask, and each sleeps by itself."""
+    free_s, threads = 0.0, [0.0] * 4
+    for _ in range(FILES):
+        first = threads.index(min(threads))
+        free_s = max(free_s, threads[first]) + READ_S
+        threads[first] = free_s + work_s
+    return max(threads), FILES / 4 * work_s
+
+
+def _ahead(work_s):
+    return (FILES - 1) * max(READ_S, work_s) + READ_S + work_s, FILES * work_s
+
+
+def _decode_s():
+    content = zlib.compress(random.Random(7).randbytes(FILE_BYTES - 1000), 0)  # noqa: S311
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        zlib.decompress(content)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+CASES = {
+    "reads alone": ("one_after_the_other", "sleeps", 0.0, 1, _serial),
+    "reads, sleeps a little": ("one_after_the_other", "sleeps", 0.05, 1, _serial),
+    "reads, sleeps as long": ("one_after_the_other", "sleeps", READ_S, 1, _serial),
+    "reads, sleeps longer": ("one_after_the_other", "sleeps", 0.3, 1, _serial),
+    "reads twice": ("one_after_the_other", "sleeps", 0.1, 2, lambda work_s: _serial(work_s, 2)),
+    "four threads that sleep": ("by_threads", "sleeps", 0.3, 1, _four),
+    "four threads that sleep long": ("by_threads", "sleeps", 0.8, 1, _four),
+    "one ahead, device is slower": ("one_ahead", "sleeps", 0.03, 1, _ahead),
+    "one ahead, both as slow": ("one_ahead", "sleeps", READ_S, 1, _ahead),
+    "one ahead, device is faster": ("one_ahead", "sleeps", 0.25, 1, _ahead),
+    "a worker reads": ("by_workers", "sleeps", 0.06, 1, _ahead),
+    "reads, computes": ("one_after_the_other", "computes", 0.1, 1, _serial),
+    "reads, computes long": ("one_after_the_other", "computes", 0.3, 1, _serial),
+    "computes, one ahead": ("one_ahead", "computes", 0.2, 1, _ahead),
+    "decodes": ("one_after_the_other", "decodes", None, 1, _serial),
+    "tensorflow": ("by_tensorflow", "sleeps", 0.1, 1, _serial),
+    "tensorflow, one ahead": ("by_tensorflow_ahead", "sleeps", 0.2, 1, _ahead),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_share_is_that_of_arithmetic(case, stall):
+    order, work, work_s, epochs, truth = CASES[case]
+    program = (sys.executable, str(DEMAND), "{data}", order, work, str(work_s or 0), str(epochs))
+
+    done = stall(*program, words=("--from", "^begin$", "--json"))
+
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["programs"]
+    if work != "sleeps":  # others may have the processors: then each file takes as long as it took warm
+        work_s = max(_decode_s() if work_s is None else work_s, found["marked"]["warm_s"] / (FILES * epochs))
+    cold_s, warm_s = truth(work_s)
+    share, marked = 1 - warm_s / cold_s, found["marked"]
+    low, high = marked["share_interval"]
+    print(f"{case}: {marked['share']:.1%} ({low:.1%} to {high:.1%}), by arithmetic {share:.1%}")
+    assert low - WITHIN <= share <= high + WITHIN
+    assert not marked["decided"] or marked["seconds"] > 0
+    if high - low < WITHIN:  # the runs were quiet
+        assert marked["decided"] is (share > WITHIN)
+        assert marked["share"] == pytest.approx(share, abs=WITHIN)
+
+
+def test_a_neighbour_that_keeps_the_data_warm_is_found(stall, disk):
+    keep = "import mmap, pathlib, sys, time\nkept = []\nfor each in pathlib.Path(sys.argv[1]).iterdir():\n"
+    keep += "    with open(each, 'rb') as file: kept.append(mmap.mmap(file.fileno(), 0, prot=1))\n"
+    keep += "while True:\n    [each[::4096] for each in kept]\n    print('kept', flush=True)\n    time.sleep(0.01)\n"
+    neighbour = subprocess.Popen(
+        [sys.executable, "-c", keep, str(disk / "data")], stdout=subprocess.PIPE
+    )  # its lines are few
+    try:
+        neighbour.stdout.readline()
+        done = stall(
+            sys.executable, str(DEMAND), "{data}", "one_after_the_other", "sleeps", "0", "1", words=("--cold",)
+        )
+    finally:
+        neighbour.kill()
+        neighbour.communicate()
+
+    assert done.returncode == 1
+    assert re.search(r"NO +(cold|device_bytes)", done.stdout), done.stdout
+
+
+def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
+    """A loop device without direct I/O keeps its file in memory, from where a second cold run would come."""
+    with contextlib.ExitStack() as stack:
+        try:
+            made = setup.disk(stack, tmp_path / "image", tmp_path / "disk")
+        except MissingError as missing:
+            pytest.skip(str(missing))
+        (made.point / "data").write_bytes(os.urandom(8 << 20))
+        page_cache.sync(made.point)
+        done = CommandLine(tmp_path)("stall", "--cold", "--runs", "3", "--data", str(made.point / "data"), *QUIET,
+                                     "--", "cat", "{data}")  # fmt: skip
+
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("  yes") == 3
+
+
+def test_strace_sees_the_bytes_that_the_run_has(disk, tmp_path):
+    setup.need("strace")
+    data, log = disk / "data", tmp_path / "calls"
+    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan(data, any_kind=True).to_json())
+    argv = ["strace", "-ff", "-y", "-o", str(log), "-e", "trace=read,pread64", sys.executable, str(DEMAND), "{data}"]
+    own = {"argv": [*argv, "by_workers", "sleeps", "0", "1"]}
+    settings = {**benchmark.BENCHMARK.defaults, "benchmark": benchmark.BENCHMARK.defaults["benchmark"] | own}
+    request = request_of(data, settings, manifest=str(tmp_path))
+
+    figures = judged(run.execute(request), request)
+
+    text = "".join(each.read_text() for each in tmp_path.glob("calls.*"))  # one of each process
+    calls = re.findall(rf"(?:read|pread64)\(\d+<{re.escape(str(data))}/[^>]*>.*= (\d+)$", text, re.MULTILINE)
+    assert sum(map(int, calls)) == figures["data_bytes"]
+    assert figures["data_in_memory_bytes"] == figures["data_pages_bytes"]
+    assert figures["device_bytes"] >= figures["data_pages_bytes"]
