@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from campaign import console
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     papers, rest = _papers(argv)
-    split = command_line.split(rest)
+    split = replace(command_line.split(rest), of_recipes=True)
     if any(_RECIPE.match(word) for word in split.overrides):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
     if split.shown:

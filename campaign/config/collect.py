@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from campaign.config import composer, rules
-from campaign.config.command_line import check_words, quoted, split
+from campaign.config.command_line import SIZES, check_words, is_sized, quoted, resizing, split
 from campaign.config.compose import Word, points
 from campaign.config.composer import Composer
 from campaign.errors import RefusalsError, UsageError, nearest
@@ -27,10 +27,7 @@ _STORAGE = "site.storages."
 _STORAGE_GROUPS = ("storage", "checkpoint")
 _OF_A_FOLDER = ("/", ".", "~")  # what a path begins with
 _LONGEST_NAME = 32  # of a storage (campaign.config.rules)
-_SIZES = ("+size=", "size=")
 _SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
-# What a size stands for.
-_NUMBERS = ("iterations=", "dataset.files=", "dataset=", "benchmark.width=", "benchmark.file_mb=", "batch_size=")
 
 
 def collect(argv: Sequence[str]) -> list[Point] | None:
@@ -141,22 +138,24 @@ def _named_storages(word: str) -> list[tuple[str, str]]:
 
 
 def _require_effect_of_size(grid: _Grid, found: Sequence[Point]) -> None:
-    """Refuse a size that changes no number, because the tables would show it. All recipes of conf/paper use it.
+    """Refuse a size that changes no number, because the tables would show it.
 
-    Any other point that uses the size (a recipe of the user, ``benchmark=baseline``) differs with another size.
+    All recipes of conf/paper use it, unless words set what they size. Any other point that uses the size (a recipe of
+    the user, ``benchmark=baseline``) differs with another size.
     """
-    sizes = [word for word in grid.words if word.startswith(_SIZES)]
+    sizes = [word for word in grid.words if word.startswith(SIZES)]
     recipes = {
         name for word in grid.words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")
     }
-    if not sizes or recipes & choices("paper"):
+    if not sizes or (recipes & choices("paper") and not any(map(is_sized, grid.words))):
         return
     other = "smoke" if found[0]["size"] == "paper" else "paper"
     resized = grid.points([*(word for word in grid.words if word not in sizes), f"+size={other}"])
     if _numbers(found) == _numbers(resized):
         raise UsageError(
             f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
-            "leave it out (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
+            "leave it out (dataset.files=… iterations=… make a campaign small, and overrule it), or name a recipe:"
+            " +paper=fig4",
         )
 
 
@@ -173,7 +172,7 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
     if not asked:
         return [list(words)]
     rest = [word for word in words if not word.startswith(_RECIPE)]
-    if not any(word.startswith((*_SIZES, *_NUMBERS)) for word in rest):
+    if not any(word.startswith(SIZES) for word in rest) and not resizing(rest):
         rest.append("+size=paper")
     names = [name for word in asked for name in word.removeprefix(_RECIPE).split(",")]
     for name in names:

@@ -65,6 +65,14 @@ _IDLE_FLAGS = {
     "-cn": "a recipe of your own in --config-dir says what is different: +paper=mine",
     "--config-name": "a recipe of your own in --config-dir says what is different: +paper=mine",
 }
+SIZES = ("+size=", "size=", "++size=")
+# What a recipe has in another number with another size.
+_SIZED = (
+    "iterations", "batch_size", "nodes", "accelerator.step_s", "benchmark.file_mb", "benchmark.image_size",
+    "benchmark.width", "dataset", *(f"dataset.{key}" for key in (
+        "files", "classes", "height", "width", "median_bytes", "train_files", "validation_files", "samples",
+    )),
+)  # fmt: skip
 _VARIABLE = "${oc.env:"
 _BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 _BARE = re.compile(r"[^'\"\\${}]+")
@@ -84,6 +92,7 @@ class Words:
     dry_run: bool = False  # print the plan and start nothing
     sure: bool = False  # spend node-hours without asking
     only: tuple[str, ...] = ()  # cells, by id, start or hash; empty: all
+    of_recipes: bool = False  # whether they are for recipes that none of the words names
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -92,11 +101,16 @@ class Words:
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user: a key is given twice and the last value counts; the value of a variable is recorded."""
+        """Notes for the user: a key is given twice; the value of a variable is recorded; a recipe has another size."""
         keys = [word.partition("=")[0] for word in self.overrides]
         repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1 and not key.startswith("+"))
         recorded = [word.partition("=")[0] for word in self.overrides if _VARIABLE in word]
+        with_recipe = self.of_recipes or any(word.startswith("+paper=") for word in self.overrides)
         return [
+            *(
+                f"{word} changes the size of the recipe: its cells are not called the paper's"
+                for word in (resizing(self.overrides) if with_recipe else ())
+            ),
             *(f"{key} is given more than once; the last one counts" for key in repeated),
             *(
                 f"{key}: what {_VARIABLE}…}} stands for is in work lists and records; put no secret there"
@@ -104,6 +118,17 @@ class Words:
                 if not key.lstrip("+").startswith(_NOT_RECORDED)
             ),
         ]
+
+
+def resizing(words: Sequence[str]) -> list[str]:
+    """Return the words that change the size of a recipe; none if a word names a size itself."""
+    named = any(word.startswith(SIZES) for word in words)
+    return [] if named else [word for word in words if is_sized(word)]
+
+
+def is_sized(word: str) -> bool:
+    """Return whether a word sets a number that a size stands for."""
+    return word.lstrip("+").partition("=")[0] in _SIZED
 
 
 def _quoted(word: str) -> str:

@@ -13,6 +13,7 @@ _WRONG = {
     "statsu": ("'statsu' is neither a verb nor KEY=VALUE", "did you mean 'status'?"),
     "--bogus": ("unknown flag '--bogus'", "--dry-run"),
     "+size=smoke": ("+size=smoke changes nothing here", "+paper=fig4"),
+    "+paper=fig4 +size=smoke iterations=2 dataset.files=128 dataset.classes=2": ("changes nothing here", "overrule it"),
     "threads=1,2 +size=paper": ("+size=paper changes nothing here", "dataset.files=…"),
     "+foo=1": ("unknown key 'foo'", "threads"),
     "foo.bar=1,2": ("unknown key 'foo'", "legal here"),
@@ -85,10 +86,13 @@ def test_the_version_is_ours(capsys):
     ("words", "note"),
     [
         (["threads=1", "threads=2"], "threads is given more than once; the last one counts"),
+        (["+paper=fig6", "threads=2", "dataset.files=128"], "dataset.files=128 changes the size of the recipe"),
+        (["+paper=fig6", "threads=2", "dataset.files=128", "+size=smoke"], None),
+        (["+paper=fig4", "threads=2", "seed=3"], None),
         (["threads=2", "storage.root=x/${oc.env:TOKEN}"], "storage.root: what ${oc.env:…} stands for is in"),
         (["threads=2", "cluster=slurm", "+cluster.extra.mail-user=${oc.env:TOKEN}"], None),
     ],
-    ids=["twice", "recorded", "Slurm's"],
+    ids=["twice", "size", "another size", "no size", "recorded", "Slurm's"],
 )
 def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -1,10 +1,14 @@
 """What recipes ask of a site's storages, and which words mean something to them."""
 
 import itertools
+from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from campaign.config import recipes
+from campaign.config.command_line import is_sized
+from jobs.model.settings import flat
 
 PAPER = ("hdd", "ssd", "optane", "lustre")
 MICRO = recipes.Recipe("fig4", "micro", None, ())
@@ -104,3 +108,14 @@ def test_a_word_is_meant_for_the_benchmarks_that_know_it(word, benchmarks):
 
     assert {recipe.benchmark for recipe in taking} == benchmarks
     assert word != "checkpoint=hdd" or [recipe.name for recipe in taking] == ["fig9", "fig10"]
+
+
+def test_each_number_that_a_recipe_has_by_its_size_is_known_as_such():
+    """A word that sets one makes another campaign of the recipe than the paper's."""
+    for file in sorted((Path(__file__).parents[3] / "conf" / "paper").glob("*.yaml")):
+        node = OmegaConf.to_container(OmegaConf.create(file.read_text(encoding="utf-8")), resolve=False)
+        params = node.pop("hydra", {}).get("sweeper", {}).get("params", {})
+        sized = [key for key, value in [*flat(node), *params.items()] if "by_size" in str(value)]
+
+        assert sized or file.stem == "table1" or node["defaults"][0].startswith("tfdarshan"), file.stem
+        assert [key for key in sized if not is_sized(f"{key}=1")] == [], file.stem
