@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import itertools
+import re
 import subprocess
 import sys
 from functools import cache
@@ -89,6 +90,44 @@ def test_submitit_is_known_to_one_module_alone():
     found = [source for source in _sources("campaign") if "submitit" in _imports(_tree(source))]
 
     assert found == [ROOT / "campaign" / "cluster" / "executors.py"]
+
+
+OF_LIBRARIES = {
+    "campaign/cluster/executors.py": {"executor._make_submission_file_text"},
+    "jobs/benchmarks/first_use.py": {"context.context()._handle"},
+    "analysis/figures/kit/save.py": {"Options._drop_tables_default"},
+}
+"""What libraries keep to themselves and a module uses all the same; it says why."""
+OF_TUPLES = {"_asdict", "_fields", "_replace"}  # public names of named tuples
+OF_PYTHON = {"os._exit", "made._value_"}
+
+
+def test_what_a_library_keeps_to_itself_is_used_in_modules_that_say_why():
+    for source in itertools.chain.from_iterable(map(_sources, NEVER)):
+        place = str(source.relative_to(ROOT))
+        assert {*_private(_tree(source))} <= OF_LIBRARIES.get(place, set()), place
+
+
+def test_a_use_of_what_a_library_keeps_to_itself_would_be_found():
+    tree = ast.parse(
+        "from lib._x import y\nfrom lib import _z\nimport lib.a._b\nlib._c()\nself._own\nx._replace(y=1)\n"
+    )
+
+    assert {*_private(tree)} == {"lib._x.y", "lib._z", "lib.a._b", "lib._c"}
+
+
+def _private(tree):
+    """Names of other modules and classes that begin with an underscore, but for those that this module has, too."""
+    own = {getattr(node, "name", None) for node in ast.walk(tree)}
+    stored = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    own |= {node.attr for node in stored if ast.unparse(node.value) in ("self", "cls")}
+    for node in ast.walk(tree):
+        names = [f"{node.module}.{each.name}" for each in node.names] if isinstance(node, ast.ImportFrom) else []
+        names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        yield from (name for name in names if re.search(r"(^|\.)_(?!_)", name))
+        if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr) and node.attr not in own | OF_TUPLES:
+            whole = ast.unparse(node)
+            yield from {whole} - OF_PYTHON if not whole.startswith(("self.", "cls.", "super().")) else ()
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)

@@ -1,6 +1,11 @@
 """What of submitit is used: its executors, which write batch scripts and start processes.
 
 submitit is imported where it is needed, for it is not on the way to --help, status or --dry-run on this machine.
+
+One function of submitit's own is called here: what it makes the text of a batch script with is public nowhere. Its
+public `submit` pickles a function, writes that text and calls sbatch at once, so that a script could neither be shown
+(--dry-run) nor be submitted by `campaign.slurm`, which knows what sbatch refuses. tests/campaign/cluster/
+test_sbatch_text.py reads the whole text, and fails with another function.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """What each key of ``cluster`` and of a storage's sharing does to the jobs."""
 
+import inspect
 import re
 import sys
 
 import pytest
+import submitit
 
 from campaign.cells import cell_plan, record
 from campaign.cluster import price, submission
@@ -47,6 +49,13 @@ def script(arrays):
         return array.script()
 
     return text
+
+
+def test_submitit_makes_the_text_of_a_script_by_the_function_that_is_called():
+    """It is submitit's own: with another version it may take other arguments, or be gone."""
+    made = inspect.signature(submitit.SlurmExecutor._make_submission_file_text)  # noqa: SLF001
+
+    assert [*made.parameters] == ["self", "command", "uid"]
 
 
 def _asks(text, option):
