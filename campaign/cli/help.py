@@ -22,11 +22,9 @@ python -m campaign [KEY=VALUE[,VALUE...] ...]   measure a grid
 python -m campaign VERB ...                     each verb has --help"""
 _MEASURE = {
     "threads=1,2,4 storage=/mnt/a": "a grid; what is recorded is not measured again",
-    "+paper=fig4 +size=smoke": "the recipe of a figure, small (help recipes)",
-    "--dry-run | --yes": "print cells and price alone | ask nothing",
-    "--only CELL[,CELL...]": "some cells of the grid, by id or hash",
-    "--config-dir DIR": f"your own sites, ...; also ${CONFIG_DIR_VARIABLE}",
-    "--cfg job": "show the configuration; --hydra-help: other flags",
+    "+paper=fig4 +size=smoke": "a figure's recipe, small (help recipes)",
+    "--dry-run | --yes | --only ID": "start nothing | ask nothing | some cells alone",
+    "--config-dir | --hydra-help": "your own sites, recipes, ... | Hydra's flags",
 }
 _WIDTH = max(map(len, _MEASURE))
 _TOPICS = ("recipes", "keys")

@@ -15,7 +15,7 @@ CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 TASKS = {
     "measure": {
         "stall": "whether any program waits for its storage",
-        "measure": "what a storage gives, and what TensorFlow gets of it",
+        "measure": "what a storage gives, and TensorFlow gets of it",
         "reproduce": "a whole paper: baselines, recipes, report",
         "stage": "copies of some files on a faster storage",
     },
@@ -34,7 +34,7 @@ TASKS = {
         "testbed": "emulated storages to rehearse with",
         "cancel": "ends the Slurm jobs of a campaign",
         "clean": "lists and removes the data that were made",
-        "help": "what a KEY, GROUP or VERB is; help recipes | keys",
+        "help": "what a KEY, GROUP or VERB is; help recipes|keys",
     },
 }
 """The verbs by what they are for, each with what it does; `campaign.__main__` has the function of each."""

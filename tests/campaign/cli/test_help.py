@@ -24,7 +24,7 @@ def test_what_there_is_to_do_has_a_line_for_each_verb_and_fits_a_terminal(helped
 
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 80
-    assert {verb for verb, does in VERBS.items() if f"  {verb:28} {does}" not in lines} == set()
+    assert {verb for verb, does in VERBS.items() if f"  {verb:29} {does}" not in lines} == set()
     assert helped("help").splitlines() == lines
 
 
