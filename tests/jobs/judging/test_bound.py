@@ -33,6 +33,11 @@ def storage(busy_s, rate, given, **changes):
     return work(storage_busy_s=busy_s, read_mb=busy_s * rate, given=given, **changes)
 
 
+MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
+"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
+of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
+"""
+
 TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)
 AHEAD = replace(TRAINED, ahead=True)
 EDGES = [  # what is just decided, what is just not, and the word
@@ -110,6 +115,36 @@ def test_where_no_device_tells_the_threads_that_wait_for_the_storage_do():
     assert bound_of_work(replace(served, storage_share=None)).word == UNDECIDED
 
 
+def test_a_busy_time_that_is_counted_in_ticks_decides_nothing_and_looks_at_the_threads_do():
+    coarse = storage(9.5, 90.0, LIMITED, threads=8, storage_exact=False)
+
+    assert bound_of_work(replace(coarse, storage_exact=True)).word == "device"
+    assert bound_of_work(coarse).why == "how long the device was busy is counted in ticks, too coarse for it"
+    assert bound_of_work(replace(coarse, storage_share=0.9)).word == "device"
+    assert bound_of_work(replace(coarse, storage_share=0.5)).word == UNDECIDED
+    idle = replace(coarse, storage_busy_s=1.0, cpu_s=18.0, storage_share=0.9)  # at most so much: looks are not needed
+    assert "storage busy 10%" in str(bound_of_work(idle))
+
+
+@pytest.mark.parametrize(("requests", "threads", "is_exact"), [(100, 8, True), (101, 8, False), (101, 1, True)])
+def test_of_seldom_requests_and_of_one_after_the_other_the_busy_time_is_exact(requests, threads, is_exact):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"]["settings"]["threads"] = threads
+    for run in record["runs"]:
+        run |= {"elapsed_s": 1.0, "device_use": [run["device_use"][0] | {"reads": requests, "writes": 0}]}
+
+    assert work_of(record).storage_exact is is_exact
+
+
+def test_a_model_knows_how_long_it_was_busy():
+    record = next(each["record"] for each in MEASURED if "file server" in each["about"])
+    busy = sorted(run["served"]["lustre"]["busy_s"] for run in record["runs"])
+
+    found = work_of(record)
+
+    assert (found.storage_exact, found.storage_busy_s) == (True, busy[len(busy) // 2])
+
+
 def test_a_program_of_which_only_the_processors_are_known_is_bound_by_them_where_all_are_busy():
     assert str(bound_of_work(Work(30.0, 57.0, 2.0))) == "processors: 1.9 of 2 processors busy"
     assert bound_of_work(Work(30.0, 30.0, 2.0)).word == UNDECIDED
@@ -164,12 +199,6 @@ def test_for_checkpoints_there_is_no_word():
         bound_of_work(work(steps=replace(TRAINED, compute_s=2.0, saving_s=7.0))).why
         == "for checkpoints there is no word"
     )
-
-
-MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
-"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
-of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
-"""
 
 
 @pytest.fixture(scope="module")
