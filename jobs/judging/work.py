@@ -156,7 +156,10 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     runs = figured(record)
     if not runs:
         return None
-    settings, provenance = record["cell"]["settings"], record["provenance"]
+    settings, provenance, kind = record["cell"]["settings"], record["provenance"], record["cell"]["kind"]
+    # Of any program (`jobs.benchmarks.command`) neither its threads nor what they do are known, and it has no start.
+    is_program = kind == "program"
+    threads = None if is_program else settings.get("threads")
     quota = min(numbers(runs, "quota_cores"), default=None)
     cores = float(len(_affinity(provenance)))
     middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
@@ -167,23 +170,23 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     ready, waiting = looks(runs)
     return Work(
         elapsed_s=elapsed_s,
-        start_s=max(0.0, elapsed_s - parts_s),
-        cpu_s=middle.get("cpu_s", 0.0),
+        start_s=0.0 if is_program else max(0.0, elapsed_s - parts_s),
+        cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else middle.get("cpu_s", 0.0),
         cores=cores,
         others=middle.get("other_cpu", 0.0) + middle.get("steal_s", 0.0) / elapsed_s - serving,
         serving=serving,
         quota=quota,
         throttled_s=middle.get("throttled_s", 0.0),
         io_limit=statistics.median((delays.nearest_limit(run) or (0.0,))[0] for run in runs),
-        threads=settings.get("threads"),
-        decodes=record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
+        threads=threads,
+        decodes=not is_program and record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
         storage_busy_s=_median(_storage_busy_s(run, record) for run in runs),
-        storage_exact=settings.get("threads") == 1 or all(_is_exact(run, record) for run in runs),
+        storage_exact=threads == 1 or all(_is_exact(run, record) for run in runs),
         storage_share=waiting,
         ready_share=ready,
         read_mb=middle.get("bytes_read", 0) / 1e6,
         given=given(record, peaks) if peaks and cold else UNKNOWN,
-        steps=_steps(record, runs, middle) if record["cell"]["kind"] == "training" else None,
+        steps=_steps(record, runs, middle) if kind == "training" else None,
     )
 
 

@@ -151,6 +151,14 @@ def test_a_program_of_which_only_the_processors_are_known_is_bound_by_them_where
     assert bound_of_work(Work(0.0)).word == UNDECIDED
 
 
+def test_of_a_program_the_processors_that_all_it_started_kept_busy_count():
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"] |= {"kind": "program", "settings": {"threads": 1, "benchmark": {"name": "command"}}}
+    record["runs"] = [{**run, "elapsed_s": 2.0, "program": {"cpu_s": 3.8}, "other_cpu": 0.0} for run in record["runs"]]
+
+    assert str(bound_of(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
+
+
 def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where_they_are_all_busy():
     own = replace(TRAINED, on_processors=True)
     waits = replace(own, compute_s=2.0, waiting_s=8.0, first_s=0.8)
