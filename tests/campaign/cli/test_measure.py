@@ -248,6 +248,7 @@ def test_the_table_has_what_the_storage_gives_what_comes_of_it_and_the_price(mea
     assert f"{place} feeds TensorFlow with 288 images/s (36 MB/s) at most, by 8 threads" in said
     assert "files that are only read come at 45 MB/s (8 threads), of 160 MB/s that the storage gives by itself" in said
     assert "What would help: more reads at once (threads)" in said
+    assert re.search(r"; python -m campaign advise [0-9a-f]{10} says more\.", said)
 
 
 def test_what_lacks_is_said_and_not_guessed(measured):
