@@ -10,7 +10,7 @@ import pytest
 from jobs.judging import bound, judge
 from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
-from jobs.judging.work import UNKNOWN, Given, Steps, Work, work_of
+from jobs.judging.work import UNKNOWN, Given, Steps, Work, given, work_of
 
 LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
 
@@ -219,6 +219,38 @@ def test_of_what_was_measured_no_word_is_wrong(measured, peaks):
     found = bound_of(measured["record"], peaks)
 
     assert (found and found.word) == measured["word"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "readers", "at_most", "to_more"),
+    [
+        (1, {1: 20.0, 8: 63.0, 16: 81.0}, None, (81.0, 16)),  # a disk, whose arm has more to choose from
+        (8, {8: 60.0, 16: 65.9}, 65.9, (65.9, 16)),
+        (8, {8: 60.0, 16: 66.0}, None, (66.0, 16)),
+        (8, {8: 60.0, 12: 60.0}, None, (60.0, 12)),  # not twice the readers
+        (1, {1: 24.0, 2: 24.0}, None, (24.0, 2)),  # too few of them
+        (1, {1: 100.0, 8: 105.0}, 105.0, (105.0, 8)),
+        (8, {1: 20.0, 8: 60.0}, None, (None, None)),
+        (16, {1: 100.0, 8: 105.0}, None, (None, None)),  # of fewer readers than the run had
+        (4, {}, None, (None, None)),
+    ],
+)
+def test_a_storage_has_no_more_where_twice_the_readers_get_no_more(threads, readers, at_most, to_more):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"]["settings"]["threads"] = threads
+    known = Peaks(())
+    known.readers = lambda _: readers
+
+    assert given(record, known) == Given(at_most, *to_more)
+    record["cell"]["settings"]["staging"] = "small"
+    assert given(record, known) == UNKNOWN
+
+
+def test_from_memory_nothing_is_held_against_what_a_storage_gives(peaks):
+    record = next(each["record"] for each in MEASURED if each["about"].startswith("one thread reads from a disk"))
+    warm = {**record, "cell": {**record["cell"], "claim": "warm"}}
+
+    assert (work_of(record, peaks).given.readers, work_of(warm, peaks).given) == (32, UNKNOWN)
 
 
 def test_several_ranks_are_not_decided(peaks):
