@@ -80,7 +80,7 @@ def few_threads(e: Evidence) -> Finding | Lacking | None:
         return None
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
-    work_alone = e.bound.word in ("decoding", "processors")  # what it waits for the storage is little
+    work_alone = _is_busy(e)  # by too few threads: what it waits for the storage is little
     if e.cold and not counts and not work_alone:
         needed = f"what the storage gives to {counted(e.threads, 'reader')} and to {wanted} is not known"
         return Lacking("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
@@ -135,7 +135,7 @@ def device(e: Evidence) -> Finding | None:
 
 def small_reads(e: Evidence) -> Finding | Lacking | None:
     """Find files so small that the storage is positioned more than it moves bytes."""
-    if not e.cold or e.work.busy >= _BUSY or e.waiting < IDLE:
+    if not e.cold or _is_busy(e) or e.waiting < IDLE:
         return None
     if e.sequential is None:
         needed = "what the storage gives of one large file is not known"
@@ -156,10 +156,14 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
     )
 
 
+def _is_busy(e: Evidence) -> bool:
+    """Tell whether processors bound the cell, so that it hardly waits for a storage."""
+    return e.work.busy >= _BUSY or e.bound.word in ("decoding", "processors")
+
+
 def metadata(e: Evidence) -> Finding | Lacking | None:
     """Find a run that opens and closes files for long, beside reading them; objects are not opened."""
-    full = e.work.busy >= _BUSY or e.bound.word == "device"
-    if full or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
+    if _is_busy(e) or e.bound.word == "device" or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
         return None
     if not e.profile:
         return Lacking("metadata", "the calls are not known", {"profile.posix": "counters"})

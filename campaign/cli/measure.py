@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import re
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -303,7 +304,7 @@ def _show(planned: Plan, path: Path) -> None:
         console.show(line)
     console.show(_ABOUT_COLUMNS)
     console.show("")
-    for sentence in _sentences(rows, known, path):
+    for sentence in _sentences(rows, known, path, planned.folder.root):
         console.show(sentence)
     console.show(f"report: {planned.folder.root / 'report.html'}")
 
@@ -341,7 +342,7 @@ def _cells(row: _Row, known: Mapping[tuple[int, int], float]) -> tuple[str, ...]
     )
 
 
-def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path) -> list[str]:
+def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], path: Path, campaign: Path) -> list[str]:
     """Return how fast the storage feeds TensorFlow, and what would help."""
     fed = [row for row in rows if row.place == len(_KINDS) - 1 and row.mb_per_s]
     gives = max((rate for (place, _), rate in known.items() if place < 2 and rate), default=None)  # noqa: PLR2004
@@ -358,17 +359,19 @@ def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], pat
         f"{path}{' (emulated)' if served else ''} feeds TensorFlow with {best.images:.0f} images/s"
         f" ({_rate(best):.4g} MB/s) at most, by {counted(best.threads, 'thread')}{only}{itself}."
     )
-    return [first, _help(best)]
+    return [first, _help(best, campaign)]
 
 
 def _rate(row: _Row) -> float:
     return row.mb_per_s or 0.0
 
 
-def _help(best: _Row) -> str:
-    cell = best.entry.cell.id.rpartition("-")[2]
+def _help(best: _Row, campaign: Path) -> str:
+    usual = campaign == Path("results").resolve()
+    more = shlex.join(["python", "-m", "campaign", "advise", best.entry.cell.id.rpartition("-")[2]])
+    more += "" if usual else f" {shlex.quote(str(campaign))}"
     work = work_of(best.record) if best.record else None
     if best.bound and work and (helps := help_of(best.bound, work)):
-        return f"What would help: {helps} ({best.bound}); python -m campaign advise {cell} says more."
+        return f"What would help: {helps} ({best.bound}); {more} says more."
     why = best.bound.words if best.bound else "it has no run with figures"
-    return f"What would help is not decided ({why}); python -m campaign advise {cell} says what would tell."
+    return f"What would help is not decided ({why}); {more} says what would tell."

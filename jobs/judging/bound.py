@@ -165,6 +165,8 @@ def _storage(work: Work) -> Share | None:
         return None
     most, more = work.given.at_most, work.given.to_more
     number = _storage_number(work)
+    if not work.storage_exact and not _by_looks(work):
+        return Share(UNDECIDED, share, number, "how long the device was busy is counted in ticks, too coarse for it")
     if most and rate >= SATURATED * most:
         return Share("device", share, (Number("", min(rate, most), most, "MB/s"), *number))
     if more and rate <= HALF_FULL * more:
@@ -179,9 +181,16 @@ def _storage(work: Work) -> Share | None:
 
 
 def _storage_use(work: Work) -> float | None:
-    if work.storage_busy_s is not None and work.making_s:
-        return min(1.0, work.storage_busy_s / work.making_s)
-    return work.storage_share
+    """Return for which share of the time the storage had requests of the run, or threads waited for it."""
+    if work.storage_busy_s is None or not work.making_s or _by_looks(work):
+        return work.storage_share
+    return min(1.0, work.storage_busy_s / work.making_s)
+
+
+def _by_looks(work: Work) -> bool:
+    """Return whether looks at the threads tell more than the device's busy time: that is long, and not exact."""
+    coarse = not work.storage_exact and (work.storage_busy_s or 0.0) >= LEAST_ALONE * work.making_s
+    return coarse and work.storage_share is not None
 
 
 def _rate_in_use(work: Work) -> float:
@@ -194,7 +203,8 @@ def _storage_number(work: Work) -> tuple[Number, ...]:
     share = _storage_use(work)
     if share is None:
         return ()
-    return (Number("storage busy" if work.storage_busy_s is not None else "threads wait for storage", share),)
+    by_looks = work.storage_busy_s is None or _by_looks(work)
+    return (Number("threads wait for storage" if by_looks else "storage busy", share),)
 
 
 def _rest(work: Work) -> Share | None:

@@ -16,6 +16,7 @@ from jobs.model.results import Run
 MANY_READERS = 8
 """Where so many readers, and twice as many as fewer ones, get less than `FLAT` times as much, there is no more."""
 FLAT = 1.1
+_TICK_S = 0.01  # in which the kernel counts a device's busy time, at most: of one request each, however short
 _FEWEST_LOOKS = 20  # threads with work that were met: of fewer a share says little
 
 
@@ -85,8 +86,9 @@ class Work:
         limit on its reads and writes.
     threads, decodes
         Calls that were under way at once; whether they decode what they read.
-    storage_busy_s, storage_share
-        Seconds in which the storage had requests of the run; or the share of threads with work that waited for it.
+    storage_busy_s, storage_exact, storage_share
+        Seconds in which the storage had requests of the run, at most, and whether that is known exactly; or the share
+        of threads with work that waited for it.
     ready_share
         The share of threads with work that ran or waited for a processor alone.
     read_mb, given
@@ -105,6 +107,7 @@ class Work:
     threads: int | None = None
     decodes: bool = False
     storage_busy_s: float | None = None
+    storage_exact: bool = True
     storage_share: float | None = None
     ready_share: float | None = None
     read_mb: float = 0.0
@@ -153,7 +156,10 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     runs = figured(record)
     if not runs:
         return None
-    settings, provenance = record["cell"]["settings"], record["provenance"]
+    settings, provenance, kind = record["cell"]["settings"], record["provenance"], record["cell"]["kind"]
+    # Of any program (`jobs.benchmarks.command`) neither its threads nor what they do are known, and it has no start.
+    is_program = kind == "program"
+    threads = None if is_program else settings.get("threads")
     quota = min(numbers(runs, "quota_cores"), default=None)
     cores = float(len(_affinity(provenance)))
     middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
@@ -164,22 +170,23 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     ready, waiting = looks(runs)
     return Work(
         elapsed_s=elapsed_s,
-        start_s=max(0.0, elapsed_s - parts_s),
-        cpu_s=middle.get("cpu_s", 0.0),
+        start_s=0.0 if is_program else max(0.0, elapsed_s - parts_s),
+        cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else middle.get("cpu_s", 0.0),
         cores=cores,
         others=middle.get("other_cpu", 0.0) + middle.get("steal_s", 0.0) / elapsed_s - serving,
         serving=serving,
         quota=quota,
         throttled_s=middle.get("throttled_s", 0.0),
         io_limit=statistics.median((delays.nearest_limit(run) or (0.0,))[0] for run in runs),
-        threads=settings.get("threads"),
-        decodes=record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
-        storage_busy_s=_median(map(_storage_busy_s, runs)),
+        threads=threads,
+        decodes=not is_program and record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
+        storage_busy_s=_median(_storage_busy_s(run, record) for run in runs),
+        storage_exact=threads == 1 or all(_is_exact(run, record) for run in runs),
         storage_share=waiting,
         ready_share=ready,
         read_mb=middle.get("bytes_read", 0) / 1e6,
         given=given(record, peaks) if peaks and cold else UNKNOWN,
-        steps=_steps(record, runs, middle) if record["cell"]["kind"] == "training" else None,
+        steps=_steps(record, runs, middle) if kind == "training" else None,
     )
 
 
@@ -229,8 +236,26 @@ def _median(values: Any) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _storage_busy_s(run: Run) -> float | None:
+def _of_model(run: Run, record: Record) -> float | None:
+    """Return the seconds in which the model of an emulated storage had a request, by its own account."""
+    served = run.get("served", {}).get(str(emulated(record).get("name")), {})
+    return served.get("busy_s")
+
+
+def _is_exact(run: Run, record: Record) -> bool:
+    """Return whether the busy time of the storage is known: by its model, or of requests seldom enough for ticks.
+
+    A device is busy for each tick of the kernel in which it gets a request. Of one request after the other the sum of
+    their times is known, too, which is less (`jobs.observe.counters`).
+    """
+    requests = sum(use["reads"] + use["writes"] for use in (run.get("device_use") or ())[:1])
+    return _of_model(run, record) is not None or requests * _TICK_S <= run["elapsed_s"]
+
+
+def _storage_busy_s(run: Run, record: Record) -> float | None:
     """Return the seconds in which the device of the data had requests of the run, by its part of the bytes moved."""
+    if (modelled := _of_model(run, record)) is not None:
+        return modelled
     uses = run.get("device_use")
     if not uses:
         return None

@@ -270,7 +270,7 @@ def trained(read_s=5.0, waited_s=5.0):
     return {"kind": "training", "tensorflow": {"steps_s": 10.0, "waited_s": waited_s, **exposed}}
 
 
-LESS = {each: math.nextafter(each, 0.0) for each in (0.5, 2.0, 3.0, 3.4, 4.4, 8.0, 17.0)}
+LESS = {each: math.nextafter(each, 0.0) for each in (0.5, 2.0, 3.0, 3.4, 4.4, 8.0, 16.0, 17.0)}
 WARM = {"cache": "warm", "cpu_s": 0.1}
 CALLS_S = {"opens": 3.0, "stats": 2.0, "read_s": 7.0}
 EDGES = [  # what is just silent, and what is just found
@@ -282,7 +282,7 @@ EDGES = [  # what is just silent, and what is just found
     (rules.device, {"read_mb_per_s": LESS[3.4]}, {"read_mb_per_s": 3.4}),
     (rules.device, {"readers": {1: 4.0, 8: 4.4}}, {"readers": {1: 4.0, 8: LESS[4.4]}}),
     (rules.small_reads, {"load_s": LESS[0.5], "cpu_s": 0.1}, {"load_s": 0.5, "cpu_s": 0.1}),
-    (rules.small_reads, {"cpu_s": 17.0}, {"cpu_s": LESS[17.0]}),
+    (rules.small_reads, {"cpu_s": 16.0, "threads": 8}, {"cpu_s": LESS[16.0], "threads": 8}),
     (rules.small_reads, {"sequential": LESS[8.0]}, {"sequential": 8.0}),
     (rules.metadata, {"profile": {**CALLS_S, "meta_s": 2.99}}, {"profile": {**CALLS_S, "meta_s": 3.0}}),
     (rules.metadata, {"profile": {**CALLS_S, "meta_s": 3.0}, "cpu_s": 17.0}, {"profile": {**CALLS_S, "meta_s": 3.0}}),

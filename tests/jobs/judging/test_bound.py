@@ -10,7 +10,7 @@ import pytest
 from jobs.judging import bound, judge
 from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
-from jobs.judging.work import UNKNOWN, Given, Steps, Work, work_of
+from jobs.judging.work import UNKNOWN, Given, Steps, Work, given, work_of
 
 LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
 
@@ -32,6 +32,11 @@ def storage(busy_s, rate, given, **changes):
     """Ten seconds in which a storage that was busy for `busy_s` gave `rate` MB/s meanwhile."""
     return work(storage_busy_s=busy_s, read_mb=busy_s * rate, given=given, **changes)
 
+
+MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
+"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
+of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
+"""
 
 TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)
 AHEAD = replace(TRAINED, ahead=True)
@@ -110,10 +115,48 @@ def test_where_no_device_tells_the_threads_that_wait_for_the_storage_do():
     assert bound_of_work(replace(served, storage_share=None)).word == UNDECIDED
 
 
+def test_a_busy_time_that_is_counted_in_ticks_decides_nothing_and_looks_at_the_threads_do():
+    coarse = storage(9.5, 90.0, LIMITED, threads=8, storage_exact=False)
+
+    assert bound_of_work(replace(coarse, storage_exact=True)).word == "device"
+    assert bound_of_work(coarse).why == "how long the device was busy is counted in ticks, too coarse for it"
+    assert bound_of_work(replace(coarse, storage_share=0.9)).word == "device"
+    assert bound_of_work(replace(coarse, storage_share=0.5)).word == UNDECIDED
+    idle = replace(coarse, storage_busy_s=1.0, cpu_s=18.0, storage_share=0.9)  # at most so much: looks are not needed
+    assert "storage busy 10%" in str(bound_of_work(idle))
+
+
+@pytest.mark.parametrize(("requests", "threads", "is_exact"), [(100, 8, True), (101, 8, False), (101, 1, True)])
+def test_of_seldom_requests_and_of_one_after_the_other_the_busy_time_is_exact(requests, threads, is_exact):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"]["settings"]["threads"] = threads
+    for run in record["runs"]:
+        run |= {"elapsed_s": 1.0, "device_use": [run["device_use"][0] | {"reads": requests, "writes": 0}]}
+
+    assert work_of(record).storage_exact is is_exact
+
+
+def test_a_model_knows_how_long_it_was_busy():
+    record = next(each["record"] for each in MEASURED if "file server" in each["about"])
+    busy = sorted(run["served"]["lustre"]["busy_s"] for run in record["runs"])
+
+    found = work_of(record)
+
+    assert (found.storage_exact, found.storage_busy_s) == (True, busy[len(busy) // 2])
+
+
 def test_a_program_of_which_only_the_processors_are_known_is_bound_by_them_where_all_are_busy():
     assert str(bound_of_work(Work(30.0, 57.0, 2.0))) == "processors: 1.9 of 2 processors busy"
     assert bound_of_work(Work(30.0, 30.0, 2.0)).word == UNDECIDED
     assert bound_of_work(Work(0.0)).word == UNDECIDED
+
+
+def test_of_a_program_the_processors_that_all_it_started_kept_busy_count():
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"] |= {"kind": "program", "settings": {"threads": 1, "benchmark": {"name": "command"}}}
+    record["runs"] = [{**run, "elapsed_s": 2.0, "program": {"cpu_s": 3.8}, "other_cpu": 0.0} for run in record["runs"]]
+
+    assert str(bound_of(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
 
 
 def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where_they_are_all_busy():
@@ -166,12 +209,6 @@ def test_for_checkpoints_there_is_no_word():
     )
 
 
-MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
-"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
-of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
-"""
-
-
 @pytest.fixture(scope="module")
 def peaks():
     return Peaks(each["record"] for each in MEASURED if each["word"] is None)
@@ -182,6 +219,38 @@ def test_of_what_was_measured_no_word_is_wrong(measured, peaks):
     found = bound_of(measured["record"], peaks)
 
     assert (found and found.word) == measured["word"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "readers", "at_most", "to_more"),
+    [
+        (1, {1: 20.0, 8: 63.0, 16: 81.0}, None, (81.0, 16)),  # a disk, whose arm has more to choose from
+        (8, {8: 60.0, 16: 65.9}, 65.9, (65.9, 16)),
+        (8, {8: 60.0, 16: 66.0}, None, (66.0, 16)),
+        (8, {8: 60.0, 12: 60.0}, None, (60.0, 12)),  # not twice the readers
+        (1, {1: 24.0, 2: 24.0}, None, (24.0, 2)),  # too few of them
+        (1, {1: 100.0, 8: 105.0}, 105.0, (105.0, 8)),
+        (8, {1: 20.0, 8: 60.0}, None, (None, None)),
+        (16, {1: 100.0, 8: 105.0}, None, (None, None)),  # of fewer readers than the run had
+        (4, {}, None, (None, None)),
+    ],
+)
+def test_a_storage_has_no_more_where_twice_the_readers_get_no_more(threads, readers, at_most, to_more):
+    record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
+    record["cell"]["settings"]["threads"] = threads
+    known = Peaks(())
+    known.readers = lambda _: readers
+
+    assert given(record, known) == Given(at_most, *to_more)
+    record["cell"]["settings"]["staging"] = "small"
+    assert given(record, known) == UNKNOWN
+
+
+def test_from_memory_nothing_is_held_against_what_a_storage_gives(peaks):
+    record = next(each["record"] for each in MEASURED if each["about"].startswith("one thread reads from a disk"))
+    warm = {**record, "cell": {**record["cell"], "claim": "warm"}}
+
+    assert (work_of(record, peaks).given.readers, work_of(warm, peaks).given) == (32, UNKNOWN)
 
 
 def test_several_ranks_are_not_decided(peaks):
