@@ -78,13 +78,11 @@ _works: list[Callable[[Any], Any]] = []
 
 
 def _done(job: Any) -> Any:
-    result = _works[-1](job)
-    gc.collect()
-    return result
+    return _works[-1](job)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    """Take the work; leave Ctrl-C to the process that started this one, and collect garbage after each job alone.
+    """Take the work; leave Ctrl-C to the process that started this one, and look for no garbage: the work does.
 
     A process that is forked ends when that one is killed: it has its locks, too.
     """
