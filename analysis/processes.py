@@ -7,11 +7,13 @@ import gc
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
+from threading import Lock
 from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError
@@ -44,8 +46,11 @@ def spread(work: Callable[[Job], Result], jobs: Sequence[Job], worth: int) -> It
         return
     gc.freeze()  # what there is now stays: no process searches it for garbage
     with ProcessPoolExecutor(beside, get_context(START), _begin, (work,)) as pool:
+        shared = _Shared(pool, jobs)
+        for _ in range(beside):
+            shared.begin()
         try:
-            yield _finish(work, jobs, [pool.submit(_done, job) for job in jobs])
+            yield _finish(work, jobs, shared)
         except BrokenProcessPool as error:
             raise AnalysisError("a process of the analysis was killed", "there may be too little memory") from error
 
@@ -66,11 +71,46 @@ def keeping() -> Iterator[None]:
         gc.enable()
 
 
-def _finish(work: Callable[[Job], Result], jobs: Sequence[Job], begun: Sequence[Future[Result]]) -> Iterator[Result]:
+class _Shared:
+    """The jobs that nobody has begun: a process is given the first one when it has none, this one takes the last.
+
+    (A pool that is given all jobs at once has more of them on their way to a process than that process works at.)
+    """
+
+    def __init__(self, pool: ProcessPoolExecutor, jobs: Sequence[Any]) -> None:
+        self._pool, self._jobs, self._lock = pool, jobs, Lock()
+        self._left = deque(range(len(jobs)))
+        self.begun: dict[int, Future[Any]] = {}
+
+    def begin(self, ended: Future[Any] | None = None) -> None:
+        """Give a process a job in the place of one that has ended; none where it failed."""
+        if ended and ended.exception():
+            return
+        with self._lock:
+            if not self._left:
+                return
+            place = self._left.popleft()
+            try:
+                future = self._pool.submit(_done, self._jobs[place])
+            except RuntimeError as error:  # the pool is broken, or nobody waits for it any more
+                future = Future()
+                future.set_exception(error)
+            self.begun[place] = future
+        future.add_done_callback(self.begin)
+
+    def take(self) -> int | None:
+        """Take the place of the last job; None where all are begun, and `begun` has those of other processes."""
+        with self._lock:
+            return self._left.pop() if self._left else None
+
+
+def _finish(work: Callable[[Job], Result], jobs: Sequence[Job], shared: _Shared) -> Iterator[Result]:
     """Do here, from the last, what no process has begun; then yield all results in their order."""
-    mine = {place: work(jobs[place]) for place in reversed(range(len(jobs))) if begun[place].cancel()}
-    for place, future in enumerate(begun):
-        yield mine[place] if place in mine else future.result()
+    mine = {}
+    while (place := shared.take()) is not None:
+        mine[place] = work(jobs[place])
+    for place in range(len(jobs)):
+        yield mine.pop(place) if place in mine else shared.begun.pop(place).result()
 
 
 _works: list[Callable[[Any], Any]] = []
@@ -78,13 +118,11 @@ _works: list[Callable[[Any], Any]] = []
 
 
 def _done(job: Any) -> Any:
-    result = _works[-1](job)
-    gc.collect()
-    return result
+    return _works[-1](job)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    """Take the work; leave Ctrl-C to the process that started this one, and collect garbage after each job alone.
+    """Take the work; leave Ctrl-C to the process that started this one, and look for no garbage: the work does.
 
     A process that is forked ends when that one is killed: it has its locks, too.
     """

@@ -7,7 +7,7 @@ run's own files is one request. All writes and flushes of a run that writes noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jobs.model.results import DeviceUse, Run
 from jobs.objects import STORES
@@ -18,8 +18,7 @@ _NEGLIGIBLE_READS, _NEGLIGIBLE_WRITES, _NEGLIGIBLE_FLUSHES = 4, 24, 3
 _NEGLIGIBLE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Others:
+class Others(NamedTuple):
     """What others asked of one device at most."""
 
     device: str

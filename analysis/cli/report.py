@@ -16,6 +16,7 @@ from analysis.output.junit import document
 from analysis.output.notes import forget, note
 from analysis.output.page.page import page, undrawn
 from analysis.output.page.results import MOST_FIGURES, Results
+from analysis.processes import keeping
 from analysis.records.read import Found
 from analysis.text.html import Markup
 from analysis.verdicts.checklist import verdicts
@@ -32,7 +33,7 @@ def report(folder: Path, found: Found, out: Path | None, junit: Path | None = No
     home = out or found.home
     save.must_be_own(home, "tables", "figures")
     drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
-    with drawings(drawn, MOST_FIGURES) as ready:  # this process draws when it has done all else
+    with keeping(), drawings(drawn, MOST_FIGURES) as ready:  # this process draws when it has done all else
         tested = verdicts(table, runs)
         results = Results(found, table, runs, tested, drawn, {}, home)
         tabled = tables.write(table, runs, tested, home / "tables")

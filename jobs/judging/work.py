@@ -190,6 +190,7 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     )
 
 
+_NUMBERS = (int, float)
 _MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s", "checkpoint_s", "other_s",
             "throttled_s", "bytes_read", "images")  # fmt: skip
 
@@ -202,7 +203,7 @@ def figured(record: Record) -> Sequence[Run]:
 
 def numbers(runs: Sequence[Any], name: str) -> list[float]:
     """Return a figure of each of the runs that have it."""
-    return [float(run[name]) for run in runs if isinstance(run.get(name), int | float)]
+    return [float(value) for run in runs if type(value := run.get(name)) in _NUMBERS]
 
 
 def given(record: Record, peaks: Peaks) -> Given:

@@ -81,7 +81,33 @@ def _die_but(home):
     time.sleep(0.05)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # Python's own, of cancelled jobs
+def _slow(number):
+    time.sleep(0.2)
+    return number
+
+
+def test_of_jobs_that_nobody_has_begun_none_waits_for_another_process(monkeypatch):
+    monkeypatch.setattr(processes, "processors", lambda: 2)
+    here = []
+
+    with processes.spread(lambda number: (here.append(number), _slow(number))[1], range(5), 1) as results:
+        time.sleep(0.1)  # the other one has begun its first job, and has no second one
+        assert list(results) == list(range(5))
+
+    assert here in ([4, 3, 2], [4, 3])
+
+
+def test_who_asks_for_no_result_waits_for_the_jobs_that_are_begun_alone_and_nothing_is_said(monkeypatch, capfd):
+    monkeypatch.setattr(processes, "processors", lambda: 3)
+    started = time.perf_counter()
+
+    with processes.spread(_slow, range(99), 1):
+        pass
+
+    assert time.perf_counter() - started < 10
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_process_that_is_killed_is_an_error_with_a_cure(monkeypatch):
     monkeypatch.setattr(processes, "processors", lambda: 2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,4 +36,7 @@ def draw(specs: Sequence[FigureSpec], within_page: int, place: int) -> Drawing:
     spec = specs[place]
     figure = spec.drawn()
     files = save.contents(figure, spec.frame, spec.stem)
-    return Drawing(files, inline(figure, spec.stem, spec.title) if place < within_page else Markup())
+    drawing = Drawing(files, inline(figure, spec.stem, spec.title) if place < within_page else Markup())
+    del figure
+    gc.collect()  # its parts know each other, and nothing else frees them before the next one is drawn
+    return drawing
