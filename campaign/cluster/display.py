@@ -22,7 +22,14 @@ from jobs.model.codes import CellState, wait_sentence
 from jobs.model.results import Run
 from jobs.terminal import visible
 
-_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
+_COLOURS = {
+    CellState.RUNNING: "cyan",
+    CellState.DONE: "green",
+    CellState.FAILED: "red",
+    CellState.INTERRUPTED: "red",
+    CellState.INVALID: "yellow",
+    CellState.UNFINISHED: "yellow",
+}
 _ROLES = {"warmup": "warm-up"}  # others are shown as they are recorded
 _ROWS = 12  # runs under way that are shown one by one
 

@@ -1,4 +1,6 @@
-"""What `watch` leaves behind."""
+"""What `watch` leaves behind, and that it says what `status` and `why` say."""
+
+import json
 
 import pytest
 
@@ -35,6 +37,19 @@ def test_how_jobs_ended_is_written_down_for_slurm_forgets_and_no_record_is(ended
     assert read_all(folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
     assert "  reason       interrupted: Slurm: CANCELLED on n1" in capsys.readouterr().out.splitlines()
     assert folder.record(ended).read_bytes() == before
+
+
+@pytest.mark.parametrize("is_looked_at_before", [False, True])
+def test_status_watch_and_why_say_the_same_word_of_a_job_that_was_cancelled(is_looked_at_before, ended, folder, capsys):
+    verbs = (status.main, why.main, status.watched)
+    for verb in (*reversed(verbs), *verbs) if is_looked_at_before else verbs:
+        capsys.readouterr()
+        verb([*([ended] if verb is why.main else []), str(folder.root), "--json"])
+        told = json.loads(capsys.readouterr().out)
+        cell = told if verb is why.main else told["cells"][ended]
+        assert (cell["status"], cell["reason"], cell["end"]) == (
+            "interrupted", "Slurm: CANCELLED on n1", {"code": "CANCELLED", "node": "n1"}
+        )  # fmt: skip
 
 
 def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
