@@ -14,7 +14,7 @@ VERBS = {
     "compare": "analysis.cli.compare",
     "timelog": "analysis.cli.timelog",
     "trace": "analysis.cli.trace",
-    "verdicts": "analysis.cli.verdicts",
+    "verdicts": "analysis.cli.claims",
 }
 EPILOG = """\
 python -m analysis compare A B       two campaigns cell by cell
@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(words)
 
     def work() -> int:
-        from analysis.records.read import read  # noqa: PLC0415 - not for --help
+        from analysis.records.read_records import read  # noqa: PLC0415 - not for --help
 
         # To import pandas and matplotlib takes as long as to read 2,000 records: others do that meanwhile.
         found = read(asked.folder, lambda: importlib.import_module("analysis.cli.report"))

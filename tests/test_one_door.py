@@ -22,7 +22,7 @@ OF_OUR_OWN = {
     "analysis/output/page/page.py": "its own style sheet",
     "analysis/output/tables.py": "what was made a text a moment before",
     "analysis/statistics/selection.py": "what was made a text a moment before",
-    "analysis/timelog/nersc.py": "a workbook that the door has opened; how much it unpacks to is asked first",
+    "analysis/timelog/nersc_logs.py": "a workbook that the door has opened; how much it unpacks to is asked first",
     "analysis/traces/categories.py": "its own table",
     "analysis/traces/system.py": "a text that the door has read",
     "analysis/verdicts/checklist.py": "what was made a text a moment before",

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.timelog import read as timelog
+from analysis.timelog import read_time_logs as timelog
 from analysis.traces import posix, tensorflow_events
 from analysis.traces.system import TraceError
 from campaign.errors import CampaignError

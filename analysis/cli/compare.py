@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     asked = made.parse_args(words)
 
     def work() -> int:
-        from analysis.compare.steps import compare  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
+        from analysis.compare.comparison_report import compare  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
 
         return compare(asked.before, asked.after, dict(asked.match), asked.out, quiet=asked.quiet)
 

@@ -10,11 +10,11 @@ import pandas as pd
 from analysis.output.notes import warn
 from analysis.processes import keeping
 from analysis.records.frame import cells_frame, runs_frame
-from analysis.records.read import Found
+from analysis.records.read_records import Found
 from analysis.records.record import Record
 from analysis.statistics.baselines import with_baselines
-from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
+from analysis.statistics.saving_costs import with_saving
 from analysis.statistics.training import with_training
 from analysis.traces.profile_parts import with_agreement
 

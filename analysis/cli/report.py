@@ -10,14 +10,14 @@ from analysis.cli.measured import measured
 from analysis.figures.all import specs
 from analysis.figures.kit import save
 from analysis.figures.kit.draw import Drawing, drawings
-from analysis.figures.kit.figure import FigureSpec
+from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.output import tables, terminal
 from analysis.output.junit import document
 from analysis.output.notes import forget, note
 from analysis.output.page.page import page, undrawn
 from analysis.output.page.results import MOST_FIGURES, Results
 from analysis.processes import keeping
-from analysis.records.read import Found
+from analysis.records.read_records import Found
 from analysis.text.html import Markup
 from analysis.verdicts.checklist import verdicts
 

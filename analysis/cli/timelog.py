@@ -18,7 +18,7 @@ from analysis.text.plain import visible
 from analysis.timelog import definitions, show
 from analysis.timelog.clocks import Clock
 from analysis.timelog.log import PHASES, Log
-from analysis.timelog.read import read
+from analysis.timelog.read_time_logs import read
 
 EPILOG = """\
 Definitions: docs/timelog.md. Rows of NERSC's files that are no events are named and left out.

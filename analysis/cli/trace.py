@@ -68,7 +68,7 @@ def report(asked: argparse.Namespace) -> int:
 
 def _joined(read: Sequence[Runtime], asked: argparse.Namespace) -> dict[str, Any]:
     """Return what is said of the one trace beside what else was seen. Raises AnalysisError: there are several."""
-    from analysis.timelog.read import read as read_log  # noqa: PLC0415
+    from analysis.timelog.read_time_logs import read as read_log  # noqa: PLC0415
     from analysis.traces import joined, posix, system  # noqa: PLC0415
 
     beside = {name: path for name in ("posix", "timelog", "system") if (path := getattr(asked, name))}

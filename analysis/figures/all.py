@@ -8,22 +8,23 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.figures import (
-    batches,
-    calls,
-    checkpoints,
-    nodes,
-    peaks,
-    readers,
-    reading,
-    runtime,
-    scaling,
-    steps,
-    sweep,
-    writing,
+    fig4_threads,
+    fig6_runtime,
+    fig7_batch_sizes,
+    fig8_read_rate,
+    fig9_checkpoint_targets,
+    fig10_write_rate,
+    hdf5_readers,
+    nersc_nodes,
+    object_sizes,
+    profiled_calls,
+    step_timeline,
+    swept_settings,
+    table1_peaks,
+    tfdarshan_bandwidth,
+    tfdarshan_windows,
 )
-from analysis.figures.kit.figure import FigureSpec
-from analysis.figures.objects import sizes
-from analysis.figures.tfdarshan import profiled, windows
+from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.statistics.selection import trained, unsaved
 
 
@@ -35,20 +36,20 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     cells = trained(table)
     alone = unsaved(cells)
     return [
-        *peaks.specs(table),
-        *scaling.specs(table),
-        *runtime.specs(alone),
-        *batches.specs(alone),
-        *reading.specs(alone, runs, folders),
-        *checkpoints.figure_9(cells),
-        *writing.specs(cells, runs, folders),
-        *checkpoints.one_checkpoint(cells),
-        *nodes.specs(table, runs, folders),
-        *readers.specs(table),
-        *windows.specs(table, runs, folders),
-        *profiled.specs(table, runs),
-        *sizes.specs(table),
-        *sweep.specs(table),
-        *calls.specs(table, runs, folders),
-        *steps.specs(table, runs, folders),
+        *table1_peaks.specs(table),
+        *fig4_threads.specs(table),
+        *fig6_runtime.specs(alone),
+        *fig7_batch_sizes.specs(alone),
+        *fig8_read_rate.specs(alone, runs, folders),
+        *fig9_checkpoint_targets.figure_9(cells),
+        *fig10_write_rate.specs(cells, runs, folders),
+        *fig9_checkpoint_targets.one_checkpoint(cells),
+        *nersc_nodes.specs(table, runs, folders),
+        *hdf5_readers.specs(table),
+        *tfdarshan_windows.specs(table, runs, folders),
+        *tfdarshan_bandwidth.specs(table, runs),
+        *object_sizes.specs(table),
+        *swept_settings.specs(table),
+        *profiled_calls.specs(table, runs, folders),
+        *step_timeline.specs(table, runs, folders),
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.records.frame import Row, rows_of
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.checkpoints import NO_TARGET, beside_data
+from analysis.statistics.saving_costs import NO_TARGET, beside_data
 from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
 from analysis.text.plain import DAGGER, DASH, DOUBLE_DAGGER, NONE, number, share, span, times

@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.output import tables
 from analysis.records.frame import Row, rows_of
 from analysis.text.plain import one_line
-from analysis.verdicts.judge import DIFFERS, HOLDS, kind_of
+from analysis.verdicts.claim_judge import DIFFERS, HOLDS, kind_of
 
 # What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
-from analysis.figures.kit.figure import FigureSpec
-from analysis.records.read import Found
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.records.read_records import Found
 from analysis.records.readable import UnreadableError, content
 from analysis.text.plain import visible
 

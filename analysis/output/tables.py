@@ -17,13 +17,13 @@ from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
 from analysis.records.settings import Facts, describe, distinguishing, family_key
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.checkpoints import BELOW, NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import COLUMNS, looser_cells
+from analysis.statistics.saving_costs import BELOW, NO_TARGET, of_checkpoint
 from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text import spreadsheet
 from analysis.text.plain import MINUS, NONE, code, escaped, line, number, one_line, share, times
-from analysis.verdicts.judge import BY_MODEL, kind_of
+from analysis.verdicts.claim_judge import BY_MODEL, kind_of
 
 NOT_MEASURED_HERE = "Not measured here"
 BETWEEN = (

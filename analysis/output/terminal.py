@@ -16,8 +16,8 @@ from rich.text import Text
 from analysis import paper
 from analysis.output import tables
 from analysis.output.columns import BECAUSE, DISTURBED, EXPENDABLE, Column, columns, mark, shown_rows, versus_one_thread
-from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
+from analysis.records.shared_devices import one_device
 from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training

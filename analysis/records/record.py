@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from analysis.records.devices import BETWEEN, device_of
 from analysis.records.judging import judged
 from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, STORAGE, Merit
 from analysis.records.settings import flatten
 from analysis.records.shared import Parts, parts, words
+from analysis.records.shared_devices import BETWEEN, device_of
 from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
 from jobs.judging.bound import Bound

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.records.devices import NAMED, one_device
+from analysis.records.shared_devices import NAMED, one_device
 from analysis.text.plain import listed
 
 Cell = Mapping[str, Any]

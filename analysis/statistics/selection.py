@@ -10,7 +10,7 @@ import pandas as pd
 from analysis import paper
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Facts, Settings, family_key
-from analysis.statistics.checkpoints import NO_TARGET, beside_data, of_checkpoint
+from analysis.statistics.saving_costs import NO_TARGET, beside_data, of_checkpoint
 from analysis.statistics.training import CONTROL
 from analysis.text.plain import listed
 

@@ -11,7 +11,7 @@ import numpy as np
 from analysis.text.plain import one_line
 from analysis.text.spreadsheet import ACTIVE
 from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN, Log
-from analysis.timelog.nersc import COLUMNS
+from analysis.timelog.nersc_logs import COLUMNS
 
 AT_ONCE = 10_000
 # What their scripts for HEPCNNB look for; other actions keep our words.

@@ -7,10 +7,18 @@ import json
 import pandas as pd
 
 from analysis.records.frame import rows_of
-from analysis.verdicts import checkpoints, devices, nersc, prefetch, reading, tfdarshan, threads
-from analysis.verdicts.claims import ANY_SITE, CLAIMS
+from analysis.verdicts import (
+    checkpoint_claims,
+    device_claims,
+    nersc_claims,
+    prefetch_claims,
+    reading_claims,
+    tfdarshan_claims,
+    thread_claims,
+)
+from analysis.verdicts.all_claims import ANY_SITE, CLAIMS
+from analysis.verdicts.claim_judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdict
 from analysis.verdicts.evidence import Evidence
-from analysis.verdicts.judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdict
 
 
 def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -25,10 +33,15 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """
     found = Evidence(table, runs)
     told: list[Verdict] = [
-        *devices.verdicts(found), *threads.verdicts(found), *prefetch.verdicts(found), *reading.of_batches(found),
-        *checkpoints.verdicts(found), *nersc.verdicts(found), *tfdarshan.verdicts(found),
+        *device_claims.verdicts(found), *thread_claims.verdicts(found), *prefetch_claims.verdicts(found),
+        *reading_claims.of_batches(found), *checkpoint_claims.verdicts(found), *nersc_claims.verdicts(found),
+        *tfdarshan_claims.verdicts(found),
     ]  # fmt: skip
-    claims = [*CLAIMS, *nersc.claims(table), *(() if tfdarshan.profiled(table).empty else tfdarshan.CLAIMS)]
+    claims = [
+        *CLAIMS,
+        *nersc_claims.claims(table),
+        *(() if tfdarshan_claims.profiled(table).empty else tfdarshan_claims.CLAIMS),
+    ]
     known = {verdict.claim for verdict in told}
     told += [Verdict(claim, NOT_MEASURED, "no such cells are done") for claim in claims if claim not in known]
     order = {claim: place for place, claim in enumerate(claims)}

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.verdicts.claims import Claim
+from analysis.verdicts.all_claims import Claim
 from analysis.verdicts.evidence import Cell
 
 # Two cells, each as wide as the site allows.

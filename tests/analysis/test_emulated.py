@@ -7,7 +7,7 @@ import pytest
 
 from analysis import paper
 from analysis.__main__ import main
-from analysis.figures.kit import style
+from analysis.figures.kit import storage_colours
 from tests.analysis.record_factory import record, rows_of, run, store
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import figures_of, grid
@@ -49,7 +49,7 @@ def test_the_panels_titles_leave_each_other_room():
 
 @pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])
 def test_a_label_has_the_look_and_the_place_of_its_storage(label):
-    assert style.look(label) == style.KNOWN["hdd"]
+    assert storage_colours.look(label) == storage_colours.KNOWN["hdd"]
     assert paper.place(label)[0] == paper.place("hdd")[0] == 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from analysis.figures.kit import save
-from analysis.figures.kit.figure import FigureSpec
+from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.figures.kit.svg import inline
 from analysis.processes import spread
 from analysis.text.html import Markup

@@ -19,7 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
-from analysis.figures.kit import style
+from analysis.figures.kit import storage_colours
 from analysis.records.frame import Row
 from analysis.text.plain import DAGGER, DASH, JOINT, significant, visible
 
@@ -47,7 +47,7 @@ def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, st
 
     @wraps(draw)
     def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
-        with style.sheet():
+        with storage_colours.sheet():
             figure, signs = draw(frame)
             frame_with_words(figure, title, words, signs)
         return figure

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
-from analysis.figures.kit import style
+from analysis.figures.kit import storage_colours
 from analysis.text.spreadsheet import csv
 
 # A tenth more bytes than by zlib's own level, in two thirds of the time.
@@ -37,7 +37,7 @@ def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[P
 def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
     """Return what the files of a figure hold, by their endings: PDF, PNG, and exactly what it shows as CSV."""
     # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
-    with style.sheet():
+    with storage_colours.sheet():
         pdf = rendered(figure, "pdf", {"CreationDate": None, "Title": stem})
         figure.set_layout_engine("none")  # its places are found: finding them takes as long as drawing
         png = rendered(figure, "png", {"Software": None, "Title": stem})

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis.figures.kit import save, style
+from analysis.figures.kit import save, storage_colours
 from analysis.text.html import Markup, fit
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -33,7 +33,7 @@ def inline(figure: Figure, name: str, label: str) -> Markup:
         Its description for those who cannot see it.
     """
     above, below = _without_words(figure)
-    with style.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with storage_colours.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         drawn = save.rendered(figure, "svg", {"Date": None})
     root = ET.fromstring(fit(drawn.decode()))  # noqa: S314 - our own drawing
     for parent in list(root.iter()):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.figures.kit.figure import FigureSpec
+from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.output.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SVG_BYTES, Results, some
 from analysis.text.html import Markup, folded, joined, link, scrolling, table, tag
 from analysis.text.plain import NONE, number

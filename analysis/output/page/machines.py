@@ -12,7 +12,7 @@ from analysis.output.page.summary import ROLES
 from analysis.records.emulation import mark
 from analysis.records.record import Record
 from analysis.records.settings import storage_name, with_emulated
-from analysis.statistics.checkpoints import NO_TARGET
+from analysis.statistics.saving_costs import NO_TARGET
 from analysis.text.html import Markup, joined, table, tag
 from analysis.text.plain import NONE, share, typed
 

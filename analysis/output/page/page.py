@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from analysis.figures import steps as timelines
-from analysis.figures.calls import STEM
-from analysis.output.page import advice, calls, cells, figures, machines, proofs, steps, summary, verdicts
+from analysis.figures import step_timeline as timelines
+from analysis.figures.profiled_calls import STEM
+from analysis.output.page import advice, calls_part, cells, claims_part, figures, machines, proofs, steps_part, summary
 from analysis.output.page.rerun import again
 from analysis.output.page.results import Results
 from analysis.text.html import Markup, joined, link, tag
@@ -34,9 +34,9 @@ def undrawn(results: Results) -> dict[str, Markup]:
     return {
         "summary": summary.summary(results),
         "medians": joined([cells.medians(results), cells.not_counted(results)]),
-        "verdicts": verdicts.verdicts(results),
-        "calls": calls.calls(seen) if (seen := calls.profiled(results)) else Markup(),
-        "steps": steps.steps(results),
+        "verdicts": claims_part.verdicts(results),
+        "calls": calls_part.calls(seen) if (seen := calls_part.profiled(results)) else Markup(),
+        "steps": steps_part.steps(results),
         "advice": advice.advice(results.found.home),
         "proofs": proofs.proofs(results),
         "machines": machines.machines(results),

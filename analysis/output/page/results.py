@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.figures.kit.figure import FigureSpec
-from analysis.records.read import Found
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.records.read_records import Found
 from analysis.text.html import Markup
 
 # A page of 10,000 cells must open on a phone: what is beyond these stands in files, and the page says in which.

@@ -9,14 +9,14 @@ import pandas as pd
 
 from analysis.output.page.results import MOST_LINES, Results
 from analysis.records import emulation
-from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.records.record import Record
 from analysis.records.settings import Facts
+from analysis.records.shared_devices import one_device
 from analysis.statistics.comparable import COLUMNS
 from analysis.statistics.sweeps import is_number
 from analysis.text.html import Markup, folded, joined, tag
-from analysis.verdicts.judge import BY_MODEL, EMULATED, kind_of
+from analysis.verdicts.claim_judge import BY_MODEL, EMULATED, kind_of
 
 ROLES = {
     "storage": "storage",

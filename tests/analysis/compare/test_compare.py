@@ -9,14 +9,14 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, LogLocator
 
 from analysis.cli.compare import main
-from analysis.compare import tables
-from analysis.compare.figure import specs
-from analysis.compare.judge import COLUMNS
-from analysis.compare.steps import Side, comparison
+from analysis.compare import comparison_tables
+from analysis.compare.comparison_chart import specs
+from analysis.compare.comparison_report import Side, comparison
+from analysis.compare.comparison_verdict import COLUMNS
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text.plain import DASH, TIMES
 from tests.analysis.baseline_records import baseline
-from tests.analysis.figures.test_sweep import toy
+from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import id_of, leave_unrendered, left, record, rows_of, run, store, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, training
@@ -165,7 +165,7 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_a
 def test_a_comparison_in_words_has_every_number_of_its_rows():
     table = comparison(side(cell(), cell(threads=1)), side(cell(50.0), cell(threads=8)), {})
 
-    told = tables.markdown(table, ["A: a|b", "B"]).splitlines()
+    told = comparison_tables.markdown(table, ["A: a|b", "B"]).splitlines()
 
     lines = [re.split(r" ?\| ?", line)[1:-3] for line in told if line[:1] == "|"]
     assert lines == [

@@ -7,14 +7,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from tests.analysis.baseline_records import baseline
-from tests.analysis.figures.test_readers import read_by
-from tests.analysis.figures.test_sizes import of_size
-from tests.analysis.figures.test_sweep import toy
+from tests.analysis.figures.test_hdf5_readers import read_by
+from tests.analysis.figures.test_object_sizes import of_size
+from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, left, record, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
-from tests.analysis.verdicts.test_tfdarshan import malware, saving
+from tests.analysis.verdicts.test_tfdarshan_claims import malware, saving
 
 # Of each figure its records, which of its columns stands over which one's words, and what its legend explains.
 FIGURES = {

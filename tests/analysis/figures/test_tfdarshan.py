@@ -12,7 +12,7 @@ from jobs.profiler import Profile
 from tests.analysis.claims_factory import curve
 from tests.analysis.record_factory import id_of, parse, record, run
 from tests.analysis.training_factory import figures_of, trace_text, words
-from tests.analysis.verdicts.test_tfdarshan import imagenet, malware
+from tests.analysis.verdicts.test_tfdarshan_claims import imagenet, malware
 
 SIZE = 300_000
 

@@ -10,10 +10,10 @@ import pytest
 from pandas import DataFrame, concat, read_csv
 
 from analysis.__main__ import main
-from analysis.figures.kit.figure import FigureSpec
-from analysis.output.page import advice, calls, cells, figures, machines, proofs, rerun, results, summary
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.output.page import advice, calls_part, cells, figures, machines, proofs, rerun, results, summary
 from analysis.output.page import page as whole_page
-from analysis.records.read import Skipped
+from analysis.records.read_records import Skipped
 from analysis.text.html import Markup
 from analysis.text.plain import DASH, NONE
 from jobs import checks
@@ -395,8 +395,8 @@ def test_what_profiled_cells_called_is_the_median_of_the_runs_that_count():
     made["cell"]["settings"]["profile"] = {"posix": "trace"}
     every = results_of(made, record([7.0], threads=1), record([run(1, 9.0, profile=PROFILE)], threads=2))
 
-    found = calls.profiled(every)
-    amounts, other, sizes = (rows_of_page(calls.calls(found))[place] for place in (1, 2, 4))
+    found = calls_part.profiled(every)
+    amounts, other, sizes = (rows_of_page(calls_part.calls(found))[place] for place in (1, 2, 4))
 
     assert len(found) == 2
     written = [NONE] * 3

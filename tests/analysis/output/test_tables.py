@@ -12,11 +12,11 @@ from rich.text import Text
 
 from analysis.cli.measured import tables as measured_tables
 from analysis.errors import AnalysisError
-from analysis.figures.kit.figure import FigureSpec
+from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.output import notes, tables, terminal
 from analysis.output.page import cells
 from analysis.output.page.results import Results
-from analysis.records.read import Found, Skipped
+from analysis.records.read_records import Found, Skipped
 from analysis.records.record import record_of
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text.plain import DASH
@@ -24,7 +24,7 @@ from jobs.judging.bound import bound_of
 from jobs.judging.judge import judged
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
-from tests.analysis.figures.test_sweep import toy
+from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import disturbed, failed, id_of, parse, record, run, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import frames, grid, step, training

@@ -1,6 +1,6 @@
 import pytest
 
-from analysis.figures.kit.style import KNOWN, look
+from analysis.figures.kit.storage_colours import KNOWN, look
 from analysis.records import emulation
 from analysis.records.settings import describe, distinguishing, series_key, set_key, storage_labels, suffixes
 

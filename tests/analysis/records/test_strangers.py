@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.cli import report
 from analysis.figures.kit.draw import Drawing
-from analysis.records import read
+from analysis.records import read_records
 from analysis.records.record import OF_SNAPSHOT
 from analysis.text.html import Markup
 from jobs.judging.judge import judged
 from tests.analysis.baseline_records import baseline
-from tests.analysis.figures.test_sweep import toy
+from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import failed, id_of, record, rows_of, store
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import training
@@ -110,7 +110,7 @@ def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_fro
 
     assert main([str(folder)]) in (0, 1)
 
-    found = read.read(folder)
+    found = read_records.read(folder)
     assert others <= {each.cell for each in found.records} | {each.path.parent.name for each in found.skipped}
     rows = {row["cell"]: row for row in rows_of(folder / "tables" / "medians.csv")}
     assert len(rows) == len(found.records)
@@ -145,7 +145,7 @@ def test_what_is_odd_and_honest_is_read(campaign):
     layered = record([100.0] * 3, storage="overlay")
     layered["provenance"] |= {"device": "unknown", "mount": "unknown", "host": "unknown"}
 
-    found = read.read(store(campaign, unread, drained, nothing, still, layered))
+    found = read_records.read(store(campaign, unread, drained, nothing, still, layered))
 
     assert (len(found.records), found.skipped) == (9, ())
     assert main([str(campaign), "--quiet"]) == 0
@@ -203,7 +203,7 @@ def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, t
     elsewhere = store(tmp_path / "elsewhere", record([1.0]))
     (campaign / "records" / "itself").symlink_to(to if to == "itself" else next(elsewhere.glob("records/*")))
 
-    found = read.read(campaign)
+    found = read_records.read(campaign)
 
     assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
     assert found.skipped[0].why == "lies in a folder that is a link"

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from analysis.records import read
+from analysis.records import read_records
 from analysis.records.frame import rows_of
 from analysis.statistics import comparable
 from tests.analysis.record_factory import record, store
@@ -78,7 +78,7 @@ def test_a_run_under_other_conditions_than_the_first_that_counts_does_not_count(
     odd["runs"][2]["conditions"]["storages"]["hdd"]["read_ahead_kb"] = "4"
     honest["runs"][0]["conditions"]["storages"]["hdd"]["read_ahead_kb"] = "4"  # a warm-up
 
-    found = read.read(store(tmp_path, odd, honest)).records
+    found = read_records.read(store(tmp_path, odd, honest)).records
 
     statuses = {each.settings["threads"]: [run.status for run in each.runs] for each in found}
     assert statuses == {1: ["valid", "valid", "invalid", "valid"], 2: ["valid"] * 4}

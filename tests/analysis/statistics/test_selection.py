@@ -3,8 +3,8 @@
 import pytest
 
 from analysis.records.frame import rows_of
-from analysis.statistics import checkpoints, nodes, selection, sweeps
-from tests.analysis.figures.test_sweep import toy
+from analysis.statistics import node_counts, saving_costs, selection, sweeps
+from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, record, scattered
 from tests.analysis.saving_factory import saved, snapshots
@@ -30,7 +30,7 @@ def test_what_a_cell_saves_where_and_how_is_told_of_its_settings_and_runs():
         ["ssd (emulated)", "ssd", "sync", "ssd", "None", "dsk/sdb", "", "", ""],
         ["none", "none", "", "none", "None", "", "", "", ""], ["", "none", "", "none", "None", "", "", "", ""],
     ]  # fmt: skip
-    assert [checkpoints.beside_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
+    assert [saving_costs.beside_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
 
 
 def test_the_seconds_of_a_snapshot_are_medians_over_the_runs_of_each_runs_median():
@@ -136,7 +136,7 @@ def test_the_parts_of_a_nersc_training_are_medians_of_its_runs_and_add_up():
         each["images_per_s"] = 512 / each["wall_s"]
         del each["read_mb_per_s"]
     first = made["runs"][1]
-    cells = nodes.workloads(*frames(made, hepcnn(1, "local", 8), record([9.0]))[:2]).set_index("cell")
+    cells = node_counts.workloads(*frames(made, hepcnn(1, "local", 8), record([9.0]))[:2]).set_index("cell")
 
     row = cells.loc[id_of(made)]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.timelog.read import read
+from analysis.timelog.read_time_logs import read
 from tests.analysis.timelog.logs import REALTIME, event, stream
 
 # Of each barrier, how long after the last one each rank comes, and how long each takes to leave.

@@ -9,7 +9,7 @@ from analysis.timelog import definitions
 from analysis.timelog.budget import UNACCOUNTED, budgets
 from analysis.timelog.definitions import Definitions
 from analysis.timelog.log import ACTIONS, PHASES
-from analysis.timelog.read import read
+from analysis.timelog.read_time_logs import read
 from tests.analysis.timelog.logs import event, stream
 
 PLACES = ((0, -1, -1), (1, 0, 0), (1, 1, 0), (2, 1, 0))

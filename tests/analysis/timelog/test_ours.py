@@ -7,7 +7,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.timelog import ours
-from analysis.timelog.read import read
+from analysis.timelog.read_time_logs import read
 from tests.analysis.timelog.logs import REALTIME, STARTED, block, end, event, head, stream, write
 
 READ = event("read", 10, 30, size=5, file=1)

@@ -4,15 +4,17 @@ import copy
 
 import pytest
 
-from analysis.verdicts import claims, nersc, tfdarshan
-from analysis.verdicts.judge import DIFFERS, HOLDS
+from analysis.verdicts import all_claims as claims
+from analysis.verdicts import nersc_claims as nersc
+from analysis.verdicts import tfdarshan_claims
+from analysis.verdicts.claim_judge import DIFFERS, HOLDS
 from tests.analysis.claims_factory import baseline, checklist, curve
 from tests.analysis.nersc_factory import climate, hepcnn
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import grid, step, training
-from tests.analysis.verdicts.test_tfdarshan import compared, imagenet, malware
+from tests.analysis.verdicts.test_tfdarshan_claims import compared, imagenet, malware
 
-EVERY = (*claims.CLAIMS, *nersc.CLAIMS, *tfdarshan.CLAIMS)
+EVERY = (*claims.CLAIMS, *nersc.CLAIMS, *tfdarshan_claims.CLAIMS)
 STORAGE, THREADS, PREFETCH, TARGET = ("storage",), ("threads",), ("prefetch",), ("checkpoint",)
 PREPROCESS, EPOCHS, SHUFFLE = (("benchmark", key) for key in ("preprocess", "epochs", "shuffle"))
 FILES, POSIX, KIND, SIDES = ("dataset", "files"), ("profile",), ("benchmark", "name"), ("checkpoint", "slow")
@@ -70,7 +72,13 @@ def darshans():
 AXES = {
     pipelines: {
         STORAGE: (claims.DOUBLED, claims.FAST_DOUBLE, claims.LUSTRE_BEST, *claims.ORDER.values()),
-        THREADS: (claims.DOUBLED, claims.FAST_DOUBLE, claims.FLAT, claims.LUSTRE_BEST, *claims.SCALING.values()),
+        THREADS: (
+            claims.DOUBLED,
+            claims.FAST_DOUBLE,
+            claims.FLAT,
+            claims.LUSTRE_BEST,
+            *claims.SCALING.values(),
+        ),
         PREPROCESS: (claims.PREPROCESSING,),
         KIND: (claims.BELOW_IOR,),
     },
@@ -80,7 +88,10 @@ AXES = {
         PREFETCH: (claims.EXCESS, claims.READS_MORE, claims.LESS_ON_SSD, claims.BATCH),
         BATCH: (claims.BATCH,),
     },
-    paper_like: {TARGET: (claims.TARGETS, claims.LIKE_FAST, claims.GAIN), SIDES: (claims.GAIN, claims.LATER)},
+    paper_like: {
+        TARGET: (claims.TARGETS, claims.LIKE_FAST, claims.GAIN),
+        SIDES: (claims.GAIN, claims.LATER),
+    },
     nerscs: {
         NODES: (*nersc.SHARE.values(), *nersc.TRAINING.values()),
         SHUFFLE: (nersc.MORE, nersc.BY_MEMORY),
@@ -88,9 +99,9 @@ AXES = {
         FILES: (nersc.WITH_DATA,),
     },
     darshans: {
-        THREADS: (tfdarshan.SCALES, tfdarshan.FEWER),
-        STAGING: (tfdarshan.STAGED,),
-        POSIX: (tfdarshan.OVERHEAD,),
+        THREADS: (tfdarshan_claims.SCALES, tfdarshan_claims.FEWER),
+        STAGING: (tfdarshan_claims.STAGED,),
+        POSIX: (tfdarshan_claims.OVERHEAD,),
     },
 }
 # Of each cell by itself, of a number of the paper's or of its own machine.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.verdicts import claims
+from analysis.verdicts import all_claims as claims
 from tests.analysis.claims_factory import at, curve, of_single_runs, told
 from tests.analysis.record_factory import id_of, scattered, unstable
 from tests.analysis.saving_factory import paper_like, saved

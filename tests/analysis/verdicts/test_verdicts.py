@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from analysis.verdicts.claims import EQUAL, EXCESS
+from analysis.verdicts.all_claims import EQUAL, EXCESS
 from tests.analysis.claims_factory import checklist, told
 from tests.analysis.record_factory import id_of, left, unstable
 from tests.analysis.training_factory import grid, step, training

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.timelog.log import PHASES
-from analysis.timelog.read import read as read_logs
+from analysis.timelog.read_time_logs import read as read_logs
 from analysis.traces import tensorflow_events
 from jobs.benchmarks import climate
 from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Rules

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.timelog.log import PHASES
-from analysis.timelog.read import read as read_logs
+from analysis.timelog.read_time_logs import read as read_logs
 from campaign.worker import together
 from jobs.benchmarks import hepcnn
 from jobs.data import staged_copies

@@ -16,7 +16,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.timelog import log as known
-from analysis.timelog.read import read
+from analysis.timelog.read_time_logs import read
 from jobs.events import TimeLog, TimeLogError, time_log
 
 

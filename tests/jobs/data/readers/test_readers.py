@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.timelog.log import PHASES
-from analysis.timelog.read import read as read_logs
+from analysis.timelog.read_time_logs import read as read_logs
 from jobs.data.readers import READERS, Part, h5py_parts, offsets, opened
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError, EngineError

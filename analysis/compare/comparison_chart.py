@@ -1,0 +1,145 @@
+"""The figure of a comparison: a row per cell, its ratio with its interval on a logarithmic axis, 1 marked."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from analysis.compare.comparison_tables import INTERVAL
+from analysis.figures.kit import storage_colours
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.figures.kit.panels import WHISKER, frame_with_words
+from analysis.records.frame import Row, rows_of
+from analysis.records.merit import HIGHER
+from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
+from analysis.text.plain import TIMES, share
+
+# More rows than this are no figure that anybody reads.
+MOST_ROWS = 60
+AXIS = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", RUNTIME: "runtime"}
+TITLES = {
+    RATE: "Throughput, B relative to A",
+    READ: "Read from the storages, B relative to A",
+    WRITTEN: "Written to the storages, B relative to A",
+    RUNTIME: "Runtime, B relative to A",
+}
+WIDE = 7.0
+ROW, AROUND = 0.2, 1.3
+# Characters of a label in a line.
+LABEL = 44
+# Okabe and Ito's green and vermilion; the marker says the same without colour.
+LOOKS: dict[str, dict[str, Any]] = {
+    "faster": {"marker": "^", "color": "#009E73"},
+    "slower": {"marker": "v", "color": "#D55E00"},
+    "no change": {"marker": "o", "color": "0.35"},
+    "not comparable": {"marker": "o", "color": "white"},
+}
+NOISE = "0.92"
+# Beyond this ratio between its ends an axis needs ticks at 1, 2, 5 and not at equal steps.
+NARROW = 3
+MARGIN = 1.02
+
+
+def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
+    """Return a figure for each figure that was compared, of the pairs that have a ratio.
+
+    `table` is that of `analysis.compare.comparison_verdict.judged`; `sides` says what A and B are, `better` what of
+    each figure is: `higher` or `lower`.
+    """
+    made = []
+    for figure in dict.fromkeys([*TITLES, *sorted(better)]):
+        known = table[(table["figure"] == figure) & table["ratio"].notna()]
+        if not known.empty:
+            caption = f"{'. '.join(sides)}. {_what(known)}"
+            title = TITLES.get(figure, f"{figure}, B relative to A")
+            side = "right" if better[figure] == HIGHER else "left"
+            axis = f"{AXIS.get(figure, figure)}, B / A ({side} of 1: B is faster)"
+            made.append(FigureSpec(f"ratio-{figure}", title, caption, largest(known), partial(ratios, axis)))
+    return made
+
+
+def largest(known: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the largest changes, up or down, in the order of the table."""
+    change = np.abs(np.log(known["ratio"]))
+    kept = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
+    return known[known.index.isin(kept)].reset_index(drop=True)
+
+
+def _what(known: pd.DataFrame) -> str:
+    many = len(known) > MOST_ROWS
+    stands = f"The {MOST_ROWS} largest changes of {len(known)} cells; all stand in comparison.csv. " if many else ""
+    limits = " and ".join(share(limit, 1) for limit in sorted(set(known["tolerance"].dropna())))
+    shaded = f"; shaded: the tolerance, checks.spread_max, {limits}" if limits else ""
+    return f"{stands}Ratio of the medians of the valid measured runs with the {INTERVAL}{shaded}."
+
+
+def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw the ratio B / A of each cell with its interval.
+
+    `axis` is what stands along the axis. A row per pair of cells, all of one figure.
+    """
+    with storage_colours.sheet():
+        labels = [textwrap.fill(label, LABEL) for label in frame["label"]]
+        height = ROW * (1 + max(label.count("\n") for label in labels))
+        figure = Figure(figsize=(WIDE, AROUND + height * len(frame)))
+        axes = figure.subplots()
+        _scale(axes, frame)
+        for y, row in enumerate(rows_of(frame)):
+            _row(axes, y, row)
+        axes.axvline(1, color="black", linewidth=0.9, zorder=1)
+        axes.set_yticks(range(len(frame)), labels)
+        axes.set_ylim(len(frame) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(axis)
+        frame_with_words(figure, title, words, _signs(frame))
+    return figure
+
+
+def _scale(axes: Axes, frame: pd.DataFrame) -> None:
+    """Make the axis hold every interval and 1, with ticks that are plain numbers."""
+    low, high = min(frame["low"].min(), 1) / MARGIN, max(frame["high"].max(), 1) * MARGIN
+    axes.set_xscale("log")
+    narrow = high / low < NARROW
+    axes.xaxis.set_major_locator(
+        FixedLocator(MaxNLocator(8).tick_values(low, high)) if narrow else LogLocator(subs=(1, 2, 5))
+    )
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlim(low, high)
+
+
+def _row(axes: Axes, y: int, row: Row) -> None:
+    noise = row["tolerance"]
+    if noise > 0:
+        axes.fill_betweenx([y - 0.5, y + 0.5], 1 / (1 + noise), 1 + noise, color=NOISE, linewidth=0, zorder=0)
+    ends = [[row["ratio"] - row["low"]], [row["high"] - row["ratio"]]]
+    axes.errorbar(row["ratio"], y, xerr=ends, **WHISKER, zorder=2)
+    axes.plot(row["ratio"], y, **_marker(row["verdict"]), zorder=3)
+    # On the right margin, where no interval reaches.
+    text = f"{row['ratio']:.3f}{TIMES}  {row['verdict']}"
+    axes.annotate(text, (1.01, y), xycoords=axes.get_yaxis_transform(), va="center", size=6.5, annotation_clip=False)
+
+
+def _marker(verdict: str) -> dict[str, Any]:
+    return {"linestyle": "none", "markersize": 5, "markeredgecolor": "black", **LOOKS[verdict]}
+
+
+def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
+    """Return what the legend must explain, and only that."""
+    told = [verdict for verdict in LOOKS if (frame["verdict"] == verdict).any()]
+    signs: list[Artist] = [Line2D([], [], label=verdict, **_marker(verdict)) for verdict in told]
+    return [
+        *signs,
+        *([Patch(color=NOISE, label="within the tolerance")] if (frame["tolerance"] > 0).any() else []),
+    ]

@@ -1,0 +1,150 @@
+"""Figure 8: what was read each second of one run; as in the paper, gray with prefetch, white under a line without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis import paper
+from analysis.figures.kit.figure_spec import FigureSpec, figures
+from analysis.figures.kit.panels import Panels, framed, name_panel, over_time, why_nothing
+from analysis.records.frame import Row
+from analysis.records.settings import Settings, family_key
+from analysis.statistics.selection import by_prefetch, completed, families, settled
+from analysis.traces import system, typical
+
+TITLE = "Fig. 8. Mini-application: read from the storage over time"
+PLACE = ["storage", "storage_name", "prefetch"]
+OF_CELL = ["status", "host", "accelerator", "cell"]
+OF_TRACE = ["elapsed_s", "read_mb_per_s", "phase", "source", "run", "runtime_s", "file"]
+COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
+GRAY = "#A6A6A6"
+TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted"}
+# White below gray and the line above both: neither area hides the other.
+WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
+
+
+def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
+
+    Of sets that differ in threads and batch size alone, one: the paper's batch size, most threads, the longest runs.
+    Only traces that are drawn are read, from the folder of their cell.
+    """
+    if "trace_file" not in runs:
+        return []
+    traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
+    runs_drawn = typical.typical_runs(runs[runs["cell"].isin(traced)])
+    both_by_set = {
+        key: both
+        for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
+        if both["cell"].isin(traced).any()
+    }
+    kept = {cell for cell, run in runs_drawn.items() if typical.has_trace(folders[cell], run)}
+
+    def worth(key: Settings) -> bool:
+        both = both_by_set[key]
+        return bool(both["cell"][both["status"] == "done"].isin(kept).any())
+
+    best = (next(filter(worth, alike), None) for alike in best_first(both_by_set))
+    sets = {key: both_by_set[key] for key in best if key}
+    drawn = partial(samples, runs=runs_drawn, folders=folders)
+    return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=typical.any_trace)
+
+
+def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
+    """Return lists of the sets of cells that differ in threads and batch size alone; the first of each is the best."""
+
+    def rank(key: Settings) -> tuple[bool, int, float]:
+        return key.facts["batch_size"] == paper.BATCH_SIZE, key.facts["threads"], float(sets[key]["wall_s"].sum())
+
+    alike: dict[Settings, list[Settings]] = {}
+    for key in sets:
+        alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
+    return [sorted(each, key=rank, reverse=True) for each in alike.values()]
+
+
+def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
+
+    The first row of a trace is its beginning, without a rate.
+    """
+    frame = completed(settled(cells, PLACE, "wall_s"), [])
+    return typical.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
+
+
+def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
+    trace = system.read(path)
+    return trace.samples.assign(source=trace.source)
+
+
+def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+    """Return which run is drawn and by which counter, and where it is the process's own."""
+    done = frame[frame["status"] == "done"]
+    if done.empty:
+        return "No trace could be read."
+    told = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
+    instead = done[done["source"] == system.PROCESS][["storage", "prefetch"]].drop_duplicates()
+    if instead.empty:
+        return told
+    which = ", ".join(f"{storage} with prefetch {ahead}" for storage, ahead in instead.itertuples(index=False))
+    return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
+
+
+@framed
+def read_over_time(frame: pd.DataFrame) -> Panels:
+    """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
+
+    A row per interval and its rate, from the end of the row before to its own; a trace begins without a rate.
+    """
+    storages = list(dict.fromkeys(frame["storage"]))
+    hosts = len(set(frame["host"]) - {""}) > 1
+    highest, longest = (float(frame[name].fillna(0).max()) for name in ("read_mb_per_s", "elapsed_s"))
+    figure, grid = over_time(len(storages), highest, longest, "MB/s read")
+    for axes, storage in zip(grid, storages, strict=True):
+        cells = frame[frame["storage"] == storage]
+        _panel(axes, cells)
+        name_panel(axes, cells, several_hosts=hosts)
+    return figure, _signs(frame)
+
+
+def _panel(axes: Axes, cells: pd.DataFrame) -> None:
+    """Draw both traces of one storage; one that is missing leaves its status."""
+    missing = []
+    for prefetch, trace in cells.groupby("prefetch"):
+        if trace["status"].iloc[0] == "done":
+            _trace(axes, trace, prefetch=int(str(prefetch)))
+        else:
+            missing.append(f"prefetch {prefetch}: {trace['status'].iloc[0]}")
+    if missing:
+        why_nothing(axes, "; ".join(missing))
+
+
+def _trace(axes: Axes, trace: pd.DataFrame, *, prefetch: int) -> None:
+    """Draw one trace, and where the iteration ended, if it was watched for longer."""
+    edges, rates = trace["elapsed_s"].to_numpy(), trace["read_mb_per_s"].to_numpy()[1:]
+    if prefetch:
+        axes.stairs(rates, edges, fill=True, color=GRAY, zorder=GRAY_ABOVE)
+    else:
+        axes.stairs(rates, edges, fill=True, color="white", zorder=WHITE_BELOW)
+        axes.stairs(rates, edges, color="black", linewidth=0.8, zorder=LINE_ABOVE)
+    if (trace["phase"] == "tail").any():
+        end = trace["elapsed_s"][trace["phase"] != "tail"].max()
+        axes.axvline(end, **TAIL, zorder=LINE_ABOVE)
+
+
+def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
+    signs: list[Artist] = []
+    for ahead in sorted(set(frame["prefetch"][frame["status"] == "done"]), reverse=True):
+        face, edge = (GRAY, GRAY) if ahead else ("white", "black")
+        signs.append(Patch(facecolor=face, edgecolor=edge, label=f"prefetch {ahead}"))
+    if (frame["phase"] == "tail").any():
+        signs.append(Line2D([], [], label="end of the iteration", **TAIL))
+    return signs

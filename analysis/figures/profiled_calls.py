@@ -1,0 +1,264 @@
+"""What one run of each profiled cell called: sizes of reads and files, their order, rates, and single calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.figures.kit.figure_spec import FigureSpec, figures
+from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, why_nothing
+from analysis.records.frame import Row, grouped, rows_of
+from analysis.records.settings import Settings
+from analysis.statistics.selection import in_order, settled
+from analysis.text.plain import visible
+from analysis.traces import posix, typical
+from analysis.traces.system import TraceError
+
+STEM = "posix"
+POSIX = "profile.posix"
+OF_A_TRACE = ("rates", "files")
+PLACE = ["storage", "threads"]
+OF_CELL = ["run", "runtime_s", "file_of_profile", "status", "host", "cell"]
+MOST_CELLS = 12
+IN_A_ROW = 3
+LONGEST_NAME = 22
+# Inches that the names of the sizes take beyond what others have below.
+SIZES_HIGH = 0.45
+DARK, LIGHT = "#4D4D4D", "#D0D0D0"
+ORDERS = {"consecutive": DARK, "sequential_only": "#9A9A9A", "neither": "white"}
+IN_WORDS = {
+    "consecutive": "consecutive: just behind the last byte",
+    "sequential_only": "sequential: beyond it",
+    "neither": "neither",
+}
+WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
+# Where a kind's calls lie on their line: a read of nothing follows its read at once.
+ABOVE, AMID, BELOW = -0.27, 0.0, 0.27
+HEIGHTS = {posix.READ: AMID, posix.END: BELOW, posix.WRITTEN: BELOW, posix.OTHER: ABOVE}
+THICK = 2.4
+DOT = 0.004  # of the panel's width
+COLORS = {posix.READ: "#0072B2", posix.END: "#56B4E9", posix.WRITTEN: "#D55E00", posix.OTHER: "#999999"}
+ENOUGH_FOR_A_NUMBER = 0.06
+
+
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return four figures for each set of settings of which a cell was profiled; without single calls, two."""
+    if not {POSIX, "threads"} <= set(table) or "profile_file" not in runs:
+        return []
+    cells = table[table[POSIX].notna() & table["threads"].map(lambda value: type(value) is int)]
+    drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
+    sets = grouped(cells, cells["set_key"])
+    of_each = {key: len(each) for key, each in sets.items()}
+    traced = {key: each for key, each in sets.items() if (each[POSIX] == "trace").any()}
+    known: dict[Settings, dict[str, pd.DataFrame]] = {}
+
+    def frame(name: str, each: pd.DataFrame) -> pd.DataFrame:
+        key = each["set_key"].iloc[0]
+        known[key] = known.get(key) or _frames(each, drawn, folders)  # a profile is read once for all figures
+        return known[key][name]
+
+    made = []
+    for name, title, draw, told, _ in _FIGURES:
+        what = _caption(told, of_each)
+        asked = traced if name in OF_A_TRACE else sets
+        made += figures(
+            f"{STEM}-{name}", f"POSIX calls: {title}", draw, asked, partial(frame, name), what, worth=_worth
+        )
+    return made
+
+
+def _worth(frame: pd.DataFrame) -> bool:
+    return bool(frame["status"].isin(["done", posix.UNREADABLE]).any())
+
+
+def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+    def what(key: Settings, _: pd.DataFrame, frame: pd.DataFrame) -> str:
+        drawn = frame["cell"].nunique()
+        few = f" The first {drawn} of {of_each[key]} cells." if drawn < of_each[key] else ""
+        beyond = int(frame.groupby("cell")["calls_left_out"].max().sum()) if "calls_left_out" in frame else 0
+        lost = f" Calls beyond the window, left out: {beyond:,}." if beyond else ""
+        of = "One run a cell, the one of median runtime, on the files of the data set and the snapshots."
+        return f"{of} {told}{few}{lost}"
+
+    return what
+
+
+def _frames(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
+    """Return what each figure draws of one set; a cell without a profile keeps one row, whose `status` says why."""
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name, *_ in _FIGURES}
+    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+        run = runs.get(row["cell"], {})
+        facts = {name: row[name] for name in (*PLACE, "status", "host", "cell")}
+        facts |= {"run": run.get("run"), "runtime_s": run.get("wall_s"), "file_of_profile": run.get("profile_file")}
+        profile: posix.Profile | None = None
+        try:
+            profile = _profile(row, run, folders)
+        except TraceError as error:
+            facts["status"] = str(error)
+        for name, *_, numbers in _FIGURES:
+            found, status = pd.DataFrame([{}]), facts["status"]
+            try:
+                found = numbers(profile) if profile else found
+            except TraceError as error:
+                status = str(error)
+            parts[name].append(found.assign(**{**facts, "status": status}))
+    return {name: _together(each) for name, each in parts.items()}
+
+
+def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    frame = pd.concat(parts, ignore_index=True)
+    return frame[[*PLACE, *(name for name in frame if name not in (*PLACE, *OF_CELL)), *OF_CELL]]
+
+
+def _profile(row: Row, run: Row, folders: Mapping[str, Path]) -> posix.Profile | None:
+    """Return the profile of a cell's run; by its name alone, for a record must not point outside its folder."""
+    if row["status"] != "done":
+        return None
+    if not isinstance(run.get("profile_file"), str):
+        raise TraceError(posix.MISSING)
+    return posix.read(folders[row["cell"]] / run["profile_file"].rpartition("/")[2])
+
+
+def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, pd.DataFrame]]:
+    """Name a panel for each cell; yield those in which there is something to draw."""
+    for each, (_, cell) in zip(axes, frame.groupby("cell", sort=False), strict=False):
+        first = cell.iloc[0]
+        each.set_title(named(first))
+        if first["status"] == "done":
+            yield each, cell
+        else:
+            why_nothing(each, first["status"])
+
+
+def named(row: Any) -> str:
+    """Return what stands over the panel of a cell."""
+    return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
+
+
+@framed
+def sizes(frame: pd.DataFrame) -> Panels:
+    """Draw the shares of reads and of files by size, a panel per cell."""
+    cells = frame["cell"].nunique()
+    figure, grid = grid_of(cells, IN_A_ROW, (2.2, 1.3), 4.2, sharex=True, sharey=True)
+    figure.set_figheight(figure.get_figheight() + SIZES_HIGH)
+    for axes, cell in _panels(frame, grid):
+        places = range(len(cell))
+        for name, shift, color in (("reads", -0.2, DARK), ("files", 0.2, LIGHT)):
+            shares = cell[f"share_of_{name}"] * 100
+            axes.bar([place + shift for place in places], shares, 0.4, color=color, edgecolor="black")
+    for place, axes in enumerate(grid):
+        axes.set_xticks(range(len(posix.SIZES)), posix.SIZES, rotation=90)
+        axes.tick_params(axis="x", length=0, labelbottom=place + IN_A_ROW >= cells)
+        axes.set_ylabel("" if place % IN_A_ROW else "share (%)")
+    labels = {"of reads, by the bytes that came": DARK, "of files, by their last byte read": LIGHT}
+    return figure, [Patch(facecolor=color, edgecolor="black", label=label) for label, color in labels.items()]
+
+
+@framed
+def order(frame: pd.DataFrame) -> Panels:
+    """Draw how the reads of each cell follow one another, a bar each."""
+    rows = rows_of(frame)
+    figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        beneath = 0.0
+        for name, color in ORDERS.items() if row["status"] == "done" else ():
+            axes.barh(place, row[name] * 100, 0.7, beneath, color=color, edgecolor="black")
+            if row[name] >= ENOUGH_FOR_A_NUMBER:
+                ink, middle = "white" if color == DARK else "black", beneath + row[name] * 50
+                axes.text(middle, place, f"{row[name] * 100:.0f}", color=ink, ha="center", va="center", size=7)
+            beneath += row[name] * 100
+        if row["status"] != "done":
+            axes.text(1, place, row["status"], color="0.4", va="center", size=7)
+    axes.set_yticks(range(len(rows)), [named(row) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of the reads (%)")
+    return figure, [Patch(facecolor=ORDERS[name], edgecolor="black", label=label) for name, label in IN_WORDS.items()]
+
+
+@framed
+def rates(frame: pd.DataFrame) -> Panels:
+    """Draw MB/s on the left and calls/s on the right over the seconds of the window, two panels per cell."""
+    cells = frame["cell"].nunique()
+    writes = bool(frame.get("written_mb_per_s", pd.Series(dtype=float)).any())
+    figure = Figure(figsize=(7.0, 1.2 + 1.15 * cells))
+    moved, called = figure.subplots(cells, 2, sharex=True, sharey="col", squeeze=False).T
+    for side, label, names in (
+        (moved, "MB/s" if writes else "MB/s read", ("read_mb_per_s", "written_mb_per_s")),
+        (called, "calls/s", ("calls_per_s",)),
+    ):
+        for axes, cell in _panels(frame, side):
+            edges = [0.0, *cell["elapsed_s"]]
+            axes.stairs(cell[names[0]], edges, fill=True, color="#A6A6A6")
+            for name in names[1:]:
+                if cell[name].any():
+                    axes.stairs(cell[name], edges, **WRITTEN_LINE)
+        highest = float(frame.reindex(columns=names).to_numpy(float, na_value=0).max())
+        side[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
+        for axes in side:
+            axes.set_ylabel(label)
+        side[-1].set_xlabel("seconds since the window was opened")
+    signs = [Patch(facecolor="#A6A6A6", label="read"), Line2D([], [], label="written", **WRITTEN_LINE)]
+    return figure, signs if writes else []
+
+
+@framed
+def first_files(frame: pd.DataFrame) -> Panels:
+    """Draw the calls on the first files, a line each, a panel per cell."""
+    cells = frame["cell"].nunique()
+    lines = int(frame.groupby("cell")["cell"].size().max() > 1) * posix.FIRST_FILES or 1
+    figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
+    grid = list(figure.subplots(cells, 1, squeeze=False).flat)
+    for axes, cell in _panels(frame, grid):
+        _lines(axes, cell)
+    grid[-1].set_xlabel("milliseconds since the window was opened")
+    drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
+    return figure, [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
+
+
+def _lines(axes: Axes, cell: pd.DataFrame) -> None:
+    """Draw the calls of a cell; one too short to be seen is as long as a dot."""
+    starts, ends = cell["start_s"] * 1e3, cell["end_s"] * 1e3
+    first, last = starts.min(), ends.max()
+    seen = np.maximum(ends, starts + (last - first) * DOT)
+    for kind in posix.KINDS:
+        drawn = cell["kind"] == kind
+        places = zip(starts[drawn], seen[drawn], cell["line"][drawn] + HEIGHTS[kind], strict=True)
+        segments = [[(start, line), (end, line)] for start, end, line in places]
+        axes.add_collection(LineCollection(segments, colors=COLORS[kind], linewidths=THICK, capstyle="butt"))
+    names = cell.drop_duplicates("line").sort_values("line")
+    axes.set_yticks(names["line"], [_short(name) for name in names["file"]], size=6)
+    axes.set_ylim(names["line"].max() + 0.7, -0.7)
+    axes.set_xlim(first - (last - first) / 50, last + (last - first) / 50)
+
+
+def _short(path: str) -> str:
+    name = visible(PurePath(path).name or path)
+    return name if len(name) <= LONGEST_NAME else f"\N{HORIZONTAL ELLIPSIS}{name[1 - LONGEST_NAME :]}"
+
+
+# Name, title, what draws it, what its caption tells, and where its numbers come from.
+_BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
+_BARS = "A bar is a hundredth of the window; a call counts where it ended."
+_LINES = (
+    f"The {posix.FIRST_FILES} files that were read or written first, {posix.FIRST_CALLS} of their calls at most;"
+    " a call too short to be seen is a dot. Opens and closes lie above, reads of nothing and writes below."
+    " Each panel has a time axis of its own."
+)
+_FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (
+    ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),
+    ("order", "order of the reads", order, "Of each file's POSIX reads.", posix.order),
+    ("rates", "bytes and calls over time", rates, _BARS, posix.over_time),
+    ("files", "the first files, a line each", first_files, _LINES, posix.first_files),
+)

@@ -1,0 +1,179 @@
+"""What the threads of a run did in its steps, by TensorFlow's own profiler: a timeline of one run of each such cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path as Outline
+
+from analysis.errors import AnalysisError
+from analysis.figures.kit.figure_spec import FigureSpec, figures
+from analysis.figures.kit.panels import framed, why_nothing
+from analysis.figures.profiled_calls import named
+from analysis.records.frame import grouped, rows_of
+from analysis.statistics.selection import in_order, settled
+from analysis.text.plain import visible
+from analysis.timelog.intervals import union
+from analysis.traces import posix, tensorflow_events, typical
+from analysis.traces.categories import CATEGORIES
+from analysis.traces.shares import NS
+from analysis.traces.system import TraceError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from analysis.figures.kit.panels import Panels
+    from analysis.records.frame import Row
+    from analysis.records.settings import Settings
+
+STEM = "steps"
+FILE = "tensorflow_file"
+PLACE = ["storage", "threads"]
+MOST_CELLS, MOST_RANKS, MOST_THREADS, MOST_FILES, MOST_EDGES = 4, 4, 8, 6, 60
+# Columns of the picture: what is shorter is as long as one of them, and gaps that are shorter are none.
+COLUMNS = 300
+COLORS = {
+    "compute": "#0072B2", "communication": "#CC79A7", "checkpoint": "#AA4499", "read": "#D55E00", "decode": "#E69F00",
+    "buffering": "#F0E442", "input wait": "#A6A6A6", "other": "#D9D9D9",
+}  # fmt: skip
+CAPTION = (
+    f"One run a cell, that of median runtime. A line is a thread, the busiest {MOST_THREADS} of a rank, or a file,"
+    f" where calls were profiled, too: the {MOST_FILES} read first. Times are rounded to 1/{COLUMNS} of the width."
+    f" Thin lines are the edges of steps."
+)
+_RANK = re.compile(r"(-rank\d+)?\.npz$")
+_NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # what tells a reader nothing
+
+
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return a timeline for each set of settings of which a cell's TensorFlow was profiled."""
+    if FILE not in runs or "threads" not in table:
+        return []
+    drawn = typical.typical_runs(runs[runs[FILE].map(lambda name: isinstance(name, str))], [FILE, "profile_file"])
+    cells = table[table["cell"].isin(drawn.keys())]
+    sets = grouped(cells, cells["set_key"])
+    numbers = partial(_frame, runs=drawn, folders=folders)
+    return figures(STEM, "What the threads did in the steps", timeline, sets, numbers, _caption)
+
+
+def _caption(_key: Settings, _cells: pd.DataFrame, _frame: pd.DataFrame) -> str:
+    return CAPTION
+
+
+def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return a row per piece that is drawn; a cell whose trace cannot be read keeps one row, whose `status` says so."""
+    parts = []
+    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+        run = runs.get(row["cell"], {})
+        facts = {name: row[name] for name in (*PLACE, "prefetch", "status", "host", "cell")} | {"run": run.get("run")}
+        found = pd.DataFrame([{"line": None, "category": None, "start_s": np.nan, "end_s": np.nan}])
+        if row["status"] == "done":
+            try:
+                found = pd.DataFrame(_pieces(folders[row["cell"]], run))
+            except (AnalysisError, TraceError):
+                facts["status"] = posix.UNREADABLE
+        parts.append(found.assign(**facts))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
+    """Yield what is drawn of a run; files lie by their names alone in the folder of the cell."""
+    name = _RANK.sub("", str(run[FILE]).rpartition("/")[2])
+    paths = [folder / f"{name}{f'-rank{rank}' if rank else ''}.npz" for rank in range(MOST_RANKS)]
+    ranks = [tensorflow_events.read(path) for path in paths if path.exists() and not path.is_symlink()]
+    if not ranks:
+        raise TraceError(posix.MISSING)
+    first, last = min(each.steps.start.min() for each in ranks), max(each.steps.end.max() for each in ranks)
+    for number, rank in enumerate(ranks):
+        head = f"rank {number} " if len(ranks) > 1 else ""
+        for line, category, start, end in _of_threads(rank):
+            yield from _rows(head + line, category, (start, end), (first, last))
+        for edge in rank.steps.start[:MOST_EDGES].tolist() if number == 0 else ():
+            yield {"line": None, "category": "step", "start_s": (edge - first) / NS, "end_s": (edge - first) / NS}
+    if isinstance(run.get("profile_file"), str):
+        calls = posix.read(folder / run["profile_file"].rpartition("/")[2])
+        for line, start, end in _of_files(calls):
+            yield from _rows(line, "read", (start, end), (first, last))
+
+
+def _of_threads(rank: tensorflow_events.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield the name, a category and its times of the busiest threads, those that steps are marked on first."""
+    taken = np.bincount(rank.line, rank.end - rank.start, len(rank.lines))
+    taken[rank.front] = np.inf
+    for place, line in enumerate(np.argsort(-taken)[:MOST_THREADS].tolist()):
+        name = f"{place + 1} {_NUMBER.sub('', rank.lines[line].rpartition(' ')[2])[:22]}"
+        for kind, category in enumerate(CATEGORIES):
+            here = (rank.line == line) & (rank.category == kind)
+            if here.any():
+                yield name, category, rank.start[here], rank.end[here]
+
+
+def _of_files(profile: posix.Profile) -> Iterator[tuple[str, Any, Any]]:
+    if profile.calls is None:
+        return
+    reads = profile.calls[profile.calls["kind"] == posix.READ].sort_values("start_s")
+    for file in reads["file"].drop_duplicates().head(MOST_FILES):
+        own = reads[reads["file"] == file]
+        edges = (profile.started_ns + (own[edge] * NS).astype("int64") for edge in ("start_s", "end_s"))
+        start, end = (each.to_numpy() for each in edges)
+        yield f"file {visible(profile.paths[file].rpartition('/')[2])[-17:]}", start, end
+
+
+def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, int]) -> Iterator[dict[str, Any]]:
+    first, last = window
+    width = max(1, -(-(last - first) // COLUMNS))
+    inside = (times[1] > first) & (times[0] < last)
+    start = (np.maximum(times[0][inside], first) - first) // width * width
+    end = -(-(np.minimum(times[1][inside], last) - first) // width) * width
+    spans = union(start, np.maximum(end, start + width))
+    for begin, until in zip(*(each.tolist() for each in spans), strict=True):
+        yield {"line": line, "category": category, "start_s": begin / NS, "end_s": min(until, last - first) / NS}
+
+
+@framed
+def timeline(frame: pd.DataFrame) -> Panels:
+    """Draw a panel per cell, a line per thread and file, what comes first in `CATEGORIES` on top."""
+    cells = [(cell.iloc[0], cell) for _, cell in frame.groupby("cell", sort=False)]
+    lines = [max(1, cell["line"].nunique()) for _, cell in cells]
+    figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
+    grid = figure.subplots(len(cells), 1, squeeze=False, height_ratios=[each + 2 for each in lines])
+    for (first, cell), axes in zip(cells, grid.flat, strict=True):
+        axes.set_title(f"{named(first)}, prefetch {first['prefetch']}")
+        if first["status"] == "done":
+            _panel(axes, cell)
+        else:
+            why_nothing(axes, first["status"])
+    grid[-1, 0].set_xlabel("seconds since the first step began")
+    shown = [name for name in CATEGORIES if (frame["category"] == name).any()]
+    return figure, [Patch(facecolor=COLORS[name], label=name) for name in shown]
+
+
+def _panel(axes: Axes, cell: pd.DataFrame) -> None:
+    names: Sequence[str] = cell["line"].dropna().drop_duplicates().tolist()
+    for place, name in enumerate(names):
+        for category in reversed(CATEGORIES):
+            own = cell[(cell["line"] == name) & (cell["category"] == category)]
+            if len(own):
+                axes.add_patch(PathPatch(_boxes(own, place), facecolor=COLORS[category], linewidth=0))
+    for edge in cell["start_s"][cell["category"] == "step"]:
+        axes.axvline(edge, color="0.35", linewidth=0.3)
+    axes.set_yticks(range(len(names)), names, size=6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, cell["end_s"].max())
+
+
+def _boxes(pieces: pd.DataFrame, place: int) -> Outline:
+    """Return all pieces of a line as one outline: a figure of many small ones would be large."""
+    left, right = (pieces[edge].to_numpy()[:, None] for edge in ("start_s", "end_s"))
+    across = np.concatenate([left, right, right, left, left], axis=1)
+    upright = np.broadcast_to(place + np.array([-0.4, -0.4, 0.4, 0.4, -0.4]), across.shape)
+    codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY] * len(pieces)
+    return Outline(np.stack([across, upright], axis=2).reshape(-1, 2), codes)

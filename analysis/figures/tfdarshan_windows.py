@@ -1,0 +1,113 @@
+"""tf-Darshan's Figures 3 and 4: the MB/s of each part of a profile on the line of the system's trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis.figures.kit.figure_spec import FigureSpec, figures
+from analysis.figures.kit.panels import HEADROOM, framed, over_time, why_nothing
+from analysis.figures.profiled_calls import named
+from analysis.records.frame import grouped, rows_of
+from analysis.statistics.selection import in_order, settled
+from analysis.text.plain import times
+from analysis.traces import profile_parts, typical
+from analysis.traces.system import TraceError
+
+if TYPE_CHECKING:
+    from analysis.figures.kit.panels import Panels
+    from analysis.records.frame import Row
+    from analysis.records.settings import Settings
+
+FEW = 4  # windows, of which no median says how long one is
+TITLE = "tf-Darshan, Figs. 3 and 4. Read each second: windows of the profile and the system's trace"
+PLACE = ["storage", "threads"]
+OF_CELL = [*PLACE, "status", "host", "cell"]
+WINDOWS, TRACE = "window", "trace"
+MOST_CELLS = 6
+LINE: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.1}
+GRAY = "#BDBDBD"
+
+
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return a figure for each set of settings of which a cell's profile was divided."""
+    if not {profile_parts.EVERY, "threads"} <= set(table) or not set(profile_parts.FILES) <= set(runs):
+        return []
+    cells = table[table[profile_parts.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
+    drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
+    frame = partial(lines, runs=drawn, folders=folders)
+    return figures("tfdarshan-windows", TITLE, draw, grouped(cells, cells["set_key"]), frame, what_is_drawn)
+
+
+def lines(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return a row per window and per interval of the trace of each cell's run, MB/s, on the trace's clock.
+
+    `over_trace`: the MB/s of a window over those of the trace meanwhile. A cell without either keeps one row.
+    """
+    parts = []
+    for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
+        facts = {name: row[name] for name in OF_CELL}
+        found = pd.DataFrame([{}])
+        try:
+            found = _lines(runs[row["cell"]], folders[row["cell"]]) if row["status"] == "done" else found
+        except TraceError as error:
+            facts["status"] = str(error)
+        parts.append(found.assign(**facts))
+    names = ["line", "begin_s", "elapsed_s", "read_mb_per_s", "trace_mb_per_s", "over_trace", *OF_CELL]
+    return pd.concat(parts, ignore_index=True).reindex(columns=names)
+
+
+def _lines(run: Row, folder: Path) -> pd.DataFrame:
+    if not all(isinstance(run.get(name), str) for name in profile_parts.FILES):
+        raise TraceError("no trace")
+    profile, trace = profile_parts.read(run, folder)
+    samples = trace.samples[["elapsed_s", "read_mb_per_s"]].assign(line=TRACE)
+    samples["begin_s"] = samples["elapsed_s"].shift()
+    return pd.concat(
+        [_long(profile_parts.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True
+    )
+
+
+def _long(parts: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the moments in which batches that were read ahead are taken: shorter than a call, they have no rate."""
+    length_s = parts["elapsed_s"] - parts["begin_s"]
+    return parts[length_s >= length_s.median() / 4] if len(parts) >= FEW else parts
+
+
+def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+    """Return how well both agree, a sentence for all cells."""
+    over = frame["over_trace"].dropna()
+    every = key.facts.get(profile_parts.EVERY)
+    every = f"A window is {every} steps of the run of median runtime, and none that is over at once."
+    if over.empty:
+        return every
+    low, middle, high = (times(float(it)) for it in (over.min(), over.median(), over.max()))
+    return f"{every} Of {len(over)} windows the middle one has {middle} what the trace has meanwhile ({low} to {high})."
+
+
+@framed
+def draw(frame: pd.DataFrame) -> Panels:
+    """Draw both lines over the seconds since the first call of the iterator, a panel per cell."""
+    cells = list(frame.groupby("cell", sort=False))
+    highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
+    figure, grid = over_time(len(cells), highest * HEADROOM, longest, "MB/s read")
+    for axes, (_, cell) in zip(grid, cells, strict=True):
+        first = cell.iloc[0]
+        axes.set_title(named(first))
+        if first["status"] != "done":
+            why_nothing(axes, first["status"])
+            continue
+        trace, parts = (cell[cell["line"] == name] for name in (TRACE, WINDOWS))
+        edges = [*trace["begin_s"].head(1), *trace["elapsed_s"]]
+        axes.stairs(trace["read_mb_per_s"], edges, fill=True, color=GRAY)
+        axes.hlines(parts["read_mb_per_s"], parts["begin_s"], parts["elapsed_s"], **LINE)
+        middles = (parts["begin_s"] + parts["elapsed_s"]) / 2
+        axes.plot(middles, parts["read_mb_per_s"], marker="o", markersize=3, **{**LINE, "linewidth": 0.6})
+    windows_sign = Line2D([], [], label="windows of the profile", marker="o", markersize=3, **LINE)
+    return figure, [windows_sign, Patch(facecolor=GRAY, label="the system's trace")]
