@@ -86,6 +86,9 @@ def few_threads(e: Evidence) -> Finding | Lacking | None:
         return Lacking("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
     best = max(counts or [2 * e.threads], key=lambda count: (pipeline.faster(e, count)[1], -count))
     gains = pipeline.faster(e, best)
+    if work_alone:  # two processors may be one core, which gives the second thread less
+        least = math.sqrt(gains[2])
+        gains = (least, math.sqrt(least * gains[2]), gains[2])
     if gains[1] < _WORTH:
         return None
     known = [Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)

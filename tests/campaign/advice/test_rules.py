@@ -135,6 +135,38 @@ def test_what_is_left_without_input_may_be_less_by_what_others_held(others, is_i
     assert (predicted.low <= 0.758) is is_inside
 
 
+def test_one_thread_that_decodes_all_the_time_is_too_few_where_processors_are_idle_and_needs_no_baseline(known):
+    e = known("threads=1", cpu_s=9.5)
+    found = rules.few_threads(e)
+
+    assert e.bound.word == "decoding"
+    assert (found.test.changes, found.says) == (
+        {"threads": 2}, "1 thread of 2 processors: neither the storage nor the processors are busy"
+    )  # fmt: skip
+    # A second thread brings up to twice as much, and less where its processor is half of a core.
+    predicted = found.test.prediction
+    assert predicted.low == pytest.approx(2**0.5 * 32 * 0.96, rel=0.01)
+    assert predicted.value == pytest.approx(2**0.75 * 32, rel=0.01)
+    assert predicted.high == pytest.approx(2 * 32 * 1.04, rel=0.01)
+    assert [fact.source for fact in found.facts if "reader" in fact.what] == []
+    assert [each.rule for each in rules.advise(e)[1]] == []  # of the storage nothing need be known
+
+
+def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_asked_for(known, monkeypatch):
+    busy = {"busy_s": 9.6, "reads": 90, "writes": 0, "read_bytes": 10, "written_bytes": 0, "own_read_bytes": 10,
+            "own_written_bytes": None, "device": "loop0", "block_bytes": 512, "flushes": 0, "flush_s": 0.0,
+            "own_reads": 90}  # fmt: skip
+    monkeypatch.setattr("jobs.judging.work.throttled", lambda _: {"mb_per_s": 4.1})
+
+    e = known(*READ, device_use=[busy])
+    found, lacking = rules.advise(e)
+
+    assert e.bound.word == "device"
+    assert [each.rule for each in found] == ["device"]
+    assert (found[0].test, [each.rule for each in lacking]) == (None, ["small_reads"])
+    assert {fact.what: fact.value for fact in found[0].facts}["at most"] == 4.1
+
+
 def test_from_memory_beside_others_nothing_is_said_of_threads(known):
     assert rules.few_threads(known("cache=warm", "threads=1")).test.changes == {"threads": 2}
     held = known("cache=warm", "threads=1", other_cpu=1.9)
