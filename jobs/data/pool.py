@@ -24,7 +24,8 @@ TEMPORARY_GLOB = f"*{files.TEMPORARY}"
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
 _BATCH_BYTES = 8_000_000
-_SAMPLES, _SAMPLE_S = 4, 0.5  # files that are tried, less one, and for how long, to say how long all of them will take
+# Files that are tried to say how long all will take: by their places among the sizes, until the tries took so long.
+_SAMPLES, _SAMPLE_S = (0.5, 0.25, 0.75), 0.05
 _SAMPLE_BYTES = 100_000_000  # of a larger one that is tried
 _Made = TypeVar("_Made")
 
@@ -86,7 +87,7 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
         return 0.0
     sizes = spec.sizes()
     ordered = sorted((index for index in indices if sizes[index] <= _SAMPLE_BYTES), key=sizes.__getitem__)
-    tries = [ordered[len(ordered) * place // _SAMPLES] for place in range(1, _SAMPLES)] if ordered else indices[:1]
+    tries = [ordered[int(len(ordered) * place)] for place in _SAMPLES] if ordered else indices[:1]
     made_bytes, took_s = 0, []
     for number, index in enumerate((tries[0], *tries)):  # the first time it imports
         with tempfile.NamedTemporaryFile() as file:  # of a name, as HDF5 wants it

@@ -42,7 +42,7 @@ _VALUES = {
     "storage.shared": ["true", "false"],
     "storage.stripe_count": ["null", "4"],
     "cluster": ["local", "slurm"],
-    "site.partition": ["null", "gpu"],
+    "site.gpus_per_node": ["null", "1"],
     "checks.spread_max": ["0.1", "1e-3"],
     "+paper": ["fig4", "fig5"],
 }
@@ -73,7 +73,7 @@ def _points(grid):
 @example({"+paper": ["fig4", "fig5"]})
 @example({"+paper": ["fig4"], "batch_size": ["16"]})
 @example({"site": ["blackdog", "tegner"], "storage": ["hdd", "lustre"], "cluster": ["auto", "slurm"]})
-@example({"site.partition": ["gpu", "cpu"], "cluster": ["slurm"], "site.modules": ["[a]", "[${site.name}]"]})
+@example({"site.gpus_per_node": ["1", "2"], "cluster": ["slurm"], "site.modules": ["[a]", "[${site.name}]"]})
 @example({"site.spread_max": ["0.1", "0.2"], "prefetch": ["${batch_size}"], "batch_size": ["1", "2"]})
 @example({"site": ["blackdog"], "storage": ["site"], "storage.name": ["hdd", "ssd"]})
 @example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})
