@@ -41,8 +41,9 @@ def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     last, records = latest(made), {cell: summaries.of(cell) or _recorded(verdicts, cell, summaries) for cell in cells}
     summaries.save()
     workers = _workers(made, _left_by(made, last, records), at_work=at_work)
-    for each in (each for each in workers.values() if each.state and each.state.phase == Phase.ENDED):
-        records |= {cell: _recorded(verdicts, cell) for cell in each.left}  # written while the scheduler was asked
+    for (_, index), each in workers.items():
+        if each.state and each.state.phase == Phase.ENDED and index not in each.batch.ended:
+            records |= {cell: _recorded(verdicts, cell) for cell in each.left}  # written while the scheduler was asked
     following = {each.left[0] for each in workers.values()}
     found = {}
     for cell, recorded in records.items():

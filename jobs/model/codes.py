@@ -1,13 +1,12 @@
 """Codes of how things are, wait and end, with their parameters, and the sentence of each.
 
 They stand in records, in the files of workers and between processes. A branch asks for a code and never for what a
-sentence says; the sentence is made where it is shown. A code of a run's end is a line in `RunEnd` and one in `_OF_RUN`.
+sentence says; the sentence is made where it is shown, of the text beside the code.
 
 Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
 """
 
 import signal
-from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import Required, Self, TypedDict
 
@@ -31,6 +30,18 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3, "the environment cannot run it"
     SCHEDULER = 4, "the scheduler refused"
     INTERRUPTED = 130, "interrupted"
+
+
+class _Told(StrEnum):
+    """A code with its sentence, in which the names of parameters stand in braces."""
+
+    text: str
+
+    def __new__(cls, code: str, text: str = "") -> Self:
+        """Take the code for the value, and its sentence beside it."""
+        made = str.__new__(cls, code)
+        made._value_, made.text = code, text
+        return made
 
 
 class CellState(StrEnum):
@@ -79,28 +90,37 @@ class WorkerEnd(TypedDict, total=False):
     cure: str  # of its own error
 
 
-class RunEnd(StrEnum):
-    """Why a run has no metrics."""
+class RunEnd(_Told):
+    """Why a run has no metrics; what is behind the colon of a sentence, or is all of it, is in `words`."""
 
-    EXITED = "exited"
-    KILLED = "killed"
-    TIMED_OUT = "timed_out"
-    UNKILLABLE = "unkillable"
-    TEMPLATE_KILLED = "template_killed"
-    RANK_FAILED = "rank_failed"
+    EXITED = "exited", "ended with exit code {number}"
+    KILLED = "killed", "killed by signal {number} ({name})"
+    TIMED_OUT = "timed_out", "still running after run_timeout_s={seconds:g}, killed"
+    UNKILLABLE = (
+        "unkillable",
+        "still running after run_timeout_s={seconds:g}, and cannot be killed: the storage does not answer",
+    )
+    TEMPLATE_KILLED = "template_killed", "the template process was killed"
+    RANK_FAILED = "rank_failed", "ended, because another rank had failed"
     RANKS_PARTED = "ranks_parted"
-    RANK_LOST = "rank_lost"
-    ODD_METRICS = "odd_metrics"
-    LOG_ELSEWHERE = "log_elsewhere"
+    RANK_LOST = "rank_lost", "interrupted"
+    ODD_METRICS = "odd_metrics", "its metrics are wrong"
+    LOG_ELSEWHERE = "log_elsewhere", "refused"
     PROGRAM = "program"  # of the user's: it failed, or could not be started
     NO_DATA = "no_data"
-    TOO_FEW_CPUS = "too_few_cpus"
+    TOO_FEW_CPUS = (
+        "too_few_cpus",
+        (
+            "threads={threads} and the job may use {cpus:g} CPUs; cluster.cpus_per_task={threads}, or "
+            "cluster.oversubscribe=true to measure it so"
+        ),
+    )
     STORAGE_MOVED = "storage_moved"
     NOT_EMULATED = "not_emulated"
     NOT_EXCLUSIVE = "not_exclusive"
-    STOPPED = "stopped"
-    TIME_IS_UP = "time_is_up"
-    WORKER_ENDED = "worker_ended"
+    STOPPED = "stopped", "interrupted: the campaign was stopped during this run"
+    TIME_IS_UP = "time_is_up", "interrupted: the job's time limit was near"
+    WORKER_ENDED = "worker_ended", "interrupted: {worker}"
 
 
 class End(TypedDict, total=False):
@@ -125,37 +145,12 @@ OUT_OF_TIME = frozenset({RunEnd.TIMED_OUT, RunEnd.UNKILLABLE})
 INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEnd.REVOKED, JobEnd.GONE})
 """Ends of a worker that are not its own doing: what it leaves behind is interrupted, else failed."""
 
-# What is behind a colon is in `words`; an empty sentence is those words.
-_OF_RUN: Mapping[RunEnd, str] = {
-    RunEnd.EXITED: "ended with exit code {number}",
-    RunEnd.KILLED: "killed by signal {number} ({name})",
-    RunEnd.TIMED_OUT: "still running after run_timeout_s={seconds:g}, killed",
-    RunEnd.UNKILLABLE: "still running after run_timeout_s={seconds:g}, and cannot be killed: the storage does not "
-    "answer",
-    RunEnd.TEMPLATE_KILLED: "the template process was killed",
-    RunEnd.RANK_FAILED: "ended, because another rank had failed",
-    RunEnd.RANKS_PARTED: "",
-    RunEnd.RANK_LOST: "interrupted",
-    RunEnd.ODD_METRICS: "its metrics are wrong",
-    RunEnd.LOG_ELSEWHERE: "refused",
-    RunEnd.PROGRAM: "",
-    RunEnd.NO_DATA: "",
-    RunEnd.TOO_FEW_CPUS: "threads={threads} and the job may use {cpus:g} CPUs; cluster.cpus_per_task={threads}, or "
-    "cluster.oversubscribe=true to measure it so",
-    RunEnd.STORAGE_MOVED: "",
-    RunEnd.NOT_EMULATED: "",
-    RunEnd.NOT_EXCLUSIVE: "",
-    RunEnd.STOPPED: "interrupted: the campaign was stopped during this run",
-    RunEnd.TIME_IS_UP: "interrupted: the job's time limit was near",
-    RunEnd.WORKER_ENDED: "interrupted: {worker}",
-}
-
 
 def sentence(end: End) -> str:
     """Return why a run has no metrics; raises LookupError or ValueError where a parameter is missing or odd."""
     of_worker = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
     name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""
-    text = _OF_RUN[end["code"]].format_map({**end, "worker": of_worker, "name": name})
+    text = RunEnd(end["code"]).text.format_map({**end, "worker": of_worker, "name": name})
     who = f"rank {end['rank']}: " if "rank" in end else ""
     return who + ": ".join(filter(None, (text, end.get("words")))) + (f"; {end['late']}" if end.get("late") else "")
 
@@ -173,14 +168,20 @@ def worker_sentence(end: WorkerEnd) -> str:
     return f"{text}; {words}" if words else text
 
 
-class Waiting(StrEnum):
+class Waiting(_Told):
     """What a worker, or the job that is to be one, waits for."""
 
-    LOCK = "lock"
-    DEVICE = "device"
-    QUIET = "quiet"
-    SCHEDULER = "scheduler"
-    SILENT = "silent"
+    LOCK = "lock", "{words}, held by {holder}"
+    DEVICE = "device", "the device {words}, held by {holder}"
+    QUIET = (
+        "quiet",
+        (
+            "the machine to become quiet, {seconds:g} s at most (wait_quiet_s): {words}; {allowing} lets such runs "
+            "count here"
+        ),
+    )
+    SCHEDULER = "scheduler", "{words}"
+    SILENT = "silent", "the scheduler does not answer"
 
 
 class Wait(TypedDict, total=False):
@@ -194,17 +195,7 @@ class Wait(TypedDict, total=False):
     now: str  # what changes each moment
 
 
-_OF_WAIT: Mapping[Waiting, str] = {
-    Waiting.LOCK: "{words}, held by {holder}",
-    Waiting.DEVICE: "the device {words}, held by {holder}",
-    Waiting.QUIET: "the machine to become quiet, {seconds:g} s at most (wait_quiet_s): {words}; {allowing} lets such "
-    "runs count here",
-    Waiting.SCHEDULER: "{words}",
-    Waiting.SILENT: "the scheduler does not answer",
-}
-
-
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
     """Return what is waited for; with `lasting` without what changes each moment."""
-    text = _OF_WAIT[wait["code"]].format_map(wait)
+    text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"
