@@ -63,7 +63,7 @@ def reads_data(run: Run, _limits: Limits) -> Check:
     if fetched is None or min(fetched, run.get("device_read_bytes") or fetched) >= _READ_MIN * data:
         message += f", and the program fetched {_mb(fetched or 0)}: it may read past the page cache"
         return at_least("reads_data", None, _READ_MIN, message)
-    return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads other files than those of --data")
+    return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
 
 
 def unchanged(run: Run, _limits: Limits) -> Check:

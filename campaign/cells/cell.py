@@ -44,7 +44,7 @@ def make_cell(point: Point) -> Cell:
         places = {key: settings["dataset"].get(key) for key in ("path", "list")}
         settings["dataset"] = {
             **settings["dataset"],
-            **{key: str(Path(place).expanduser().resolve()) for key, place in places.items() if place},
+            **{key: str(Path(place).expanduser().resolve()) for key, place in places.items() if isinstance(place, str)},
         }
     access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})

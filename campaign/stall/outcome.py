@@ -32,6 +32,7 @@ class Side:
     marked_s: tuple[float, float, float] | None  # of the timed part; None where nothing marks it
     disk_bytes: float
     cores: float  # kept busy
+    others: float  # cores that other programs kept busy
     cpus: int
 
 
@@ -74,7 +75,7 @@ def outcome(name: str, cold: Record | None, warm: Record | None) -> Outcome:
         difference([(one["wall_s"], other["wall_s"]) for one, other in both]),
         None if not marked or any(None in each for each in marked) else difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
-        statistics.median(seen) if seen and None not in seen else None,  # type: ignore[type-var] # none is None
+        min(statistics.median(seen), runs[0]["data_bytes"]) if seen and None not in seen else None,  # type: ignore[type-var] # none is None
     )
 
 
@@ -90,6 +91,7 @@ def _side(cache: str, recorded: Record | None) -> Side | None:
         _spread(marked) if len(marked) == len(runs) else None,
         statistics.median(run["device_bytes"] or 0 for run in runs),
         statistics.median(run["program"]["cpu_s"] / run["wall_s"] for run in runs),
+        statistics.median(run["other_cpu"] for run in runs),
         max(run["program"]["cpus"] for run in runs),
     )
 
@@ -158,6 +160,10 @@ def _rest(warm: Side) -> str:
     busy = f"{_cores(warm)} busy"
     if warm.cores >= _BUSY * warm.cpus:
         return f"the rest is bound by processors ({busy})"
+    if warm.cores + warm.others >= _BUSY * warm.cpus:
+        return (
+            f"what bounds the rest is undecided: other programs kept {warm.others:.1f} of {warm.cpus} processors busy"
+        )
     if warm.cores >= _BUSY:
         return f"the rest keeps {_cores(warm)} processors busy: perhaps one thread bounds it"
     if warm.cores < _IDLE:

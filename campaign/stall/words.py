@@ -7,20 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaign.config.command_line import quoted
+
 COLD, WARM = "cold", "warm"
 _BEFORE_VALUE = re.compile(r"(\\*)\$\{")
-_BEFORE_QUOTE = re.compile(r"(\\*)'")
-_AT_END = re.compile(r"(\\+)$")
 
 
-def quoted(text: str) -> str:
-    """Return a text as Hydra's parser reads it: itself, whatever it holds.
-
-    A backslash is one, unless it stands before what it escapes: ``${`` for OmegaConf, a quote for Hydra's parser.
-    """
-    text = _BEFORE_VALUE.sub(lambda found: rf"{found[1] * 2}\${{", text)
-    text = _BEFORE_QUOTE.sub(lambda found: rf"{found[1] * 2}\'", text)
-    return "'" + _AT_END.sub(lambda found: found[1] * 2, text) + "'"
+def literal(text: str) -> str:
+    """Return a text as the configuration reads it: itself, whatever it holds, an interpolation (``${``) included."""
+    return quoted(_BEFORE_VALUE.sub(lambda found: rf"{found[1] * 2}\${{", text))
 
 
 @dataclass(frozen=True)
@@ -37,11 +32,11 @@ class Program:
         """Return the words of its campaign: so many measured runs in each state of the cache; `own` words win."""
         words = {
             "benchmark": "command",
-            "benchmark.argv": f"[{','.join(map(quoted, self.argv))}]",
-            **({"benchmark.begins": quoted(self.begins)} if self.begins else {}),
+            "benchmark.argv": f"[{','.join(map(literal, self.argv))}]",
+            **({"benchmark.begins": literal(self.begins)} if self.begins else {}),
             "dataset": "folder",
-            "dataset.path": quoted(str(self.data)),
-            **({"dataset.list": quoted(str(self.listed))} if self.listed else {}),
+            "dataset.path": literal(str(self.data)),
+            **({"dataset.list": literal(str(self.listed))} if self.listed else {}),
             "cache": COLD if self.cold else f"{COLD},{WARM}",
             "in_turn": "true",
             "warmup_runs": "1",

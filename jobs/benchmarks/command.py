@@ -150,7 +150,7 @@ def _measure(program: Program, sizes: Mapping[Path, int], watched: AbstractConte
 
 
 def _texts(own: Node) -> Sequence[str]:
-    return [*own["argv"], *map(str, own["environment"].values())]
+    return [*map(str, own["argv"]), *map(str, own["environment"].values())]
 
 
 class _Command(Benchmark):

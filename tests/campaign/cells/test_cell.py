@@ -11,6 +11,7 @@ _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere
 KINDS = [
     (), ("benchmark=alexnet",), DIRECT, BUFFERED, ("benchmark=baseline",),
     ("benchmark=baseline", "benchmark.access=random_read"), ("dataset=folder", "dataset.path=/a"),
+    ("benchmark=command", "benchmark.argv=[a,'{threads}']"),
     ("nodes=2",), ("benchmark=climate", "dataset=climate_smoke"),
     ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket"),
 ]  # fmt: skip

@@ -9,13 +9,14 @@ from campaign.stall import outcome
 TIMES = [(41.2, 30.1), (40.8, 30.6), (41.9, 29.8), (41.0, 30.4), (41.5, 30.0)]
 
 
-def _records(times=TIMES, marked=None, cores=1.9, **more):
+def _records(times=TIMES, marked=None, cores=1.9, others=0.0, **more):
     """Return a cold and a warm record with these seconds; a mark so many seconds after the start."""
 
     def run(pair, wall_s, cache):
         bytes_read = 62_000_000 if cache == "cold" else 0
         own = {"device_bytes": bytes_read, "data_in_memory_bytes": 62_000_000, "data_bytes": 62_000_000}
         program = {"cpu_s": cores * wall_s, "cpus": 2}
+        own["other_cpu"] = others
         timed = {"marked_s": None if marked is None else wall_s - marked, "wall_s": wall_s}
         return {
             "role": "measured",
@@ -71,6 +72,12 @@ def test_a_mark_gives_both_the_whole_and_the_timed_part():
 )
 def test_what_cannot_be_shown_is_not_said(times, says):
     assert says in "\n".join(_lines(times))
+
+
+def test_where_others_have_the_processors_nothing_is_said_of_the_rest():
+    found = "\n".join(_lines(cores=0.5, others=1.4))
+
+    assert "what bounds the rest is undecided: other programs kept 1.4 of 2 processors busy" in found
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.config import command_line
 from campaign.config.collect import collect
-from campaign.stall.words import Program, quoted
+from campaign.stall.words import Program, literal
 
 ODD = r"""a'b"c\${d} = [e,f] {threads} \'\\"""
 ARGUMENTS = st.lists(st.text("ab'\"\\${}[],=: \n~#%é", max_size=12), min_size=1, max_size=3)
@@ -21,7 +20,7 @@ ARGUMENTS = st.lists(st.text("ab'\"\\${}[],=: \n~#%é", max_size=12), min_size=1
 @example(["\\"])
 @example(["\\'", "${a}", "\\${a}", "\\\\${a}\\"])
 def test_an_argument_reaches_the_program_as_it_was_typed(arguments):
-    word = f"benchmark.argv=[{','.join(map(quoted, arguments))}]"
+    word = f"benchmark.argv=[{','.join(map(literal, arguments))}]"
 
     value = OverridesParser.create().parse_override(word).value()
 
@@ -32,7 +31,7 @@ def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = Program(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
 
-    points = collect(command_line.split(program.grid(5, ["cluster=local"])).hydra)
+    points = collect(program.grid(5, ["cluster=local"]))
 
     assert [point["cache"] for point in points] == ["cold", "warm"]
     assert points[0]["benchmark"]["argv"] == ["prog", ODD]
@@ -54,4 +53,4 @@ def test_own_words_win(own, cold, there, not_there):
 
     assert there in words
     assert not_there not in words
-    assert "dataset.list='/list'" in words
+    assert 'dataset.list="/list"' in words

@@ -74,7 +74,8 @@ def test_a_program_that_reads_none_of_the_data_is_told_so(data, execute):
 
     assert figures["status"] == "invalid"
     assert (
-        "reads_data: 0.0 MB of the 6.0 MB of data came into memory: the program reads other files" in figures["reason"]
+        "reads_data: 0.0 MB of the 6.0 MB of data came into memory: the program reads next to nothing of them"
+        in figures["reason"]
     )
 
 
