@@ -26,7 +26,7 @@ def test_every_setting_changes_the_id(words):
         if key == "benchmark.name":
             continue
         other = [1] if isinstance(value, list) else _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
-        other = "/files" if key == "dataset.files" and value is None else other  # of a file that lists files
+        other = "/files" if key == "dataset.list" and value is None else other  # a file that lists files
         changed = with_value(point, key, value + 1 if other is None else other)
         assert make_cell(changed).id != base, key
 
