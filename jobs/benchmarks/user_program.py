@@ -90,11 +90,12 @@ class Program:
     ) -> None:
         """Start the keeper of a program; `own` are the keys of the benchmark, `values` stand for placeholders.
 
-        `limit_s` are the seconds that it may run, None for any; `marked` is the file of `jobs.mark`; `environment` is
-        added to that of this process.
+        `limit_s` are the seconds from now in which it must have ended, None for any; `marked` is the file of
+        `jobs.mark`; `environment` is added to that of this process.
         """
         self.argv = [filled(word, values) for word in own["argv"]]
         self._own, self._limit_s, self._marked = own, limit_s, marked
+        self._deadline_s = time.perf_counter() + limit_s if limit_s else float("inf")  # data that are warmed take time
         added = {name: filled(str(text), values) for name, text in own["environment"].items()}
         inherited = {name: text for name, text in os.environ.items() if name not in _OURS}
         self._output = _Output(re.compile(own["begins"]) if own["begins"] else None)
@@ -114,7 +115,7 @@ class Program:
         """Run the program and wait for all that it starts; what it prints goes to standard error."""
         began_s = time.perf_counter()
         self._keeper.begin()
-        in_time = self._follow(began_s)
+        in_time = self._follow()
         wall_s = time.perf_counter() - began_s
         return Outcome(began_s, wall_s, self._keeper.wait(), in_time)
 
@@ -156,12 +157,11 @@ class Program:
         metric = self._own["metric"]
         return {"printed": printed(self._output.text, metric, self._own["matches"])} if metric else {}
 
-    def _follow(self, began_s: float) -> bool:
+    def _follow(self) -> bool:
         """Pass on what the program prints until all is over; returns False where its time was up before."""
-        deadline_s = began_s + self._limit_s if self._limit_s else float("inf")
         reads, in_time = [self._read, self._keeper.answer], True
         while self._keeper.answer in reads:
-            left_s = deadline_s - time.perf_counter() if in_time else float("inf")
+            left_s = self._deadline_s - time.perf_counter() if in_time else float("inf")
             if left_s <= 0:
                 self._keeper.stop()
                 in_time = False

@@ -57,11 +57,13 @@ def by_workers(paths, work):
 def by_tensorflow(paths, work, ahead=0):
     import tensorflow as tf  # noqa: PLC0415 - where it is asked for
 
-    files = tf.data.Dataset.from_tensor_slices([str(path) for path in paths]).map(tf.io.read_file)
-    files = files.prefetch(ahead) if ahead else files
+    for _ in tf.data.Dataset.range(1):  # starts the runtime
+        pass
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # TensorFlow adds one of its own
-    files = files.with_options(options)
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False  # they read ahead by themselves
+    files = tf.data.Dataset.from_tensor_slices([str(path) for path in paths]).map(tf.io.read_file)
+    files = (files.prefetch(ahead) if ahead else files).with_options(options)
     print("begin", flush=True)
     for content in files:
         work(content)

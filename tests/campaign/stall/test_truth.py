@@ -123,7 +123,8 @@ def test_the_share_is_that_of_arithmetic(case, stall):
 
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["programs"]
-    if work != "sleeps":  # others may have the processors: then each file takes as long as it took warm
+    # Others may have the processors, and TensorFlow takes some for itself: each file takes as long as it took warm.
+    if work != "sleeps" or order.startswith("by_tensorflow"):
         work_s = max(_decode_s() if work_s is None else work_s, found["marked"]["warm_s"] / (FILES * epochs))
     cold_s, warm_s = truth(work_s)
     share, marked = 1 - warm_s / cold_s, found["marked"]

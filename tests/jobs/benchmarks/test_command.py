@@ -176,6 +176,17 @@ def test_at_the_time_limit_all_of_it_is_ended(data, execute, disk):
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def test_what_it_takes_to_bring_data_into_memory_is_part_of_the_time_limit(data, execute, monkeypatch):
+    read_through = page_cache.read_through
+    monkeypatch.setattr(page_cache, "read_through", lambda paths: time.sleep(1.0) or read_through(paths))
+    began = time.monotonic()
+
+    figures = execute(data, "import time; time.sleep(600)", cache="warm", limit_s=1.5)
+
+    assert "still running after run_timeout_s=1.5" in figures["reason"]
+    assert time.monotonic() - began < 15
+
+
 @pytest.mark.shows("benchmark.metric", "benchmark.matches", "benchmark.unit", "benchmark.better")
 def test_the_rate_is_a_number_that_the_program_prints(data, execute):
     script = READ + "print('warm 1 img/s'); print('at 3.5 img/s'); print('at 1,000 img/s'); print('at 2 img/s')"
