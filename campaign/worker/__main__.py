@@ -133,6 +133,8 @@ class Worker:
                 failures = failures + 1 if run["status"] == "failed" else 0
                 if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.let_go_on(run):
                     break
+                if self._pair is not None:  # its next run, which would save it, comes after those of other cells
+                    self._save(recorded)
                 yield
         except NotQuietError:  # of this cell's runs, or of another one's with which it takes turns
             self._settle(recorded)
