@@ -23,7 +23,7 @@ from tests.campaign.work_lists import slurm_conduct, walk, work_list
 from tests.jobs.odd_json import ODD, changed
 
 CAMPAIGN = Path(__file__).parents[2] / "campaign"
-_PRINTERS = {"console.py", "__main__.py", "help.py", "measure.py", "reproduce.py", "node.py"}  # but the first: our own words
+_PRINTERS = {"console.py", "__main__.py", "help.py", "measure.py", "reproduce.py", "node.py"}  # last: our own words
 
 
 @pytest.fixture
