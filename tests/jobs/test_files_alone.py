@@ -11,6 +11,9 @@ DEEDS = {
 }
 NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
+    "benchmarks/user_program.py": "a list of pipes",
+    "marks.py": "the marks of a program, in a folder that is the run's alone",
+    "profiler/files_seen.py": "what the processes of a program leave in a folder that is the run's alone",
     "fork_server.py": "/dev/null",
     "observe/counters.py": "/proc",
     "observe/machine_facts.py": "/proc and /sys",

@@ -170,7 +170,7 @@ def test_a_training_ends_with_the_word_for_an_object_that_changed(request_of, st
     run = template.run(argument, tmp_path / "log", 60, job=f"{OF}:execute")
 
     assert run["status"] == "failed"
-    assert "it has changed since it was listed (ETag)" in run["reason"]
+    assert "it has changed since it was listed (ETag)" in run["end"]["words"]
 
 
 SIZES = (1, 65_535, 65_536, 65_537, 200_000)

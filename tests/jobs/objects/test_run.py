@@ -134,7 +134,7 @@ def test_a_store_that_refuses_ends_the_run_with_its_word(request_of, store, temp
     run = template.run(argument, tmp_path / "log", 60, job=f"{OF}:execute")
 
     assert run["status"] == "failed"
-    assert "access denied" in run["reason"]
+    assert "access denied" in run["end"]["words"]
     assert len(store.gets) <= 4  # what was under way
 
 
