@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     benchmark = registry.benchmarks()[options.benchmark]
     try:
         with _request(benchmark, options) as request:
-            figures = judged_run(run.execute(request), benchmark.claim(request["settings"]), Limits())
+            figures = judged_run(run.execute(request), benchmark.page_cache(request["settings"]), Limits())
     except JobError as error:
         complain(error.message, error.hint)
         sys.exit(error.exit_code)

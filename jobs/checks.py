@@ -45,8 +45,8 @@ def judge(
 ) -> tuple[list[Check], str | None]:
     """Apply the rules of one run; returns the checks, and why the run does not count: None for a valid run.
 
-    `cache` is what it claims of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` what its storage gives at most;
-    `first` the conditions of the first run of its cell that counts.
+    `cache` is the state of the page cache that it must have, ``cold``, ``warm`` or ``as_is``; `peak` what its storage
+    gives at most; `first` the conditions of the first run of its cell that counts.
     """
     if "ranks" in run:
         return _judge_together(run, cache, limits, peak, first)
@@ -87,7 +87,7 @@ def judge(
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and "objects" not in run and all(check["passed"] is None for check in proofs):
-        failed = proofs  # either one decides; with neither, the state of the cache is a claim without proof
+        failed = proofs  # either one decides; with neither, the state of the cache has no proof
     return checks, _reason(failed)
 
 

@@ -42,7 +42,7 @@ class CampaignFolder:
         results/
           campaign.json                    the requests; also the marker that the folder is ours
           records/<cell id>/record.json    one cell; written after each run
-          records/<cell id>/claim.json     the session that may write it
+          records/<cell id>/lease.json     the session that may write it
           records/<cell id>/run-<n>.log    what the run printed
           records/<cell id>/run-<n>.npz    its lists of one number a step
           records/<cell id>/trace-<n>.csv  what the system did meanwhile
@@ -112,9 +112,9 @@ class CampaignFolder:
         except OSError:
             return []
 
-    def claim(self, cell_id: str) -> Path:
-        """``claim.json`` of one cell."""
-        return self.cell(cell_id) / "claim.json"
+    def lease(self, cell_id: str) -> Path:
+        """``lease.json`` of one cell."""
+        return self.cell(cell_id) / "lease.json"
 
     def hindrance(self) -> str:
         """Return what keeps workers from writing their records; empty where nothing does. They cannot report it.

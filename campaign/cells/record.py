@@ -18,7 +18,7 @@ from jobs.model.results import Addition, Role, Run
 from jobs.model.terms import Terms
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry
+from jobs.system.durable import keep_trying
 from jobs.system.files import write_json
 
 _CURE = "restore it, or move it away"
@@ -101,7 +101,7 @@ def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(path, record)
 
-    retry(put, patience_s)
+    keep_trying(put, patience_s)
 
 
 def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
@@ -115,7 +115,7 @@ def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record
             "benchmark": cell.benchmark,
             "benchmark_version": cell.version,
             "kind": benchmark.kind,
-            "claim": benchmark.claim(cell.settings),
+            "page_cache": benchmark.page_cache(cell.settings),
             "data": benchmark.data,
             "figure": figure.key,
             "unit": figure.unit,

@@ -237,7 +237,7 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
     resident = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
     message = f"after eviction {resident} resident ({residency.method}), {seen} read from the device"
     cold = not residency.resident and fetched is not None and fetched >= _PROBE_BYTES
-    hint = "runs with cache=cold will be invalid here; cache=as_is measures without the claim"
+    hint = "runs with cache=cold will be invalid here; cache=as_is measures without that proof"
     return Finding(what, passed=cold, message=message, hint=hint)
 
 

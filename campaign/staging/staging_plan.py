@@ -163,7 +163,7 @@ def copies_of(plan: Plan) -> Path:
 def made_home(root: Path) -> Path:
     """Return the folder of ours below the fast storage's root, made if it is missing."""
     try:
-        return roots.claimed(root, COPIES)
+        return roots.own_folder(root, COPIES)
     except EnvironmentFaultError as error:
         raise EnvironmentFaultError(error.message, "--fast gives another place") from error
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.roots import claimed, place
+from campaign.storage.roots import own_folder, place
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.data.manifest import Manifest
@@ -29,7 +29,7 @@ def prepared(
     `images` are folder and manifest of the dataset that gives the mean size of the blocks, where it reads such: a read
     costs about a seek and its bytes, so blocks of the mean cost what the files do; those of the median would cost less.
     """
-    folder = claimed(root, f"{datafile.FOLDER}{layout.suffix}")
+    folder = own_folder(root, f"{datafile.FOLDER}{layout.suffix}")
     if layout.asked:
         lustre.set_layout(folder, layout)
     path, listing = images or (folder, None)

@@ -13,7 +13,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
 from campaign.storage.objects import IMPATIENT, bucket_lock
-from campaign.storage.roots import claimed, place, seen_by, storage_root
+from campaign.storage.roots import own_folder, place, seen_by, storage_root
 from jobs.burst_buffer.bucket import Bucket
 from jobs.checkpoints.run_snapshots import FOLDER, ONLY, roles
 from jobs.errors import FolderError, JobError
@@ -46,7 +46,7 @@ def require_storages(settings: Settings) -> None:
         if "://" in storage["root"]:
             _require_bucket(storage["root"])
             continue
-        claimed(storage_root(storage, key_of(role)), FOLDER, key_of(role))
+        own_folder(storage_root(storage, key_of(role)), FOLDER, key_of(role))
 
 
 def _require_bucket(address: str) -> None:
@@ -172,6 +172,6 @@ def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotReque
 
 def _folder(root: str, role: str, item: WorkItem, campaign_id: str) -> str:
     if "://" not in root:
-        return str(claimed(Path(root), FOLDER, key_of(role)) / item["id"])
+        return str(own_folder(Path(root), FOLDER, key_of(role)) / item["id"])
     found = storage_of(below(root, FOLDER, campaign_id, item["id"]))
     return address_of({**found, "device": item["access"].get("slow_device")})

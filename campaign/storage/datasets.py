@@ -17,7 +17,7 @@ from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import claimed, device_number, is_ours, place, require_seen, storage_root
+from campaign.storage.roots import device_number, is_ours, own_folder, place, require_seen, storage_root
 from jobs.benchmarks import command, registry
 from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
@@ -247,7 +247,7 @@ def _made(
     for folder in folders_of(wanted, root, layout):
         if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder, spec)):
             return folder, found
-    path = claimed(root, FOLDER) / folder.name
+    path = own_folder(root, FOLDER) / folder.name
     if layout.asked:
         lustre.set_layout(path, layout)
     found = make.make(

@@ -111,7 +111,7 @@ def is_ours(folder: Path) -> bool:
         return False
 
 
-def claimed(root: Path, name: str, key: str = "storage") -> Path:
+def own_folder(root: Path, name: str, key: str = "storage") -> Path:
     """Make a folder of ours below a root (`place`), the root of `key` in the configuration.
 
     Whoever is to write there reports what the file system refuses.

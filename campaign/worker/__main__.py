@@ -41,7 +41,7 @@ from jobs.model.results import Run
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.observe.machine_facts import place
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry
+from jobs.system.durable import keep_trying
 from jobs.system.files import write_json
 from jobs.terminal import open_streams
 
@@ -290,7 +290,9 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, stoppable(slurm=work["cluster"] == "slurm"):
         try:
-            retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
+            keep_trying(
+                lambda: fault.unlink(missing_ok=True), session.patience_of(work)
+            )  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
             _make_data(folder, work)

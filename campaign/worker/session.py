@@ -27,7 +27,7 @@ from jobs.model.settings import Settings
 from jobs.model.terms import terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry
+from jobs.system.durable import keep_trying
 from jobs.system.files import write_json
 
 
@@ -42,8 +42,8 @@ class TakenOverError(Exception):
         self.same_list = same_list
 
 
-class _Claim(TypedDict):
-    """What counts of ``claim.json``, a session."""
+class _Lease(TypedDict):
+    """What counts of ``lease.json``, a session."""
 
     id: str
     token: str
@@ -52,22 +52,22 @@ class _Claim(TypedDict):
 def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """Check that the last session in this record, which is the caller's, may still write it.
 
-    The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
-    over our claim.
+    The lease is a file of its own: a record that the other's worker had half written comes over ours, once, and not
+    over our lease.
     """
     mine = recorded["sittings"][-1]
     try:
-        claim = reading.read(folder.claim(recorded["cell"]["id"]), _Claim)
+        lease = reading.read(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
         return  # no worker leaves it so
-    if claim["id"] != mine["id"]:
-        raise TakenOverError(same_list=claim["token"] == mine["token"])
+    if lease["id"] != mine["id"]:
+        raise TakenOverError(same_list=lease["token"] == mine["token"])
 
 
-def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
+def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
     """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
-    path = folder.claim(cell_id)
+    path = folder.lease(cell_id)
 
     def put() -> None:
         refuse_removed(folder)
@@ -75,7 +75,7 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
             each.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
 
-    retry(put, patience_of(work))
+    keep_trying(put, patience_of(work))
 
 
 def refuse_removed(folder: CampaignFolder) -> None:
@@ -128,7 +128,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     here = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
     campaign = _submission(work, item["position"])
     session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
-    _claim(folder, work, item["id"], session)
+    _take_lease(folder, work, item["id"], session)
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
@@ -252,8 +252,8 @@ def with_dataset(folder: CampaignFolder, item: ListedItem, progress: Progress = 
 def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
-    aside = Path(retry(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
+    aside = Path(keep_trying(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     kept = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
     left = [file for pattern in kept for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
-        retry(partial(file.replace, aside / file.name), patience_s)
+        keep_trying(partial(file.replace, aside / file.name), patience_s)

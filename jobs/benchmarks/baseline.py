@@ -219,7 +219,7 @@ def prepared(
     written and that there will be. Returns the file (None for one that is written), its bytes, and those of a request.
     """
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
-    datafile.claimed(folder)
+    datafile.own_folder(folder)
     if settings["benchmark"]["access"] == _WRITTEN:
         datafile.require_room(folder, size)
         return None, size, transfer_mib * _MIB
@@ -246,7 +246,7 @@ class _Baseline(Benchmark):
     def words(self, node: Node) -> list[str]:
         return [self.name, node["access"]]
 
-    def claim(self, settings: Settings) -> str:
+    def page_cache(self, settings: Settings) -> str:
         return "as_is" if settings["benchmark"]["access"] == _WRITTEN else settings["cache"]
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:

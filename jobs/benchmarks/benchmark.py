@@ -123,8 +123,8 @@ class Benchmark:
         """Return the words that a cell's id begins with."""
         return [self.name]
 
-    def claim(self, settings: Settings) -> str:
-        """Return what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
+    def page_cache(self, settings: Settings) -> str:
+        """Return the state of the page cache that a run must have: ``cold``, ``warm`` or ``as_is``, which is any."""
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 

@@ -166,7 +166,7 @@ class _Command(Benchmark):
         idle = set(_PLACEHOLDERS) - used - {"cache"}
         return {name: value for name, value in super().acting({**point, "benchmark": own}).items() if name not in idle}
 
-    def claim(self, settings: Settings) -> str:
+    def page_cache(self, settings: Settings) -> str:
         return str(settings["cache"])
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:

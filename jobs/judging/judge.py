@@ -31,7 +31,7 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     runs: list[Run] = []
     limits, first = Limits(**terms["checks"]), None
     for run in record["runs"]:
-        runs.append(judged_run(run, record["cell"]["claim"], limits, peak, first))
+        runs.append(judged_run(run, record["cell"]["page_cache"], limits, peak, first))
         first = first or _conditions(runs[-1])
     found: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
     found.pop("looser_checks", None)
@@ -41,17 +41,19 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     return found
 
 
-def judged_run(run: Run, claim: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None) -> Run:
+def judged_run(
+    run: Run, page_cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
+) -> Run:
     """Return a run with its verdict; that of a run that failed is why it has no metrics.
 
-    `claim` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
+    `page_cache` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
     measured run.
     """
     if run["status"] == "running":
         return {**run, "reason": None, "cause": None}
     if run["status"] == "failed":
         return {**run, "reason": sentence(run["end"]), "cause": run["end"]["code"]}
-    found, reason = checks.judge(run, claim, limits, peak, first)
+    found, reason = checks.judge(run, page_cache, limits, peak, first)
     if reason is None:
         return {**run, "checks": found, "reason": None, "cause": None, "status": "valid"}
     broken = next((check["rule"] for check in found if check["passed"] is False), found[0]["rule"])

@@ -165,7 +165,7 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
     elapsed_s = middle["elapsed_s"]
     parts_s = sum(middle.get(name, 0.0) for name in ("load_s", "compute_s", "checkpoint_s", "other_s"))
-    cold = record["cell"]["claim"] == "cold"
+    cold = record["cell"]["page_cache"] == "cold"
     serving = statistics.median(map(checks.serving_s, runs)) / elapsed_s
     ready, waiting = looks(runs)
     return Work(

@@ -97,10 +97,10 @@ class Provenance(TypedDict, total=False):
 
 if TYPE_CHECKING:
     RecordedRun = Run
-    Claim = str
+    PageCache = str
     Reads = str
 else:
-    Claim = Literal["cold", "warm", "as_is"]
+    PageCache = Literal["cold", "warm", "as_is"]
     Reads = Literal["images", "files", "hdf5", "file", "nothing"]
 
     class RecordedRun(Run):
@@ -119,7 +119,7 @@ class RecordedCell(TypedDict):
     benchmark_version: Count
     settings: Settings
     kind: Literal["storage", "pipeline", "training", "program"]
-    claim: Claim  # the state of the page cache that a run has
+    page_cache: PageCache  # the state of the page cache that a run has
     data: Reads
     figure: Line
     unit: Line

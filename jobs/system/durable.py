@@ -38,7 +38,7 @@ def is_full(error: Exception) -> bool:
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
 
 
-def retry(write: Callable[[], _Made], timeout_s: float) -> _Made:
+def keep_trying(write: Callable[[], _Made], timeout_s: float) -> _Made:
     """Call what writes; where that fails (disk full, read-only, away), call it again, for at most `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S

@@ -129,7 +129,7 @@ def judged(figures, request):
     """Return the figures of a run with its verdict, by limits that are the test's own or for who is deaf to others."""
     settings = request["settings"]
     limits = Limits(**request.get("limits", DEAF))
-    return judged_run(figures, registry.of(settings).claim(settings), limits) if "status" in figures else figures
+    return judged_run(figures, registry.of(settings).page_cache(settings), limits) if "status" in figures else figures
 
 
 def check(figures, rule):

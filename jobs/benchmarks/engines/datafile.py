@@ -52,7 +52,7 @@ def whole_blocks(size: float, folder: Path) -> int:
     return -int(-size // least) * least
 
 
-def claimed(folder: Path) -> Path:
+def own_folder(folder: Path) -> Path:
     """Make a folder ours, or find that it is, and return it; raises DatasetError for somebody else's."""
     with _explained(folder):
         files.make_folder(folder, exist_ok=True, parents=True)

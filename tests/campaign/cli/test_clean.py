@@ -45,7 +45,7 @@ def dataset(root):
 
 @pytest.fixture
 def baseline(root):
-    path = datafile.claimed(root / "baseline")
+    path = datafile.own_folder(root / "baseline")
     datafile.made(path, 1 << 20, lambda *_: None)
     return path
 

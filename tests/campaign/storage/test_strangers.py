@@ -11,7 +11,7 @@ from campaign.cluster.conclude import WorkerState
 from campaign.cluster.progress import Follower, Share, Watched
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets, datasets, locks
-from campaign.storage.roots import claimed, place
+from campaign.storage.roots import own_folder, place
 from jobs.data import manifest
 from jobs.system import files
 from tests.campaign.work_lists import walk
@@ -44,9 +44,9 @@ def theirs(settings, folder, scratch):
 def test_where_others_may_write_too_each_user_has_a_folder(mode, scratch, tmp_path):
     scratch.chmod(mode)
 
-    assert claimed(scratch, "baseline") == scratch / OWN / "baseline"
+    assert own_folder(scratch, "baseline") == scratch / OWN / "baseline"
     assert files.distrust(scratch / OWN) == ""
-    assert claimed(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
+    assert own_folder(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
     assert (tmp_path / "baseline").is_dir()
     files.make_folder(scratch / "datasets")
     assert place(scratch, "datasets") == scratch / "datasets"  # what is ours already keeps its place
@@ -60,7 +60,7 @@ def test_a_folder_that_another_user_has_taken_is_refused(scratch, stranger, take
     stranger(take)
 
     with pytest.raises(EnvironmentFaultError, match="is nobody's") as error:
-        claimed(scratch, "baseline")
+        own_folder(scratch, "baseline")
     assert "storage.root=" in error.value.hint
 
 

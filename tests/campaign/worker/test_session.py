@@ -260,7 +260,7 @@ def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_wr
     with pytest.raises(session.TakenOverError):
         session.make_sure_it_is_ours(folder, first)
     for spoil in (lambda claim: claim.write_text("{"), lambda claim: claim.unlink()):
-        spoil(folder.claim(item["id"]))
+        spoil(folder.lease(item["id"]))
         session.make_sure_it_is_ours(folder, first)  # then it is nobody's
 
 
@@ -281,7 +281,7 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monke
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)
 
-    assert {each.name for each in path.parent.iterdir()} <= {"record.json", "claim.json"}
+    assert {each.name for each in path.parent.iterdir()} <= {"record.json", "lease.json"}
     assert path.read_text() == "{"
 
 

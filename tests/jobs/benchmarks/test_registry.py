@@ -28,7 +28,7 @@ def settings(name, **keys):
 def test_each_has_a_figure_of_merit_and_what_reads_nothing_claims_nothing_of_the_page_cache(those, figure, claimed):
     benchmark = registry.of(those)
 
-    assert (benchmark.figure_of(those["benchmark"]), benchmark.claim(those)) == (figure, claimed)
+    assert (benchmark.figure_of(those["benchmark"]), benchmark.page_cache(those)) == (figure, claimed)
 
 
 @pytest.mark.parametrize("those", [settings("micro"), settings("alexnet")])

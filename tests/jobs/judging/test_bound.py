@@ -248,7 +248,7 @@ def test_a_storage_has_no_more_where_twice_the_readers_get_no_more(threads, read
 
 def test_from_memory_nothing_is_held_against_what_a_storage_gives(peaks):
     record = next(each["record"] for each in MEASURED if each["about"].startswith("one thread reads from a disk"))
-    warm = {**record, "cell": {**record["cell"], "claim": "warm"}}
+    warm = {**record, "cell": {**record["cell"], "page_cache": "warm"}}
 
     assert (work_of(record, peaks).given.readers, work_of(warm, peaks).given) == (32, UNKNOWN)
 

@@ -58,8 +58,8 @@ def test_a_write_is_tried_again_at_growing_intervals_for_as_long_as_is_allowed(
 
     if waited_s is None:
         with pytest.raises(OSError, match="No space"):
-            durable.retry(write, timeout_s)
+            durable.keep_trying(write, timeout_s)
     else:
-        assert durable.retry(write, timeout_s) == "written"
+        assert durable.keep_trying(write, timeout_s) == "written"
         assert clock.now() - began_s == waited_s  # 0.5 + 1 + 2 + 4 + 8 + 10 ... s
         assert capfd.readouterr().err.count("cannot write /x (No space left on device)") == fails
