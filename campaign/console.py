@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 
 def say_first(lines: Sequence[str]) -> None:
-    """Print as `say` the first of the lines, and how many more there are."""
+    """Print the first lines, each as `say` does, then how many lines are left out."""
     for line in lines[:_FIRST]:
         say(line)
     if len(lines) > _FIRST:

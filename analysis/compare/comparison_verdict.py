@@ -82,7 +82,7 @@ def _finding(pair: Pair, values: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
-    """Yield what leaves a pair without a ratio that means anything."""
+    """Yield each reason why the ratio of a pair means nothing."""
     before, after = pair
     if before is None or after is None:
         yield "only in B" if before is None else "only in A"

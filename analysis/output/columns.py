@@ -179,6 +179,6 @@ def _saves(rows: pd.DataFrame) -> bool:
 
 
 def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns with more of them behind one."""
+    """Return the columns with new ones inserted after a given column."""
     at = columns.index(place) + 1
     return (*columns[:at], *more, *columns[at:])

@@ -90,7 +90,7 @@ def _told_in_words() -> Iterator[None]:
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
-    """Return the rows, and the place of each column by group and name."""
+    """Return the rows of a trace, and the index of each column by (group, name)."""
     text = content(path, MOST_BYTES).decode()
     groups, names = itertools.islice(csv.reader(io.StringIO(text)), 2)
     columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))

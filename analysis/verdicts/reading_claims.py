@@ -76,7 +76,7 @@ def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 
 def of_batches(found: Evidence) -> Iterator[Verdict]:
-    """Yield for each set of batch sizes whether images/s grow with each, on every storage, with prefetch or without."""
+    """Yield whether images/s increase with the batch size: of each storage, with prefetch and without."""
     sets = batch_sets(unsaved(found.trained))
     sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
     for key, about in headings(sets, {"prefetch", "batch_size", "iterations"}).items():

@@ -153,7 +153,7 @@ def _master(composer: Composer, values: Sequence[_Values]) -> tuple[DictConfig, 
 
 
 def _fitted(composer: Composer, values: Sequence[_Values]) -> Iterator[tuple[Word, ...]]:
-    """Yield the words of each point, without keys that its choices do not have.
+    """Yield the overrides of each grid point, without the keys that its choices of groups do not have.
 
     In ``checkpoint=none,hdd checkpoint.every=10`` the second word is for ``hdd`` only.
     """

@@ -38,7 +38,7 @@ class Copying:
 
 
 def copying(folder: Path, rules: Sequence[str]) -> Copying:
-    """Return what the rules of the plan in `folder`, which must be ours, would copy."""
+    """Return the files that the plan in `folder`, a folder of this user, would copy by these rules."""
     plan = _own(folder)
     listed = {rule: [plan["listed"][place] for place in plan["rules"][rule]["files"]] for rule in rules}
     if empty := [rule for rule, those in listed.items() if not those]:

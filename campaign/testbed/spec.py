@@ -27,7 +27,7 @@ _UNBOUNDED = 1e6  # MB/s, beyond what any memory moves
 
 
 def is_link(name: str) -> bool:
-    """Return whether a storage is an emulated node that has its image from the first one."""
+    """Return whether a storage is an emulated node that uses the image of the first node."""
     return name != FIRST and name.startswith("node") and name.removeprefix("node").isdecimal()
 
 

@@ -174,7 +174,7 @@ def _submission(work: WorkList, position: int) -> Submission:
 
 
 class Turn(NamedTuple):
-    """A run that is to be done: its role, why it is added if it is not owed, and its pair if it is one of two."""
+    """A run still to be done: its role, why ``until_spread`` adds it (if so), and the number of its pair (if any)."""
 
     role: Role
     added: Addition | None = None

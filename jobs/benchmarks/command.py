@@ -90,7 +90,10 @@ def data_files(folder: Path, listed: manifest.Manifest) -> dict[Path, int]:
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Start the program's keeper. Raises DatasetError where data that are to be warm do not fit into the memory."""
+    """Start the process that supervises the program.
+
+    Raises DatasetError where data must be warm and do not fit into memory.
+    """
     settings, folder = request["settings"], Path(request["dataset"])
     listed = manifest.load(Path(request["manifest"] or folder))
     sizes = data_files(folder, listed)

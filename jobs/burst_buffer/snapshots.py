@@ -78,7 +78,7 @@ class Manifest:
 
 
 def edge(_name: str) -> None:
-    """Pass a point between two steps of the state machine; a test ends the process here."""
+    """Mark the boundary between two steps of the state machine. It does nothing; a test ends the process here."""
 
 
 def new_name(sequence: int, step: int) -> str:

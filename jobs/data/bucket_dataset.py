@@ -123,7 +123,7 @@ def _read(place: Place, stored: Stored) -> bytes:
 
 
 def _make(place: Place, spec: Spec, there: Mapping[str, Stored], processes: int, progress: Progress) -> Manifest:
-    """Put what is missing."""
+    """Upload the objects of the data set that the bucket does not have yet."""
     journal = _Journal(place, json.dumps(specs.versions(spec), sort_keys=True))
     put = {
         index: each

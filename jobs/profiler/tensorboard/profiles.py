@@ -17,7 +17,7 @@ from jobs.system import files
 
 
 class TensorFlowProfile:
-    """A profile of TensorFlow's and a window of ours, from the same start to the same stop, for TensorBoard.
+    """A profile of TensorFlow and a window of POSIX calls over the same time, for TensorBoard.
 
     `logdir` is TensorBoard's; `step` the place of the window's scalars and histograms; the other keywords are those of
     `jobs.profiler.Profile`.
