@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import signal
@@ -34,6 +33,7 @@ from tests.campaign.work_lists import compose
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.shared import bytes_of as contents_of
 from tests.jobs.burst_buffer.shared import reasons
+from tests.judged import records_of
 
 OWNER = (0, 0)
 QUICK = {"attempts": 2, "backoff_s": 0.01}  # of a drain
@@ -298,8 +298,8 @@ def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_does_not_count(bed,
         time.sleep(0.01)
     fault(text)(bed)
     told = process.communicate(timeout=120)[1]
-    (path,) = records.glob("*/record.json")
-    warm_up, measured, after = json.loads(path.read_text())["runs"]
+    (recorded,) = records_of(command.cwd / "results")
+    warm_up, measured, after = recorded["runs"]
 
     assert process.returncode == 1
     assert warm_up["status"] == "valid"
