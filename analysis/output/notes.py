@@ -20,21 +20,23 @@ NEEDED = {
 }
 """What the figures of a benchmark need."""
 MOST_BYTES = 1 << 20
-MOST_NOTES = 40  # of cells that a figure does not show
+MOST_NOTES = 40  # of cells that a figure does not show, and of records that are skipped
 LIST_NAME = ".written-by-analysis"
 
 
 def warn(found: Found, folder: Path) -> None:
-    """Name each record in a folder that was set aside, with the cure.
+    """Name the first records in a folder that were set aside, with the cure, and how many more there are.
 
     Raises
     ------
     AnalysisError
         If none is left.
     """
-    for each in found.skipped:
+    for each in found.skipped[:MOST_NOTES]:
         say(f"warning: {each.path} {each.why}; skipped")
         say(f"hint: {each.cure}")
+    if (more := len(found.skipped) - MOST_NOTES) > 0:
+        say(f"warning: {more:,} more records are skipped")
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")
