@@ -67,10 +67,13 @@ class SchedulerError(CampaignError):
     exit_code = ExitCode.SCHEDULER
 
 
-def nearest(word: str, legal: Iterable[str], prefix: str = "") -> str:
-    """Return which legal word is meant, or list them all: the body of a hint; `prefix` stands before each."""
+def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+    """Return which legal word is meant: the body of a hint; `prefix` stands before each.
+
+    Where none is near it is `otherwise`, or the list of all legal words.
+    """
     words = sorted(legal)
     close = difflib.get_close_matches(word, words, n=1)
     if close:
         return f"did you mean '{prefix}{close[0]}'?"
-    return f"legal here: {', '.join(prefix + word for word in words)}"
+    return otherwise or f"legal here: {', '.join(prefix + word for word in words)}"

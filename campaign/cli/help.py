@@ -28,6 +28,7 @@ _MEASURE = {
 }
 _WIDTH = max(map(len, _MEASURE))
 _TOPICS = ("recipes", "keys")
+_ALL = "python -m campaign help keys lists all keys"
 
 
 def main(argv: list[str]) -> int:
@@ -64,7 +65,7 @@ def _topic(word: str) -> Iterator[str]:
     found += [f"  {word}={name}  # {about}" for name, about in sorted(mine) if name]
     if not found:
         known = {*reference.all_keys(), *own, *VERBS, *_TOPICS}
-        raise UsageError(f"no help on '{word}'", nearest(word, known) if word else "help keys lists all")
+        raise UsageError(f"no help on '{word}'", nearest(word, known, otherwise=_ALL) if word else _ALL)
     yield from found
 
 

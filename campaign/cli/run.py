@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,11 +155,16 @@ def _follow(  # noqa: PLR0913 - as `carry_out`
     allowing = next((entry.disturbed for entry in lacking if entry.disturbed), "")
     when = f" when nothing else keeps the machine busy, or with {allowing}," if allowing else ""
     console.say(
-        f"not every cell is done (`python -m campaign status` says why); "
+        f"not every cell is done (`python -m campaign status{_named(request.folder.root)}` says why); "
         f"the same command{when} runs again what is missing; one cell alone:"
     )
     console.say_first([f"  {command_line.again(request.words, entry.cell.id)}" for entry in lacking])
     return 1
+
+
+def _named(folder: Path) -> str:
+    """Return the campaign folder as a word of a command; empty for the default one."""
+    return "" if folder == Path("results").resolve() else f" {shlex.quote(str(folder))}"
 
 
 def _report_on(planned: Plan, shown: Callable[[Plan], None] | None) -> None:

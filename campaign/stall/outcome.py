@@ -47,6 +47,7 @@ class Outcome:
     marked: Difference | None  # of the part that is timed
     data_bytes: int
     first_read_bytes: float | None  # of the data, in a cold run; None where it cannot be seen
+    why_not: str = ""  # why the runs of a kind do not count, of the first kind that has too few
 
     @property
     def deciding(self) -> Difference | None:
@@ -76,7 +77,16 @@ def outcome(name: str, cold: Record | None, warm: Record | None) -> Outcome:
         None if not marked or any(None in each for each in marked) else difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
         min(statistics.median(seen), runs[0]["data_bytes"]) if seen and None not in seen else None,  # type: ignore[type-var] # none is None
+        _why_not(cold, warm),
     )
+
+
+def _why_not(cold: Record | None, warm: Record | None) -> str:
+    """Return why runs of the first kind whose cell is not done do not count; empty where both are done."""
+    for cache, recorded in ((COLD, cold), (WARM, warm)):
+        if recorded and recorded["status"] != "done" and (reason := recorded.get("reason")):
+            return f"{cache}: {reason}"
+    return ""
 
 
 def _side(cache: str, recorded: Record | None) -> Side | None:
@@ -122,7 +132,7 @@ def _cores(side: Side) -> str:
 def sentences(found: Outcome) -> list[str]:
     """Return what the numbers say."""
     if not found.whole or not found.warm:
-        return ["too few valid pairs of a cold and a warm run: nothing is said"]
+        return ["too few valid pairs of a cold and a warm run: nothing is said", *filter(None, [found.why_not])]
     told = [f"{_cost(found.whole, 'the runtime')}; {_rest(found.warm)}"]
     if found.marked:
         told.append(f"in the timed part: {_cost(found.marked, 'it')}")

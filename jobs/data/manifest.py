@@ -250,7 +250,7 @@ def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is no folder" if folder.exists() else "does not exist"
         message = f"{folder} {what}"
-        raise DatasetError(message, "name a folder that holds the images; paths are relative to the current folder")
+        raise DatasetError(message, "name a folder or a file that is there; paths are relative to the current folder")
 
 
 def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:

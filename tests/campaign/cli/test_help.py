@@ -79,6 +79,12 @@ def test_what_is_nothing_is_told_with_what_may_be_meant(word, meant, capsys):
     assert f"did you mean {meant}" in said
 
 
+def test_what_is_near_to_nothing_is_told_where_all_keys_are_listed(capsys):
+    assert guarded(["help", "qqqqqqqq"]) == 2
+
+    assert "hint: python -m campaign help keys lists all keys" in capsys.readouterr().err
+
+
 def test_all_keys_and_groups_are_listed_as_they_are_typed(helped):
     shown = helped("help", "keys", columns=1000)
 

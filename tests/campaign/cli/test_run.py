@@ -62,6 +62,17 @@ def test_jobs_are_said_to_go_on_alone_where_there_are_any(alone, go, said):
     assert any("continue without this process" in line for line in said) is alone
 
 
+def test_where_cells_are_not_done_the_command_that_says_why_names_the_campaign(go, folder, said, monkeypatch):
+    go(None)
+    assert any(f"`python -m campaign status {folder.root}` says why" in line for line in said)
+
+    said.clear()
+    monkeypatch.chdir(folder.root.parent)
+    go(None)
+    assert folder.root.name == "results"
+    assert any("`python -m campaign status` says why" in line for line in said)
+
+
 @pytest.mark.parametrize("end", [SchedulerError("limit"), NotQuietError("limit")], ids=["refused", "not quiet"])
 @pytest.mark.parametrize("begun", [True, False])
 def test_neither_a_refusal_nor_others_keep_what_was_measured_from_being_reported(end, begun, go, folder, reports):

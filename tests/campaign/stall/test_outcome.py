@@ -30,7 +30,8 @@ def _records(times=TIMES, marked=None, cores=1.9, others=0.0, **more):
         }
 
     cold = [run(pair, each[0], "cold") for pair, each in enumerate(times)]
-    return {"runs": cold}, {"runs": [run(pair, each[1], "warm") for pair, each in enumerate(times)]}
+    warm = [run(pair, each[1], "warm") for pair, each in enumerate(times)]
+    return {"runs": cold, "status": "done"}, {"runs": warm, "status": "done"}
 
 
 def _lines(*args, **named):
@@ -72,6 +73,16 @@ def test_a_mark_gives_both_the_whole_and_the_timed_part():
 )
 def test_what_cannot_be_shown_is_not_said(times, says):
     assert says in "\n".join(_lines(times))
+
+
+def test_where_too_few_runs_count_it_is_told_why():
+    cold, warm = _records([])
+    bad = {"status": "invalid", "reason": "0 of 5 measured runs valid, 3 needed; reads_data: it reads nothing"}
+
+    told = outcome.sentences(outcome.outcome("train", cold | bad, warm))
+
+    assert told == ["too few valid pairs of a cold and a warm run: nothing is said", f"cold: {bad['reason']}"]
+    assert outcome.sentences(outcome.outcome("train", cold, warm | bad))[1:] == [f"warm: {bad['reason']}"]
 
 
 def test_where_others_have_the_processors_nothing_is_said_of_the_rest():
