@@ -27,7 +27,7 @@ def test_both_kinds_are_one_job_and_take_turns_there(campaign):
     assert program["whole"]["pairs"] == 5
     records = records_of(campaign.cwd / "stall")
     assert len({run["job"] for record in records for run in record["runs"]}) == 1
-    turns = sorted((run["started_utc"], record["cell"]["claim"]) for record in records for run in record["runs"])
+    turns = sorted((run["started_utc"], record["cell"]["page_cache"]) for record in records for run in record["runs"])
     assert [claim for _, claim in turns[:2]] == [claim for _, claim in turns[3:1:-1]]  # there and back
     assert Path(campaign.cwd / "stall" / "report.html").exists()
 
