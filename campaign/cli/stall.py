@@ -17,9 +17,9 @@ from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.console import counted
 from campaign.errors import UsageError
-from campaign.stall import found_data, outcome
-from campaign.stall.outcome import Outcome
-from campaign.stall.words import Program
+from campaign.stall import found_data, stall_answer
+from campaign.stall.program_grid import Program
+from campaign.stall.stall_answer import Outcome
 from jobs.judging.stopping import FEWEST_RUNS
 from jobs.model.record import Record
 
@@ -140,7 +140,7 @@ def _reader(plan: Plan) -> Callable[[str], Record | None]:
 
 
 def _found(plan: Plan, name: str) -> list[Outcome]:
-    return outcome.couples([entry.cell for entry in plan.entries], _reader(plan), name)
+    return stall_answer.couples([entry.cell for entry in plan.entries], _reader(plan), name)
 
 
 def _more_runs(found: Sequence[Outcome], runs: int, within: float | None, most: int) -> int:
@@ -153,11 +153,11 @@ def _more_runs(found: Sequence[Outcome], runs: int, within: float | None, most: 
 
 def _say_whether_cold(name: str, plan: Plan, *, as_json: bool) -> int:
     records = [recorded for entry in plan.entries if (recorded := _reader(plan)(entry.cell.id))]
-    runs = [each for recorded in records for each in outcome.cold_runs(recorded)]
+    runs = [each for recorded in records for each in stall_answer.cold_runs(recorded)]
     cold = bool(runs) and all(each.cold for each in runs)
     if as_json:
         print(json.dumps({"cold": cold, "runs": [asdict(each) for each in runs]}, indent=1))
-    for line in () if as_json else outcome.cold_lines(name, runs):
+    for line in () if as_json else stall_answer.cold_lines(name, runs):
         console.show(line)
     return int(not cold)
 
@@ -168,6 +168,6 @@ def _print(found: Sequence[Outcome], plan: Plan, *, as_json: bool) -> None:
         print(json.dumps(told, indent=1))
         return
     for each in found:
-        for line in outcome.lines(each):
+        for line in stall_answer.lines(each):
             console.show(line)
     console.say(f"report: {plan.folder.root / 'report.html'}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cli import stall
-from campaign.stall.outcome import Outcome
+from campaign.stall.stall_answer import Outcome
 from jobs.judging.difference import Difference
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import eventually

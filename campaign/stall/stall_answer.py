@@ -10,7 +10,7 @@ from typing import Any
 from campaign import console
 from campaign.cells.cell import Cell
 from campaign.console import counted
-from campaign.stall.words import COLD, WARM
+from campaign.stall.program_grid import COLD, WARM
 from jobs.judging import stopping
 from jobs.judging.difference import Difference, difference, pairs
 from jobs.model.record import Record

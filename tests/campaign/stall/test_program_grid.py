@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from campaign.config.collect import collect
-from campaign.stall.words import Program, literal
+from campaign.stall.program_grid import Program, literal
 
 ODD = r"""a'b"c\${d} = [e,f] {threads} \'\\"""
 ARGUMENTS = st.lists(st.text("ab'\"\\${}[],=: \n~#%é", max_size=12), min_size=1, max_size=3)

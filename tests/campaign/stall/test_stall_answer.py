@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from campaign.stall import outcome
+from campaign.stall import stall_answer
 
 TIMES = [(41.2, 30.1), (40.8, 30.6), (41.9, 29.8), (41.0, 30.4), (41.5, 30.0)]
 
@@ -35,7 +35,7 @@ def _records(times=TIMES, marked=None, cores=1.9, others=0.0, **more):
 
 
 def _lines(*args, **named):
-    return outcome.lines(outcome.outcome("python train.py", *_records(*args, **named)))
+    return stall_answer.lines(stall_answer.outcome("python train.py", *_records(*args, **named)))
 
 
 def test_the_table_and_the_sentence_are_those_of_the_manual():
@@ -79,10 +79,10 @@ def test_where_too_few_runs_count_it_is_told_why():
     cold, warm = _records([])
     bad = {"status": "invalid", "reason": "0 of 5 measured runs valid, 3 needed; reads_data: it reads nothing"}
 
-    told = outcome.sentences(outcome.outcome("train", cold | bad, warm))
+    told = stall_answer.sentences(stall_answer.outcome("train", cold | bad, warm))
 
     assert told == ["too few valid pairs of a cold and a warm run: nothing is said", f"cold: {bad['reason']}"]
-    assert outcome.sentences(outcome.outcome("train", cold, warm | bad))[1:] == [f"warm: {bad['reason']}"]
+    assert stall_answer.sentences(stall_answer.outcome("train", cold, warm | bad))[1:] == [f"warm: {bad['reason']}"]
 
 
 def test_where_others_have_the_processors_nothing_is_said_of_the_rest():
@@ -105,7 +105,7 @@ def test_what_bounds_the_rest_is_told_by_the_processors_that_are_busy(cores, say
 
 
 def test_it_is_json_too():
-    found = json.loads(json.dumps(outcome.outcome("p", *_records()).as_json()))
+    found = json.loads(json.dumps(stall_answer.outcome("p", *_records()).as_json()))
 
     assert found["whole"]["share"] == pytest.approx(0.269, abs=1e-3)
     assert found["cold"]["wall_s"] == [41.2, 40.8, 41.9]
@@ -130,7 +130,7 @@ def _cold(**passed):
     ],
 )
 def test_of_cold_runs_alone_it_is_told_of_each_whether_it_was(run, cold, says):
-    (found,) = outcome.cold_runs({"runs": [run]})
+    (found,) = stall_answer.cold_runs({"runs": [run]})
 
     assert found.cold is cold
-    assert says in outcome.cold_lines("dd", [found])[1]
+    assert says in stall_answer.cold_lines("dd", [found])[1]
