@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from campaign.advice import evidence, rules
+from campaign.advice import advice_rules, evidence
 from campaign.advice.findings import VERSION, Prediction
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
@@ -90,7 +90,7 @@ def _outcome(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, An
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
-    if why := rules.held(evidence.gathered(verdicts, found), tested["rule"]):
+    if why := advice_rules.held(evidence.gathered(verdicts, found), tested["rule"]):
         return {"why_not": f"{why}: `why {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:

@@ -14,7 +14,7 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import CampaignError, UsageError
 from jobs.benchmarks import registry
 from jobs.judging.bound import Bound, bound_of_work
-from jobs.judging.work import Steps, Work, figured, numbers, work_of
+from jobs.judging.work_done import Steps, Work, figured, numbers, work_of
 from jobs.model.record import Record
 from jobs.model.settings import Node, flat
 from jobs.system import files

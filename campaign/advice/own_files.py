@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from campaign.advice.advice_rules import metadata
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import Finding, Lacking
-from campaign.advice.rules import metadata
 from campaign.advice.training import input_, input_bound
 from campaign.errors import UsageError
 from jobs.judging.bound import Bound, Number, bound_of_spent, help_of
-from jobs.judging.work import Steps, Work
+from jobs.judging.work_done import Steps, Work
 from jobs.profiler import ProfilerError, report, saved
 from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 from jobs.system import untrusted

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.advice import account, command, evidence, rules
+from campaign.advice import account, advice_rules, command, evidence
 from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
 from campaign.cells import requests
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     request = requests.own(folder.root, campaign, recorded)
     with usable(folder.record(recorded["cell"]["id"])):
         known = evidence.gathered(verdicts, recorded)
-        found, lacking = rules.advise(known)
+        found, lacking = advice_rules.advise(known)
         findings = [_finding(folder, recorded, each, request) for each in found]
         not_decided = [_needed(folder, recorded, each, request) for each in lacking]
     tested = [each["test"] for each in findings if each["test"] and not each["by_hand"]] if options.test else []

@@ -25,7 +25,7 @@ from campaign.storage.roots import device_number
 from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.judging import stopping
 from jobs.judging.bound import Bound, help_of
-from jobs.judging.work import work_of
+from jobs.judging.work_done import work_of
 from jobs.model.conduct import Point
 from jobs.model.record import Record
 from jobs.system.device import mount_of

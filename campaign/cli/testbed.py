@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace, folder: Path) -> int:
-    from campaign.config.testbed import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+    from campaign.config.testbed_words import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
     store = requested_store(options.words)
     seen = apply.up(folder, requested(options.words), apply.owner(), store)
@@ -163,7 +163,7 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
     """Print the steps, as they would be done."""
     groups: list[Group]
     if options.what == "up":
-        from campaign.config.testbed import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.config.testbed_words import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
         wanted, store = requested(options.words), requested_store(options.words)
         groups = plan.up(wanted, apply.owner(), apply.expected(folder, wanted, store))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jobs.judging.peaks import Peaks
-from jobs.judging.work import Steps, Work, work_of
+from jobs.judging.work_done import Steps, Work, work_of
 from jobs.model.record import Record
 
 Word = Literal["processors", "decoding", "device", "latency", "throttled", "steps", "undecided"]

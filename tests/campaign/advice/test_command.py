@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from campaign.advice import command
-from campaign.advice.rules import BASELINE
+from campaign.advice.advice_rules import BASELINE
 from campaign.cells import record
 from campaign.cells.cell import make_cell
 from campaign.cli import run

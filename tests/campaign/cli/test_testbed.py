@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from campaign.__main__ import guarded
 from campaign.cli import testbed as verb
-from campaign.config import testbed
-from campaign.config.testbed import requested, requested_store
+from campaign.config import testbed_words
+from campaign.config.testbed_words import requested, requested_store
 from campaign.errors import UsageError
 from campaign.testbed import ceph
 from campaign.testbed.keys import KINDS
@@ -150,8 +150,8 @@ def test_any_speed_in_range_reaches_the_kernel_in_whole_bytes(mb_per_s):
 
 @pytest.mark.parametrize("lacks", [None, "fuse", "cc"])
 def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
-    monkeypatch.setattr(testbed, "_FUSE", Path("/dev/null" if lacks != "fuse" else "/dev/none"))
-    monkeypatch.setattr(testbed.shutil, "which", lambda _: None if lacks == "cc" else "/usr/bin/cc")
+    monkeypatch.setattr(testbed_words, "_FUSE", Path("/dev/null" if lacks != "fuse" else "/dev/none"))
+    monkeypatch.setattr(testbed_words.shutil, "which", lambda _: None if lacks == "cc" else "/usr/bin/cc")
 
     assert requested(["model=rates"])["hdd"].model is None
     assert (requested([])["hdd"].model is None) == bool(lacks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.config import testbed
+from campaign.config import testbed_words
 from campaign.testbed import expected
 from campaign.testbed.spec import Model, Speed, Wanted
 
@@ -149,8 +149,8 @@ def test_bounds_on_requests_are_bounds_and_what_nobody_bounds_is_not_expected():
 )
 def test_how_threads_scale_on_the_storages_as_they_are_shipped(name, threads, low, high, monkeypatch):
     """Reads of 112 KiB at random places of 2 GB; of the paper, hard disk 2.3 and Lustre 7.8 times at eight threads."""
-    monkeypatch.setattr(testbed, "lacking", lambda: None)
-    model = testbed.requested([])[name]
+    monkeypatch.setattr(testbed_words, "lacking", lambda: None)
+    model = testbed_words.requested([])[name]
 
     few, many = (expected.reads_per_s(model, 112 << 10, depth, 2 * 10**9) for depth in (1, threads))
 

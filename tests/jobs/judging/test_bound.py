@@ -10,7 +10,7 @@ import pytest
 from jobs.judging import bound, judge
 from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
-from jobs.judging.work import UNKNOWN, Given, Steps, Work, given, work_of
+from jobs.judging.work_done import UNKNOWN, Given, Steps, Work, given, work_of
 
 LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
 
@@ -34,8 +34,8 @@ def storage(busy_s, rate, given, **changes):
 
 
 MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
-"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what `jobs.judging.work` reads
-of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
+"""Records of campaigns on a virtual machine with two processors, some beside neighbours: what
+`jobs.judging.work_done` reads of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
 """
 
 TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from campaign.advice import rules
+from campaign.advice import advice_rules as rules
 from campaign.advice.evidence import Evidence
 from campaign.advice.findings import Finding, Lacking
-from jobs.judging.work import Steps, Work
+from jobs.judging.work_done import Steps, Work
 from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 
 READ = ("threads=1", "benchmark.preprocess=false")
@@ -37,7 +37,7 @@ def test_few_threads_are_found_by_what_the_storage_gives_to_more_readers(known, 
 def test_without_a_baseline_of_more_readers_the_command_that_brings_it_is_named(known):
     lacking = rules.few_threads(known(*READ))
 
-    assert lacking == Lacking("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
+    assert lacking == Lacking("few_threads", lacking.why, {**advice_rules.BASELINE, "threads": (1, 8)})
 
 
 def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_at_its_baseline(known, leave):
@@ -156,7 +156,7 @@ def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_a
     busy = {"busy_s": 9.6, "reads": 90, "writes": 0, "read_bytes": 10, "written_bytes": 0, "own_read_bytes": 10,
             "own_written_bytes": None, "device": "loop0", "block_bytes": 512, "flushes": 0, "flush_s": 0.0,
             "own_reads": 90}  # fmt: skip
-    monkeypatch.setattr("jobs.judging.work.throttled", lambda _: {"mb_per_s": 4.1})
+    monkeypatch.setattr("jobs.judging.work_done.throttled", lambda _: {"mb_per_s": 4.1})
 
     e = known(*READ, device_use=[busy])
     found, lacking = rules.advise(e)
