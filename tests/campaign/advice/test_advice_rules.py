@@ -37,7 +37,7 @@ def test_few_threads_are_found_by_what_the_storage_gives_to_more_readers(known, 
 def test_without_a_baseline_of_more_readers_the_command_that_brings_it_is_named(known):
     lacking = rules.few_threads(known(*READ))
 
-    assert lacking == Lacking("few_threads", lacking.why, {**advice_rules.BASELINE, "threads": (1, 8)})
+    assert lacking == Lacking("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
 
 
 def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_at_its_baseline(known, leave):

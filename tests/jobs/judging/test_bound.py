@@ -35,7 +35,8 @@ def storage(busy_s, rate, given, **changes):
 
 MEASURED = json.loads((Path(__file__).parent / "measured.json").read_text(encoding="utf-8"))
 """Records of campaigns on a virtual machine with two processors, some beside neighbours: what
-`jobs.judging.work_done` reads of them. ``word`` is what is known by how they were made: the emulated storages are those of a testbed with models.
+`jobs.judging.work_done` reads of them. ``word`` is what is known by how they were made: the emulated storages are those
+of a testbed with models.
 """
 
 TRAINED = Steps(10, 1.0, 0.1, 8.5, batch=32)
