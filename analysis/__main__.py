@@ -12,6 +12,8 @@ from analysis.cli.command import guarded, parser_of
 
 VERBS = {
     "compare": "analysis.cli.compare",
+    "mlperf": "analysis.cli.mlperf",
+    "profile": "analysis.cli.profile",
     "timelog": "analysis.cli.timelog",
     "trace": "analysis.cli.trace",
     "verdicts": "analysis.cli.claims",
@@ -19,8 +21,10 @@ VERBS = {
 EPILOG = """\
 python -m analysis compare A B       two campaigns cell by cell
 python -m analysis verdicts [FOLDER]  the paper's claims, held against the records
+python -m analysis profile FILE…      which POSIX calls a program made, by profiles and Darshan logs
 python -m analysis timelog FILE…      what took how long in a run, by its time logs
 python -m analysis trace FILE…        where the time of steps went, by TensorFlow's own traces
+python -m analysis mlperf DIR…        is a published run of MLPerf Storage what its ranks' steps say
 A folder of one of these names is written ./compare.
 
 exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage
@@ -48,20 +52,30 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Analyse what the command line asks for; return the exit code."""
+    """Run the analysis for the given command line; return the exit code."""
     words = sys.argv[1:] if words is None else list(words)
     if words and words[0] in VERBS:
         return int(importlib.import_module(VERBS[words[0]]).main(words[1:]))
     asked = parser().parse_args(words)
 
     def work() -> int:
-        from analysis.records.read_records import read  # noqa: PLC0415 - not for --help
+        from analysis.processes import Helpers  # noqa: PLC0415 - not for --help
+        from analysis.records.read_records import read  # noqa: PLC0415
 
-        # To import pandas and matplotlib takes as long as to read 2,000 records: others do that meanwhile.
-        found = read(asked.folder, lambda: importlib.import_module("analysis.cli.report"))
-        from analysis.cli.report import report  # noqa: PLC0415
+        with Helpers() as artists:
 
-        return report(asked.folder, found, asked.out, asked.junit, quiet=asked.quiet)
+            def prepare() -> None:
+                """Import pandas and matplotlib, as slow as reading 2,000 records, while other processes read.
+
+                The processes that draw are forked afterwards: they inherit the imports, but no records.
+                """
+                importlib.import_module("analysis.cli.report")
+                artists.start()
+
+            found = read(asked.folder, prepare)
+            from analysis.cli.report import report  # noqa: PLC0415
+
+            return report(asked.folder, found, artists, asked.out, asked.junit, quiet=asked.quiet)
 
     return guarded(work)
 

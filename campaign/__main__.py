@@ -1,4 +1,4 @@
-"""`python -m campaign`: the first word is a verb, or else the words describe a grid."""
+"""Start a verb of `python -m campaign`, or measure the grid that the overrides describe."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import os
 import sys
 from collections.abc import Callable
 
-from campaign.config.command_line import VERBS
-from campaign.ending import ended
+from campaign.errors import run_to_exit_code
+from campaign.verbs import VERBS
 
 _VERBS_ELSEWHERE = {
-    "compare": "campaign.cli.analyse:compare",
-    "report": "campaign.cli.analyse:report",
-    "tensorboard": "campaign.tensorboard.write_trials:main",
-    "verdicts": "campaign.cli.analyse:verdicts",
-    "watch": "campaign.cli.status:watched",
+    "compare": "campaign.cli.analyse:compare_campaigns",
+    "report": "campaign.cli.analyse:make_report",
+    "verdicts": "campaign.cli.analyse:judge_claims",
 }
 """``module:function`` of the verbs that are not done by `main` of their own module in `campaign.cli`."""
 
 
 def main(argv: list[str]) -> int:
-    """Do what the command line asks and return the exit code (`jobs.model.codes.ExitCode`)."""
+    """Run the verb or the campaign of a command line; return the exit code (`jobs.model.codes.ExitCode`)."""
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0
@@ -48,15 +46,15 @@ def _version() -> str:
 
 
 def entry() -> int:
-    """Be `tfio-campaign`, which does what `python -m campaign` does wherever one stands."""
+    """Run `tfio-campaign`, which does what `python -m campaign` does in any folder."""
     os.environ["PYTHONSAFEPATH"] = "1"  # of the processes that this one starts
-    return guarded(sys.argv[1:])
+    return run_guarded(sys.argv[1:])
 
 
-def guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
-    """Run `main`, or what else the words are for, and return the exit code."""
-    return ended(argv, act)
+def run_guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
+    """Run `main`, or another function, and return the exit code."""
+    return run_to_exit_code(argv, act)
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(sys.argv[1:]))
+    sys.exit(run_guarded(sys.argv[1:]))

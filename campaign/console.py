@@ -1,14 +1,15 @@
-"""Messages go to stderr, data to stdout; live on a terminal, plain lines elsewhere."""
+"""Print messages on stderr and data on stdout; on a terminal live, elsewhere as plain lines."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -36,7 +37,7 @@ def say(text: str) -> None:
 
 
 def say_first(lines: Sequence[str]) -> None:
-    """Print the first lines, each as `say` does, then how many lines are left out."""
+    """Print the first lines, each as `say` does, and then how many lines are left out."""
     for line in lines[:_FIRST]:
         say(line)
     if len(lines) > _FIRST:
@@ -48,14 +49,19 @@ def show(text: str, *, flush: bool = False) -> None:
     print(visible(text), flush=flush)
 
 
+def show_json(value: Any) -> None:
+    """Print the one JSON document of a command with ``--json`` on stdout; all else that it prints is on stderr."""
+    print(json.dumps(value, indent=1))
+
+
 def show_lines(text: str) -> None:
-    """Print a text of several lines, all of our own making, on stdout."""
+    """Print a text of several lines, all of them our own text, on stdout."""
     for line in text.split("\n"):
         show(line)
 
 
-def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the rows as lines with columns of one width; those at the places `right` are numbers, and end there."""
+def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return rows as lines with columns of one width; the columns `right` hold numbers and are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -67,15 +73,15 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[st
 
 
 def counted(number: int, noun: str) -> str:
-    """Put a number before its noun, which stands in the plural where it is not 1."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     if number == 1:
         return f"{number} {noun}"
     ends_in_consonant_y = noun.endswith("y") and noun[-2:-1] not in "aeiou"
     return f"{number} {noun[:-1]}ies" if ends_in_consonant_y else f"{number} {noun}s"
 
 
-def complain(message: str, hint: str) -> None:
-    """Report an error: what is wrong, a blank line, the cure."""
+def print_error(message: str, hint: str) -> None:
+    """Print an error: what is wrong, a blank line, the cure."""
     stderr.print("error:", style="bold red", end=" ")
     say(message)
     if hint:
@@ -84,8 +90,8 @@ def complain(message: str, hint: str) -> None:
         say(hint)
 
 
-def agreed(question: str, *, by_variable: bool = True) -> bool | None:
-    """Ask on the controlling terminal, wherever stdin and stderr lead; None where there is none to ask on.
+def ask_for_yes(question: str, *, by_variable: bool = True) -> bool | None:
+    """Ask on the controlling terminal and return the answer; None if there is no terminal to ask on.
 
     CAMPAIGN_YES=1 is a yes to what something costs (`by_variable`). A process in the background has no terminal:
     asking would stop it.
@@ -102,10 +108,10 @@ def agreed(question: str, *, by_variable: bool = True) -> bool | None:
         return None
 
 
-def bar(to_go: ProgressColumn | None = None) -> Bars:
-    """Make a progress bar for stderr that costs little: it draws only when it is refreshed.
+def make_bar(to_go: ProgressColumn | None = None) -> Bars:
+    """Return a progress bar for stderr that costs little: it draws only when it is refreshed.
 
-    The last column is the time `to_go`, where nothing better is known from the pace of what is over.
+    The last column is `to_go`; by default the remaining time at the pace of the finished part.
     """
     return Bars(
         TextColumn("{task.description}", markup=False),
@@ -121,14 +127,14 @@ def bar(to_go: ProgressColumn | None = None) -> Bars:
     )
 
 
-def figure(run: Run, digits: int = 1) -> str:
-    """Return the figure of a run with its unit; empty where it has none."""
+def format_rate(run: Run, digits: int = 1) -> str:
+    """Return the rate of a run with its unit; empty if the run has none."""
     rate = checks.rate(run)
     return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
 
 
-def counting(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
-    """Yield the things and show how far it is."""
+def show_count(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
+    """Yield the things, and show how many of them are done."""
     with progress() as show:
         for done, thing in enumerate(things):
             show(what, done, len(things), "")
@@ -137,12 +143,12 @@ def counting(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield ``show(what, done, total, of_what)``: what takes longer than a second is seen, on a terminal as bars."""
+    """Yield ``show(what, done, total, of_what)``, which shows work of more than a second, on a terminal as bars."""
     pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
     next_s = time.monotonic() + _SILENT_S
     tasks: dict[str, TaskID] = {}
     with ExitStack() as stack:
-        bars = bar()
+        bars = make_bar()
 
         def show(what: str, done: int, total: int, of_what: str) -> None:
             nonlocal next_s
@@ -163,8 +169,8 @@ def progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def polite_end() -> Iterator[None]:
-    """Let a `kill` and a closed terminal end what runs as Ctrl-C does."""
+def interrupt_on_kill() -> Iterator[None]:
+    """Let a `kill` and a closed terminal end the program as Ctrl-C does."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # nohup

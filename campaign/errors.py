@@ -1,11 +1,15 @@
-"""What can go wrong, each with its cure and its exit code."""
+"""Define the errors that a user can cure, each with its exit code, and end the program with one."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable
 
 from jobs.model.codes import ExitCode
+from jobs.terminal import BROKEN_PIPE, open_streams
 
 
 class CampaignError(Exception):
@@ -29,13 +33,13 @@ class CampaignError(Exception):
 
 
 class UsageError(CampaignError):
-    """Wrong words or values: nothing was started."""
+    """Raised for wrong words or values, before anything starts."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusalsError(UsageError):
-    """Several things that cannot be meant, each with its cure: all are said at once, the same cure once."""
+    """Raised for several refusals at once, each with its cure; the same cure is printed once."""
 
     def __init__(self, refusals: Iterable[tuple[str, str]]) -> None:
         self.refusals = tuple(dict.fromkeys(refusals))
@@ -44,36 +48,68 @@ class RefusalsError(UsageError):
 
 
 def refuse(refusals: Iterable[tuple[str, str]]) -> None:
-    """Raise a `RefusalsError` of what is wrong, and the cure of each, if there is anything."""
-    if found := [*refusals]:
-        raise RefusalsError(found)
+    """Raise a RefusalsError if there are refusals, pairs of what is wrong and its cure."""
+    if collected := [*refusals]:
+        raise RefusalsError(collected)
 
 
 class EnvironmentFaultError(CampaignError):
-    """The machine, a folder or a file system does not allow it."""
+    """Raised if the machine, a folder or a file system does not allow a campaign."""
 
     exit_code = ExitCode.ENVIRONMENT
 
 
 class NotQuietError(EnvironmentFaultError):
-    """Others disturbed the runs, and did not stop in time: they do not count, and the same command goes on later."""
+    """Raised if others disturbed the runs and did not stop in time: the same command may succeed later."""
 
     exit_code = ExitCode.NOT_DONE
 
 
 class SchedulerError(CampaignError):
-    """Slurm did not take what was submitted, or does not answer."""
+    """Raised if Slurm refused what was submitted, or does not answer."""
 
     exit_code = ExitCode.SCHEDULER
 
 
 def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
-    """Return which legal word is meant: the body of a hint; `prefix` stands before each.
+    """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
 
-    Where none is near it is `otherwise`, or the list of all legal words.
+    If none is near, the hint is `otherwise`, or the list of all legal words.
     """
     words = sorted(legal)
     close = difflib.get_close_matches(word, words, n=1)
     if close:
         return f"did you mean '{prefix}{close[0]}'?"
     return otherwise or f"legal here: {', '.join(prefix + word for word in words)}"
+
+
+def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
+    """Call `act` with the arguments and return the exit code; an error that the user can cure is printed."""
+    _prepare_streams()
+    try:
+        code = act(argv)
+        sys.stdout.flush()
+    except CampaignError as error:
+        return _print_error(error)
+    except BrokenPipeError:  # `| head` has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
+        cure = "fix what is named here, then repeat the same command: what is recorded is kept"
+        return _print_error(EnvironmentFaultError(str(error), cure))
+    return code
+
+
+def _prepare_streams() -> None:
+    open_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
+
+
+def _print_error(error: CampaignError) -> int:
+    from campaign import console  # noqa: PLC0415 - only where there is an error
+
+    console.print_error(error.message, error.hint)
+    return error.exit_code

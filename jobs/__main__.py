@@ -1,11 +1,17 @@
-"""Run one benchmark by hand, without Hydra, submitit or a campaign: one run, its figures as JSON on stdout.
+"""Run one benchmark once, and print its metrics and checks as JSON; no campaign.
 
-::
+Exit codes: 0: the run is valid; 1: it is not, or the program failed; 2: a
+folder cannot be used; 3: the GPU, the engine or the object store is missing.
+
+For example:
 
     python -m jobs micro FOLDER --threads 4
-    python -m jobs micro FOLDER --profile calls.npz && python -m jobs.profiler report calls.npz
+    python -m jobs micro FOLDER --profile calls.npz
+    python -m analysis profile calls.npz
     python -m jobs baseline FOLDER --access read
     python -m jobs command FOLDER -- python train.py
+
+The options of one benchmark: python -m jobs BENCHMARK --help
 """
 
 from __future__ import annotations
@@ -19,27 +25,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs import run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer.slow_storage import place_of
+from jobs.checkpoints.snapshots import store_of
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
+from jobs.events.posix_window import MODES
 from jobs.judging.judge import judged_run
+from jobs.model.conduct import Limits
 from jobs.model.declared import Declared, declared, defaults
-from jobs.model.limits import Limits
 from jobs.model.settings import Buffered, Common, Direct, Saved
-from jobs.profiler.window import MODES
 from jobs.system import files
 from jobs.terminal import complain, open_streams
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
-    from jobs.burst_buffer.slow_storage import Place
-    from jobs.model.request import Request, SnapshotRequest
     from jobs.model.settings import Node, Settings
+    from jobs.model.work import Request, SnapshotRequest
+    from jobs.store.bucket import Bucket
+    from jobs.store.folder import Folder
 
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {
@@ -52,7 +59,7 @@ _FOLDER = {
 
 
 def count(text: str) -> int:
-    """Read a number of which there is at least one."""
+    """Return the number in a text, which must be 1 or more."""
     if text.isdecimal() and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
@@ -64,7 +71,7 @@ def _steps(text: str) -> str:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Help that names a default where there is one to name: none of a switch, and none that is nothing."""
+    """The formatter of help that shows defaults, except those of switches and None."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         unnamed = action.default is None or isinstance(action.default, bool)
@@ -72,39 +79,37 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the command line, run the benchmark once and print the run as JSON.
-
-    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that cannot be used, 3 where the GPU or the engine
-    that was asked for is missing or failed.
-    """
+    """Run the benchmark that the command line names, print the run, and exit with a code as this module states."""
     open_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
     options = _parsed(argv)
     benchmark = registry.benchmarks()[options.benchmark]
     try:
         with _request(benchmark, options) as request:
-            figures = judged_run(run.execute(request), benchmark.page_cache(request["settings"]), Limits())
+            metrics = judged_run(run.execute(request), benchmark.page_cache(request["settings"]), Limits())
     except JobError as error:
         complain(error.message, error.hint)
         sys.exit(error.exit_code)
     except OSError as error:
         complain(str(error), "name a folder on a storage that works")
         sys.exit(2)
-    print(json.dumps(figures, indent=1))
-    if figures["reason"]:
-        print(f"{figures['status']}: {figures['reason']}", file=sys.stderr)
-    sys.exit(0 if figures["status"] == "valid" else 1)
+    print(json.dumps(metrics, indent=1))
+    if metrics["reason"]:
+        print(f"{metrics['status']}: {metrics['reason']}", file=sys.stderr)
+    sys.exit(0 if metrics["status"] == "valid" else 1)
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m jobs", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for name, benchmark in registry.benchmarks().items():
         _add_options(
             names.add_parser(
                 name,
                 help=benchmark.about,
-                description="Run the benchmark once and print the run's figures and checks as JSON.",
+                description=f"Print metrics and checks as JSON of one run: {benchmark.about}.",
                 formatter_class=_Help,
             ),
             benchmark,
@@ -135,18 +140,24 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
         _add_accelerator(parser, benchmark)
     if benchmark.saves:
         _add_snapshots(parser)
-    if benchmark.data == "hdf5":
+    if benchmark.kind in ("pipeline", "training"):
         parser.add_argument("--timelog", type=Path, help="file for what it did when, for python -m analysis timelog")
     if "profile" in benchmark.settings:
-        parser.add_argument("--profile", type=Path, help="file for its POSIX calls, which jobs.profiler reads")
-        parser.add_argument("--profile-mode", choices=MODES, default=MODES[0], help="every call, or sums for each file")
-        parser.add_argument("--tensorflow", type=Path, help="file for what TensorFlow's profiler sees (analysis trace)")
-        parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
+        _add_profile(parser, benchmark)
     parser.set_defaults(**{name: benchmark.defaults[name] for name in benchmark.options})
 
 
+def _add_profile(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    modes = ("counters",) if benchmark.kind == "program" else MODES
+    parser.add_argument("--profile", type=Path, help="file for its POSIX calls, for python -m analysis profile")
+    parser.add_argument("--profile-mode", choices=modes, default=modes[0], help="every call, or sums for each file")
+    if benchmark.kind != "program":
+        parser.add_argument("--tensorflow", type=Path, help="file for what TensorFlow's profiler sees (analysis trace)")
+        parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
+
+
 def _add_setting(parser: argparse.ArgumentParser, each: Declared) -> None:
-    """Add the option of a setting; its values are those that a campaign takes."""
+    """Add the option of a setting, with the same legal values as in a campaign."""
     text = f"{each.setting.help} ({each.legal})" if each.bounds else each.setting.help
     flag, text = f"--{each.name.replace('_', '-')}", text.replace("%", "%%")
     if each.scalar is bool:
@@ -181,16 +192,18 @@ def _add_snapshots(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Request]:
-    """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
-    folders = [str(each) for each in _places(options)]
+    """Yield the request of the run, as a worker would make it; temporary files are removed at the end."""
+    folders = [str(target) for target in _snapshot_stores(options)]
+    paths = {name: getattr(options, name, None) for name in ("profile", "tensorflow", "timelog")}
+    outputs = {name: str(files.named(path)) if path else None for name, path in paths.items()}
     snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
     request: Request = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
         "trace": None,
-        "profile": _absolute(getattr(options, "profile", None)),
-        "tensorflow": _absolute(getattr(options, "tensorflow", None)),
-        "timelog": _absolute(getattr(options, "timelog", None)),
+        "profile": outputs["profile"],
+        "tensorflow": outputs["tensorflow"],
+        "timelog": outputs["timelog"],
         "manifest": None,
         "checkpoint": snapshots if folders else None,
     }
@@ -199,15 +212,11 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     elif benchmark.data in ("images", "files"):
         listing = manifest.scan(options.folder, any_kind=benchmark.any_kind)
         request["dataset"] = str(manifest.top_of(options.folder))
-        with tempfile.TemporaryDirectory(prefix="tfio-") as held:
-            files.write(Path(held, manifest.MANIFEST_NAME), listing.to_json())
-            yield {**request, "manifest": held}
+        with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
+            files.write(Path(folder, manifest.MANIFEST_NAME), listing.to_json())
+            yield {**request, "manifest": folder}
     else:
         yield request
-
-
-def _absolute(path: Path | None) -> str | None:
-    return str(files.named(path)) if path else None
 
 
 def _with_file(request: Request, options: argparse.Namespace) -> Request:
@@ -215,15 +224,15 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
         raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
     folder, settings = options.folder.resolve() / datafile.FOLDER, request["settings"]
     blocks = options.block_bytes if options.access == "random_read" else None
-    found, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
-    file = str(found or folder / f"written-{os.getpid()}.bin")
-    return {**request, "baseline": {"file": file, "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
+    to_read, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
+    file = to_read or folder / f"written-{os.getpid()}.bin"
+    return {**request, "baseline": {"file": str(file), "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
 
 
-def _places(options: argparse.Namespace) -> list[Place]:
-    """List where snapshots go to; they stay there."""
-    given = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
-    return [place_of(each) for each in given if each]
+def _snapshot_stores(options: argparse.Namespace) -> list[Folder | Bucket]:
+    """Return the folders or bucket for snapshots, which stay there."""
+    names = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
+    return [store_of(name) for name in names if name]
 
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
@@ -233,19 +242,17 @@ def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
     chosen["benchmark"] = own | {"name": benchmark.name}
     if benchmark.computes:
         chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
-    kept = {"posix": options.profile_mode} if getattr(options, "profile", None) else {}
-    kept |= {"tensorflow": options.tensorflow_steps} if getattr(options, "tensorflow", None) else {}
-    if kept:
-        chosen["profile"] = kept
-    if places := _places(options):
-        chosen["checkpoint"] = _checkpoint(places, options)
-    settings: Settings = chosen
-    return settings
+    profile = {"posix": options.profile_mode} if getattr(options, "profile", None) else {}
+    profile |= {"tensorflow": options.tensorflow_steps} if getattr(options, "tensorflow", None) else {}
+    chosen |= {"profile": profile} if profile else {}
+    if stores := _snapshot_stores(options):
+        chosen["checkpoint"] = _checkpoint(stores, options)
+    return cast("Settings", chosen)
 
 
-def _checkpoint(places: Sequence[Place], options: argparse.Namespace) -> Node:
-    """Return the node of a target; its storages are called as the folders are."""
-    sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in places]
+def _checkpoint(stores: Sequence[Folder | Bucket], options: argparse.Namespace) -> Node:
+    """Return the node of the checkpoint target; each storage has the name of its folder."""
+    sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in stores]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
     if len(sides) == 1:
         return {**defaults(Direct), **sides[0], **words}

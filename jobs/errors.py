@@ -1,15 +1,16 @@
-"""What the jobs raise: each error says what is wrong and, where there is one, the cure."""
+"""The errors of the jobs: each gives the message and, if there is one, the cure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
 class JobError(Exception):
-    """What is wrong, in one line, and the cure as a hint, which may be empty."""
+    """An error with a message of one line, and a hint how to cure it, which may be empty."""
 
     exit_code = 2
-    """Of a run by hand."""
+    """The exit code of a run by hand."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -17,7 +18,7 @@ class JobError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Come from another process as it was."""
+        """Return a pickled form that keeps the type, the message and the hint."""
         return _from_elsewhere, (type(self), self.message, self.hint)
 
 
@@ -32,11 +33,24 @@ class DatasetError(JobError):
 
 
 class UnreadableImageError(JobError):
-    """A file could not be loaded, and the run was not to drop it."""
+    """An image file that could not be loaded, in a run that must not drop files."""
+
+
+class NotInstalledError(JobError, ModuleNotFoundError):
+    """A package of the extra ``tensorflow`` that is not installed."""
+
+    exit_code = 3
+
+    def __init__(self, name: str, benchmarks: Sequence[str] = ()) -> None:
+        needed = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
+        super().__init__(
+            f"{name} is not installed{needed}",
+            "pip install 'tfio-campaign[tensorflow]'; stall, benchmark=command and benchmark=baseline need none",
+        )
 
 
 class NoGpuError(JobError):
-    """A GPU was asked for and TensorFlow finds none."""
+    """A missing GPU: one is required, and TensorFlow finds none."""
 
     exit_code = 3
 
@@ -49,38 +63,38 @@ class NoGpuError(JobError):
 
 
 class EngineError(JobError):
-    """An engine is missing, failed, or its answer cannot be believed."""
+    """An engine that is missing, that failed, or whose result is not credible."""
 
     exit_code = 3
 
 
 class ProgramError(JobError):
-    """A program of the user's cannot be started, failed, or did not print what was to be found."""
+    """A user's program that could not be started, failed, or did not print the expected line."""
 
     exit_code = 1
 
 
 class ObjectStoreError(JobError):
-    """An object store does not answer, refuses what is asked of it, or lacks it."""
+    """An object store that does not answer, refuses a request, or lacks an object."""
 
     exit_code = 3
 
 
 class BurstBufferError(JobError):
-    """Snapshots cannot be kept; the root of all errors of the burst buffer."""
+    """An error in saving snapshots; the base class of all errors of the burst buffer."""
 
 
 class FolderError(BurstBufferError):
-    """A folder is missing, in use, somebody else's, of another buffer or a newer version; it has not been touched."""
+    """A folder that is missing, in use, another user's, another buffer's or too new; it was not changed."""
 
 
 class NotOursError(FolderError):
-    """A folder or bucket is not, or not any more, that of this training: another one may have opened it."""
+    """A folder or bucket that does not, or no longer, belong to this training: another one may have opened it."""
 
 
 class RoomError(BurstBufferError):
-    """There is not enough room for one snapshot."""
+    """A lack of room for one snapshot."""
 
 
 class DamageError(BurstBufferError):
-    """Files of a snapshot are not what its manifest says."""
+    """A snapshot whose files differ from its manifest."""

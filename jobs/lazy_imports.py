@@ -1,9 +1,12 @@
-"""TensorFlow, numpy and h5py, imported at their first use: who only looks at the benchmarks waits for none of them."""
+"""TensorFlow, numpy and h5py, each imported at its first use: a mere list of benchmarks needs none of them."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from jobs.errors import NotInstalledError
 
 if TYPE_CHECKING:
     import h5py
@@ -16,8 +19,20 @@ else:
             self._name = name
 
         def __getattr__(self, attribute: str) -> Any:
-            return getattr(import_module(self._name), attribute)
+            try:
+                return getattr(import_module(self._name), attribute)
+            except ModuleNotFoundError as error:
+                if error.name != self._name:
+                    raise
+                raise NotInstalledError(_NAMES.get(self._name, self._name)) from error
 
     h5py, np, tf = map(_Module, ("h5py", "numpy", "tensorflow"))
 
-__all__ = ["h5py", "np", "tf"]
+_NAMES = {"tensorflow": "TensorFlow"}
+
+__all__ = ["h5py", "has_tensorflow", "np", "tf"]
+
+
+def has_tensorflow() -> bool:
+    """Return whether TensorFlow is installed for this interpreter; imports nothing."""
+    return find_spec("tensorflow") is not None

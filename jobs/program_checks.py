@@ -1,47 +1,64 @@
-"""The rules for a run of a user's program (`jobs.benchmarks.command`); pure functions, as those of `jobs.checks`.
+"""The form of a check, and the rules for a run of a user's program (`jobs.benchmarks.command`); pure functions.
 
-What such a program reads of its data nobody tells. After a cold run the pages of the data that are in memory are what
-was read of them, unless the program read past the page cache; the tree's own account of bytes from devices has its
-libraries, too. So each rule holds the two against each other.
+A user's program does not report what it reads. After a cold run, the pages of the data in memory are those that it
+read, unless it bypassed the page cache; the bytes that its processes fetched from devices include its libraries. So
+each rule compares the two.
 """
 
 from __future__ import annotations
 
-from jobs.check_outcome import at_least, at_most, outcome
-from jobs.model.limits import Limits
+from typing import Any
+
+from jobs.model.conduct import Limits
 from jobs.model.results import Check, Run
 
-_READ_MIN = 0.01  # of the data: less is no reading of them
+
+def at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
+    """Return the check of a value that must not exceed `limit`; an `observed` of None means unverifiable."""
+    return outcome(rule, None if observed is None else observed <= limit, observed, limit, message)
+
+
+def at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
+    """Return the check of a value that must reach `limit`; an `observed` of None means unverifiable."""
+    return outcome(rule, None if observed is None else observed >= limit, observed, limit, message)
+
+
+def outcome(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
+    """Return a check as a dictionary."""
+    return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}
+
+
+_READ_MIN = 0.01  # share of the data: a run that reads less counts as not reading them
 
 
 def from_device(run: Run, limits: Limits) -> Check:
-    """Hold when what is in memory of the data after a cold run was fetched by the program, or by what it started."""
-    fetched, came = _fetched(run), run["data_in_memory_bytes"]
+    """Return the check that the data in memory after a cold run were fetched by the program and its processes."""
+    fetched, cached = _fetched(run), run["data_in_memory_bytes"]
     rule = "device_bytes"
-    if fetched is None or came is None:
+    if fetched is None or cached is None:
         what = "/proc/self/io is not readable" if fetched is None else "what is in memory of the data cannot be seen"
         return at_least(rule, None, limits.device_bytes_min, what)
-    wanted = _on_device(run, came)
-    if wanted is None:
+    device_bytes = _on_device(run, cached)
+    if device_bytes is None:
         why = "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
         return at_least(rule, None, limits.device_bytes_min, why)
-    message = f"the program fetched {_mb(fetched)} for {_mb(wanted)} of its data that came into memory"
-    return at_least(rule, fetched / wanted if wanted else 1.0, limits.device_bytes_min, message)
+    message = f"the program fetched {_mb(fetched)} for {_mb(device_bytes)} of its data that came into memory"
+    return at_least(rule, fetched / device_bytes if device_bytes else 1.0, limits.device_bytes_min, message)
 
 
-def _on_device(run: Run, came: int) -> float | None:
-    """Return what the device has to give for pages that came into memory: holes and packed tails give nothing."""
+def _on_device(run: Run, cached: int) -> float | None:
+    """Return the bytes that the device stores for the pages in memory: holes and packed tails have none."""
     if "to_fetch_bytes" not in run:
-        return came
+        return cached
     whole, pages = run["to_fetch_bytes"], run["data_pages_bytes"]
-    return None if whole is None else min(1.0, whole / pages if pages else 1.0) * came
+    return None if whole is None else min(1.0, whole / pages if pages else 1.0) * cached
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
-    """Hold when next to nothing of a warm run's data was fetched from their device.
+    """Return the check that next to none of the data of a warm run was fetched from their device.
 
-    What the program and what it started fetched from all devices is one bound, what everybody read from the device of
-    the data the other.
+    The fetched bytes are at most those that the program and its processes fetched from all devices, and at most those
+    that everybody read from the data's device.
     """
     counts = [each for each in (_fetched(run), run.get("device_read_bytes")) if each is not None]
     if _fetched(run) is None or not run["data_bytes"]:
@@ -52,12 +69,12 @@ def from_memory(run: Run, limits: Limits) -> Check:
 
 
 def reads_data(run: Run, _limits: Limits) -> Check:
-    """Hold when a cold run read something of its data, and not next to nothing."""
-    fetched, came, data = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
-    if came is None or not data:
+    """Return the check that a cold run read a noticeable part of its data."""
+    fetched, cached, data = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
+    if cached is None or not data:
         return at_least("reads_data", None, _READ_MIN, "what is in memory of the data cannot be seen")
-    share = came / data
-    message = f"{_mb(came)} of the {_mb(data)} of data came into memory"
+    share = cached / data
+    message = f"{_mb(cached)} of the {_mb(data)} of data came into memory"
     if share >= _READ_MIN:
         return at_least("reads_data", min(1.0, share), _READ_MIN, message)
     if fetched is None or min(fetched, run.get("device_read_bytes") or fetched) >= _READ_MIN * data:
@@ -67,10 +84,12 @@ def reads_data(run: Run, _limits: Limits) -> Check:
 
 
 def unchanged(run: Run, _limits: Limits) -> Check:
-    """Hold when the files of the data are those that were listed, before the run and after it."""
+    """Return the check that the files of the data did not change since they were listed."""
     changed, names = run["changed_files"], ", ".join(run["changed"])
     more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
-    message = f"{changed} files of the data changed: {names}{more}" if changed else "no file of the data changed"
+    message = (
+        f"{changed} files of the data changed or are new: {names}{more}" if changed else "no file of the data changed"
+    )
     return outcome("same_data", not changed, changed, 0, message)
 
 

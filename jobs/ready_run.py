@@ -1,4 +1,4 @@
-"""A run that is ready to start: what its benchmark gives, and its observers look at."""
+"""A run that is ready to start: the functions of its benchmark, and the facts that its observers need."""
 
 from __future__ import annotations
 
@@ -7,43 +7,50 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.checkpoints.run_snapshots import Checkpoints
 from jobs.objects.source import Source
-from jobs.system.layers import Layers, layers
+from jobs.system.layers import Layers, layers_below
+
+if TYPE_CHECKING:
+    from jobs.events.posix_window import Window
 
 
 @dataclass(frozen=True)
 class Work:
     """A run that is ready to start."""
 
-    # Runs the clock and returns the raw figures. Takes a context, which it enters before the first access to the
-    # storage and leaves after the last, both outside the clock: observers start and stop there.
+    # A function that runs the clock and returns the raw metrics. It enters the given context before the first access to
+    # the storage and leaves it after the last, both outside the clock: observers start and stop there. One of several
+    # ranks leaves it when the clocks of all have stopped (`jobs.benchmarks.step_loop`).
     measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
-    folder: Path  # what it reads, or writes, lies here
-    files: Sequence[Path] = ()  # the files whose pages are brought into the state that ``cache`` names
-    proof: Sequence[Path] = ()  # those of them that it is sure to read: their residency is the proof of a cold run
-    # The size in bytes of each of the files, as their list says; empty where there is none.
+    folder: Path  # the folder of the files that it reads or writes
+    files: Sequence[Path] = ()  # the files whose pages are put into the state of the setting ``cache``
+    proof: Sequence[Path] = ()  # the files that it certainly reads: their residency is the proof of a cold run
+    # The size in bytes of each of the files by their list; empty without a list.
     sizes: Mapping[Path, int] = field(default_factory=dict)
+    whole: bool = False  # whether `files` has all files below `folder`, so that any other is new
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
-    may_write: bool = False  # whether it may write anything, of which nothing is known before
+    may_write: bool = False  # whether it may write anything, unknown beforehand
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
-    # Bytes that are asked for of each file, where that is not the whole of it.
+    # The bytes to read of each file that is not read completely.
     asked: Mapping[Path, int] = field(default_factory=dict)
-    reading: Callable[[], Sequence[int]] = tuple  # numbers of the processes that read for this one
-    copies: Path | None = None  # where the copies lie that it reads in place of some files of `folder`
-    newest_ns: int | None = None  # the latest change (ctime) of any file, where the run made it after the list
-    source: Source | None = None  # what it reads from an object store, and no files
+    reading: Callable[[], Sequence[int]] = tuple  # ids of the processes that read for this one
+    copies: Path | None = None  # the folder of copies that it reads instead of some files of `folder`
+    newest_ns: int | None = None  # the latest change (ctime) that the run made to a file after the list
+    source: Source | None = None  # the objects that it reads instead of files
+    # A function that returns the POSIX calls of its child processes, if wanted; None: it makes the calls itself.
+    calls: Callable[[], Window] | None = None
 
     @cached_property
     def below(self) -> Layers:
-        """What lies below the devices of the folders that are read; looked up once."""
-        return layers(*self.folders)
+        """The layers below the devices of the folders that are read; looked up once."""
+        return layers_below(*self.folders)
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """What is read, or written, lies below these, or on these devices."""
+        """The folders that hold, or whose devices hold, all files that are read or written."""
         if self.source:
             return self.source.disks
         return (self.folder, self.copies) if self.copies else (self.folder,)

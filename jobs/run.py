@@ -1,33 +1,49 @@
-"""One run of a benchmark: make it ready, observe it while its clock runs."""
+"""The execution of one run of a benchmark: prepare it, observe it while its clock runs, put its lists per step apart.
+
+A list with one number per step is too long for a record: it goes into a file, and the record keeps a summary.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from jobs import step_arrays
+import numpy as np
+
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.errors import ProgramError
 from jobs.model.codes import RunEnd
-from jobs.model.request import Request
+from jobs.model.declared import find_declared
 from jobs.model.results import Run
-from jobs.observe.machine_facts import place
-from jobs.observe.observer import all_metrics, observed
-from jobs.observe.observers import observers
-from jobs.ranks import one_machine, rank
+from jobs.model.work import Request
+from jobs.observe.conditions import place_of_process
+from jobs.observe.observer import Observer, collect_metrics, run_observers
+from jobs.ranks import rank
+from jobs.system import files
 
-_OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there
+_PREFIX = "step_"
+
+
+def list_observers() -> list[type[Observer]]:
+    """Return the observers in the order in which they start; raise TypeError if two of them give the same metric."""
+    observers: list[type[Observer]] = [each for module in find_declared("jobs.observe", "OBSERVERS") for each in module]
+    owners = {key: owner for owner in observers for key in owner.gives}
+    for owner in observers:
+        if others := [key for key in owner.gives if owners[key] is not owner]:
+            raise TypeError(f"{owner.__name__} and {owners[others[0]].__name__} both give {others[0]}")
+    return sorted(observers, key=lambda observer: observer.place)
+
+
+_OBSERVERS, _ = list_observers(), registry.benchmarks()  # imported now, so that a forked run has them already
 
 
 def execute(request: Request) -> Run:
-    """Run a benchmark once, here; returns its raw figures, which whoever shows them judges (`jobs.judging.judge`).
+    """Run a benchmark once in this process; return its raw metrics, which are judged later (`jobs.judging.judge`).
 
-    Of one of several ranks it returns the ``end`` where another one has failed, and of a program of the user's where
-    that has.
+    If another rank failed, or the user's program, the result is a failed run with its ``end``.
     """
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
@@ -35,7 +51,7 @@ def execute(request: Request) -> Run:
         with rank.joined(request) as here:
             run = _measured(benchmark, request)
             if here.size > 1:
-                return one_machine.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
+                return rank.left_out({**run, **place_of_process(), "private_caches": int(here.private_caches)}, here)
     except rank.RanksError as error:
         return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
     except ProgramError as error:
@@ -45,20 +61,54 @@ def execute(request: Request) -> Run:
 
 
 def _measured(benchmark: Benchmark, request: Request) -> Run:
-    """Do the run and return its raw figures, those of its observers included."""
+    """Return the raw metrics of a run, including those of its observers."""
     rate = benchmark.rate_of(request["settings"]["benchmark"])
     described: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
     with benchmark.begin(request) as work:
         watching = [observer(request, work) for observer in _OBSERVERS]
-        run = {**described, **work.measure(_until_all_end(observed(watching)))}
-        run |= all_metrics(watching)
+        run = {**described, **work.measure(run_observers(watching))}
+        run |= collect_metrics(watching)
     file = request.get("steps")
-    return cast("Run", step_arrays.put_apart(run, Path(file) if file else None))
+    return cast("Run", put_apart(run, Path(file) if file else None))
 
 
-@contextmanager
-def _until_all_end(watched: AbstractContextManager[Any]) -> Iterator[None]:
-    """Observe until the clocks of all ranks have stopped: each then sees all that the others did beside it."""
-    with watched:
-        yield
-        rank.here().end()
+def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """Return the metrics of a run with a summary ``steps`` in place of its lists per step, which go into a file.
+
+    Parameters
+    ----------
+    run
+        Metrics; lists whose names begin with ``step_`` have one number per step, seconds or a loss (None: it was
+        infinite or no number).
+    file
+        The .npz for these lists as arrays of float64, NaN for None; without a file the lists stay in the metrics.
+
+    Returns
+    -------
+        ``steps`` has the number of steps (``number``), the seconds of waiting for the first batch (``first_load_s``);
+        of a training also the last loss and the number of the first step without one. ``file`` is None if it could not
+        be written; ``error`` has the reason.
+    """
+    lists = {name: values for name, values in run.items() if name.startswith(_PREFIX) and isinstance(values, list)}
+    if not lists:
+        return {**run}
+    loads, losses = lists.get("step_load_s", []), lists.get("step_loss", [])
+    steps: dict[str, Any] = {"number": len(loads), "first_load_s": loads[0] if loads else None}
+    if losses:
+        steps |= {"last_loss": losses[-1], "lost_loss": losses.index(None) + 1 if None in losses else None}
+    if file is None:
+        return {**run, "steps": steps}
+    error = _write_lists(file, lists)
+    others = {name: value for name, value in run.items() if name not in lists}
+    return {**others, "steps": {**steps, "file": None if error else file.name, "error": error}}
+
+
+def _write_lists(file: Path, lists: Mapping[str, Any]) -> str | None:
+    """Write the lists; return the error text if that failed: a full disk must not end the run."""
+    arrays: dict[str, Any] = {name: np.array(values, np.float64) for name, values in lists.items()}
+    try:
+        with files.whole(file) as opened:
+            np.savez(opened, **arrays)
+    except OSError as error:
+        return str(error)
+    return None

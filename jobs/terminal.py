@@ -1,15 +1,17 @@
-"""What is printed: text of others (file names, logs, records) is shown, and does not act on the terminal."""
+"""Output to a terminal: text from outside (file names, logs, records) is escaped, so that it cannot act on it."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+BROKEN_PIPE = 141
+"""The exit code of a program whose reader (`| head`) has ended, as a shell reports SIGPIPE."""
 _STANDARD = 3  # descriptors: standard input, output and error
 
 
 def visible(text: str) -> str:
-    """Escape all characters but tabs that are not printable, as line ends and those of control sequences: one line."""
+    """Return a text as one line that cannot act on a terminal: unprintable characters except tabs become escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -18,9 +20,9 @@ def visible(text: str) -> str:
 
 
 def open_streams() -> None:
-    """Open what the parent closed of standard input, output and error (``2>&-``).
+    """Open the standard streams that the parent process closed (``2>&-``), to /dev/null.
 
-    Else the next file to be opened takes that number, and receives what libraries print.
+    Otherwise the next opened file would get that descriptor, and receive the output of libraries.
     """
     null = os.open(os.devnull, os.O_RDWR)
     while null < _STANDARD:
@@ -32,5 +34,5 @@ def open_streams() -> None:
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Say on standard error what is wrong, and the cure where there is one."""
+    """Print an error, with its cure if there is one, to standard error."""
     print(f"error: {visible(message)}" + (f"\n\nhint: {visible(hint)}" if hint else ""), file=sys.stderr)

@@ -172,7 +172,7 @@ def nested():
 def _ceph():
     from tests.ceph import lab as laboratory  # noqa: PLC0415 - for these tests alone
 
-    if reason := laboratory.missing():
+    if reason := laboratory.missing_for_gateway():
         pytest.skip(reason)
     with laboratory.lab(loop=os.geteuid() == 0) as gateway:
         yield gateway

@@ -22,10 +22,9 @@ NEVER = {
     "jobs": {"hydra", "omegaconf", "submitit", "pandas", "matplotlib"},
 }
 
-LEAVES = ("jobs.model", "jobs.judging", "jobs.events", "jobs.system")
+LEAVES = ("jobs.model", "jobs.judging", "jobs.events", "jobs.system", "jobs.profiler")
 BELOW_THE_JUDGE = {
-    "jobs.check_outcome", "jobs.checks", "jobs.delays", "jobs.neighbours", "jobs.program_checks",
-    "jobs.objects",  # a name alone
+    "jobs.program_checks", "jobs.errors", "jobs.checks", "jobs.disturbances", "jobs.objects", "jobs.terminal",
 }  # fmt: skip
 
 
@@ -89,12 +88,12 @@ def test_hydra_is_known_to_the_configuration_alone():
 def test_submitit_is_known_to_one_module_alone():
     found = [source for source in _sources("campaign") if "submitit" in _imports(_tree(source))]
 
-    assert found == [ROOT / "campaign" / "cluster" / "executors.py"]
+    assert found == [ROOT / "campaign" / "cluster" / "submission.py"]
 
 
 OF_LIBRARIES = {
-    "campaign/cluster/executors.py": {"executor._make_submission_file_text"},
-    "jobs/benchmarks/first_use.py": {"context.context()._handle"},
+    "campaign/cluster/submission.py": {"executor._make_submission_file_text"},
+    "jobs/benchmarks/accelerator.py": {"context.context()._handle"},
     "analysis/figures/kit/save.py": {"Options._drop_tables_default"},
 }
 """What libraries keep to themselves and a module uses all the same; it says why."""
@@ -178,7 +177,7 @@ def _needed(tree, name, known):
 
 
 def _named(tree, known):
-    """Modules that are named by ``module``, ``module:function``, ``f"package.{…}"`` or ``declared("package", …)``.
+    """Modules that are named by ``module``, ``module:function``, ``f"package.{…}"`` or ``find_declared("package", …)``.
 
     Behind ``-m`` a name is that of another process.
     """
@@ -192,7 +191,11 @@ def _named(tree, known):
             yield from {node.value.partition(":")[0]} & known.keys()
         elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
             yield from _below(node.values[0].value, known)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "declared" and isinstance(words[0], ast.Constant):
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "find_declared"
+            and isinstance(words[0], ast.Constant)
+        ):
             yield from _below(f"{words[0].value}.", known)
 
 
@@ -236,7 +239,7 @@ def test_a_circle_would_be_found():
         ("VERBS = {'do': 'b.y:main'}", {"b", "b.y"}),
         ("importlib.import_module('b.y')", {"b", "b.y"}),
         ("importlib.import_module(f'b.{name}')", {"b", "b.y", "b.z"}),
-        ("declared('b', 'OBSERVER')", {"b", "b.y", "b.z"}),
+        ("find_declared('b', 'OBSERVER')", {"b", "b.y", "b.z"}),
         ("subprocess.Popen([sys.executable, '-m', 'b.y'])", set()),
         ("python('-m', 'b.y', *words)", set()),
         ("import a.w", {"a.w"}),  # and not the package that both are in

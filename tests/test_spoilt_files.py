@@ -7,28 +7,35 @@ import random
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.timelog import read_time_logs as timelog
-from analysis.traces import posix, tensorflow_events
+from analysis.mlperf.dlio_folder import read_folder
+from analysis.mlperf.referee import Definition, judge
+from analysis.mlperf.referee_report import document
+from analysis.traces import posix
 from analysis.traces.system import TraceError
 from campaign.errors import CampaignError
 from campaign.staging import staging_plan
-from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, lease, restart, snapshots
-from jobs.burst_buffer import drain_journal as events
-from jobs.burst_buffer.marker import JOURNAL_NAME, MARKER_NAME
-from jobs.data import journal, manifest, staged_copies
-from jobs.errors import DamageError, DatasetError, FolderError
-from jobs.profiler import Profile, ProfilerError, saved, table, xspace_messages
-from tests.analysis.timelog import logs
-from tests.analysis.traces import spaces
+from jobs.burst_buffer import BurstBuffer
+from jobs.checkpoints import drain_loop, drain_process, lease, restart
+from jobs.checkpoints.lease import JOURNAL_NAME, MARKER_NAME
+from jobs.checkpoints.snapshots import MANIFEST_NAME, Snapshots
+from jobs.data import manifest, staged_copies
+from jobs.errors import DamageError, DatasetError, FolderError, JobError
+from jobs.events import posix_window, read_time_logs, tensorflow_trace
+from jobs.events.table import EventsError
+from jobs.profiler import Profile, saved
+from jobs.store.folder import Folder
+from jobs.store.store import JOURNAL_PREFIX, Entry, Journal, Put
+from tests.analysis.mlperf.dlio_factory import dlio_run
 from tests.campaign.staging.test_strangers import plan_of
+from tests.jobs.events import logs, spaces
 from tests.jobs.odd_json import VALUES, changed
 from tests.test_rooms import ROOT
 
 LINES = [("python", [("campaign step", 0, 100, 1)]), ("tf_data/1", [("a:ReadFile", 10, 40), ("b:Map", 30, 60)])]
 EVENTS = [logs.event("read", 10 * number, 10 * number + 5, size=100) for number in range(6)]
 ODD_SHARE = 0.4
-JOURNALS = {"images that are made", "journal of a burst buffer"}  # of which a torn line counts for nothing
-pytestmark = pytest.mark.filterwarnings("ignore::jobs.burst_buffer.restart.DrainWarning")
+JOURNALS = {"files that are made", "journal of a burst buffer"}  # of which a torn line counts for nothing
+pytestmark = pytest.mark.filterwarnings("ignore::jobs.checkpoints.restart.DrainWarning")
 MAP = {"schema": 1, "source": "/a", "copies": "/b", "root": "/b", "files": [["x", 1, 1], ["y/z", 2, 5]]}
 OF_JOBS = (DatasetError, DamageError, FolderError)
 INSERTED = (b"\x00", b"\xff" * 4, b"9" * 30, b"[" * 70, b"\x7f\xff\xff\xff", b'"', b"-1", b"1e999", b"../")
@@ -56,65 +63,75 @@ def snapshot_of(path):
     """Return the manifest of a snapshot, and what reads it: without a journal it alone tells of the drain."""
     buffer = buffer_of(path)
     (buffer.fast / JOURNAL_NAME).unlink()
-    (name,) = snapshots.names(buffer.slow)
+    slow = Snapshots(buffer.slow)
+    (name,) = slow.names()
 
     def read(_):
         assert buffer.report()
         restart.latest(buffer.slow)
-        snapshots.read(buffer.slow / name)
+        slow.read(name)
 
-    return buffer.slow / name / snapshots.MANIFEST_NAME, read
+    return buffer.slow.root / name / MANIFEST_NAME, read
 
 
 def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain_loop.options_of(lease.marker_of(buffer.fast))
-        lease.pair(buffer.fast, buffer.slow)
+        drain_loop.options_of(lease.marker_of(Folder(buffer.fast)))
+        lease.pair(Folder(buffer.fast), buffer.slow)
 
     return buffer.fast / MARKER_NAME, read
 
 
 def events_of(path):
     buffer = buffer_of(path)
-    events.Journal(buffer.fast).tell("failed", reason="on purpose", failures=1)
+    drain_process.DrainJournal(buffer.fast).tell("failed", reason="on purpose", failures=1)
 
     def read(_):
         assert buffer.report()
         buffer.troubles()
-        events.last_reason(buffer.fast)
+        drain_process.last_reason(buffer.fast)
 
     return buffer.fast / JOURNAL_NAME, read
 
 
-def images_made(path):
-    journal.Journal(path, {}).start({0: 1, 1: 2})
+def files_made(path):
+    store = Folder(path.parent)
+    entries = {"0": Entry(1), "1": Entry(2), "2": Entry(3)}
+    with Journal(store, {}) as journal:
+        journal.add({0: Put(1), 1: Put(2), 2: Put(3, "etag", "sha256")})
+    (part,) = [name for name in store.names() if name.startswith(JOURNAL_PREFIX)]
+    return store.root / part, lambda _: journal.read({**entries, part: Entry(1)}, [*entries])
 
 
 # Name of the file, how a good one is made, how it is read, and the errors that may come of it.
 FORMATS = {
-    "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), table.read, ProfilerError),
-    "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read, TraceError),
-    "trace, by the analysis": (
-        "a.xplane.pb", lambda path: spaces.written(path, LINES), tensorflow_events.read, AnalysisError,
+    "profile, by the jobs": ("profile.npz", lambda path: profiled(path)(path), posix_window.read_window, EventsError),
+    "profile, by the analysis": ("profile.npz", lambda path: profiled(path)(path), posix.read_profile, TraceError),
+    "trace": ("a.xplane.pb", lambda path: spaces.written(path, LINES), tensorflow_trace.read_trace, EventsError),
+    "table of a trace": ("a.npz", lambda path: spaces.table(path, LINES), tensorflow_trace.read_trace, EventsError),
+    "time log": (
+        "a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: read_time_logs.read_logs([path]), EventsError,
     ),
-    "trace, by the jobs": (
-        "a.xplane.pb", lambda path: spaces.written(path, LINES),
-        lambda path: xspace_messages.plane(path, "/host:CPU", 1 << 20), ValueError,
-    ),
-    "time log": ("a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: timelog.read([path]), AnalysisError),
     "plan of copies": (
         "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load(path.parent),
         CampaignError,
     ),
-    "map of copies": ("map.json", json_of(MAP), staged_copies.load, DatasetError),
+    "map of copies": ("map.json", json_of(MAP), staged_copies.load_map, DatasetError),
     "list of a data set": (
         "manifest.json",
         lambda path: path.write_text(manifest.scan(images_in(path.parent)).to_json()),
         lambda path: manifest.load(path.parent), DatasetError,
     ),
-    "images that are made": ("journal", images_made, lambda path: journal.Journal(path, {}).read(), DatasetError),
+    **{
+        f"run of DLIO, {name}": (
+            name, lambda path: dlio_run(path.parent, ranks=2, epochs=2, steps=6),
+            lambda path: document([judge(read_folder(path.parent), Definition())]), AnalysisError,
+        )
+        for name in ("1_output.json", "0_per_epoch_stats.json", "summary.json")
+    },
+    "files that are made": ("journal", files_made, None, DatasetError),
     "snapshot": ("x", snapshot_of, None, OF_JOBS),
     "marker of a burst buffer": ("x", marker_of, None, OF_JOBS),
     "journal of a burst buffer": ("x", events_of, None, OF_JOBS),
@@ -191,6 +208,8 @@ def test_many_spoilt_files_are_read_or_refused_and_nothing_else(name, tmp_path):
 
 @pytest.mark.long
 def test_a_spoilt_darshan_log_is_read_or_refused_and_never_ends_this_process(tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved.read, ProfilerError))
+    monkeypatch.setitem(
+        FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved.read_profile, JobError)
+    )
 
     assert tried("darshan", tmp_path, 25) > 0

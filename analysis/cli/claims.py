@@ -1,4 +1,4 @@
-"""`python -m analysis verdicts FOLDER`: what the paper claims, held against what was measured here."""
+"""`python -m analysis verdicts FOLDER`: the paper's claims, compared with our measurements."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the verdicts that the command line asks for; return the exit code."""
+    """Print the verdicts for the given command line; return the exit code."""
     about = "Compare each claim in the paper's text with what was measured here."
-    made = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
-    made.add_argument(
+    parser = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
+    parser.add_argument(
         "folder",
         metavar="FOLDER",
         nargs="?",
@@ -32,40 +32,40 @@ def main(words: Sequence[str]) -> int:
         default=Path("results"),
         help="a campaign folder (./results)",
     )
-    made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
-    made.add_argument(
+    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    parser.add_argument(
         "--junit", metavar="FILE", type=Path, help="write them as JUnit's XML, for Jenkins or GitLab, too"
     )
-    made.add_argument(
+    parser.add_argument(
         "--strict",
         action="store_true",
         help="each claim must be measured, comparable, and hold; not on what is emulated",
     )
-    asked = made.parse_args(words)
+    asked = parser.parse_args(words)
     return guarded(lambda: report(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
 
 
 def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
-    """Print the verdicts on a folder of records and write them where asked; return the exit code.
+    """Print the verdicts on a folder of records, and write them to `junit` if given; return the exit code.
 
-    Raises AnalysisError: there is nothing to read, or no place to write.
+    Raises AnalysisError if there is no readable record, or if the output cannot be written.
     """
     from analysis.records.read_records import read  # noqa: PLC0415 - these keep pandas out of --help
 
-    found = read(folder, lambda: import_module("analysis.cli.measured"))
-    from analysis.cli.measured import measured  # noqa: PLC0415
+    found = read(folder, lambda: import_module("analysis.frames"))
+    from analysis.claims import judge_claim  # noqa: PLC0415
     from analysis.figures.kit import save  # noqa: PLC0415
+    from analysis.frames import measured  # noqa: PLC0415
     from analysis.output import junit as xml  # noqa: PLC0415
     from analysis.output import terminal  # noqa: PLC0415
-    from analysis.verdicts import checklist  # noqa: PLC0415
 
-    tested = checklist.verdicts(*measured(folder, found))
+    tested = judge_claim.checklist(*measured(folder, found))
     if junit:
         save.write(junit, xml.document(tested))
     if as_json:
-        print(json.dumps(checklist.as_json(tested), indent=1))
+        print(json.dumps(judge_claim.as_json(tested), indent=1))
     else:
         terminal.put(*terminal.verdicts(tested, whole=True))
-    if not checklist.well(tested, strict=strict):
+    if not judge_claim.well(tested, strict=strict):
         return EXIT_DIFFERS
     return EXIT_UNREAD if found.skipped else 0

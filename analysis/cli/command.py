@@ -1,4 +1,4 @@
-"""What the command lines of the analysis have in common: the version, and how errors end a program."""
+"""The common parts of the command lines of the analysis: the version, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import sys
 from collections.abc import Callable
 
 from analysis.errors import AnalysisError
-from analysis.text.plain import visible
+from analysis.text import visible
+from jobs.errors import JobError
 from jobs.model.codes import ExitCode
 
 
 def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser that has `--version` and takes no abbreviations."""
+    """Return a parser with `--version` that accepts no abbreviated options."""
     form = argparse.RawDescriptionHelpFormatter
-    made = argparse.ArgumentParser(program, usage, about, epilog, formatter_class=form, allow_abbrev=False)
+    parser = argparse.ArgumentParser(program, usage, about, epilog, formatter_class=form, allow_abbrev=False)
     named = program.replace("campaign", "analysis")
-    made.add_argument("--version", action="version", version=f"{named} {version()}")
-    return made
+    parser.add_argument("--version", action="version", version=f"{named} {version()}")
+    return parser
 
 
 def version() -> str:
-    """Return the installed version, or say that this is a bare copy of the source."""
+    """Return the installed version, or a note that the source is not installed."""
     try:
         return importlib.metadata.version("tfio-campaign")
     except importlib.metadata.PackageNotFoundError:
@@ -31,14 +32,15 @@ def version() -> str:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of the work; what the user can cure is said without a traceback."""
+    """Return the exit code of `work`; print errors that the user can cure without a traceback."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
     try:
         return work()
-    except AnalysisError as error:
-        sys.stderr.write(f"error: {visible(error.args[0])}\n\nhint: {visible(error.hint)}\n")
+    except (AnalysisError, JobError) as error:
+        message = error.message if isinstance(error, JobError) else error.args[0]
+        sys.stderr.write(f"error: {visible(message)}\n\nhint: {visible(error.hint)}\n")
         return ExitCode.USAGE
     except BrokenPipeError:
         # The reader (`| head`) has stopped reading; all files were written before the first line was printed.

@@ -1,4 +1,4 @@
-"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why that is not known."""
+"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why there is no verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.cli.command import guarded, parser_of
 
 USAGE = """\
-python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--quiet]
+python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--json | --quiet]
        python -m analysis compare A B ...      the same without TensorFlow
 """
 EPILOG = """\
@@ -30,12 +30,12 @@ def _names(text: str) -> tuple[str, str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Compare what the command line asks for; return the exit code."""
+    """Compare the campaigns of the given command line; return the exit code."""
     about = "Compare two campaigns: before and after a change, or one site with another."
-    made = parser_of("python -m campaign compare", about, EPILOG, USAGE)
-    made.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
-    made.add_argument("after", metavar="B", type=Path, help="another one: after, or there")
-    made.add_argument(
+    parser = parser_of("python -m campaign compare", about, EPILOG, USAGE)
+    parser.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
+    parser.add_argument("after", metavar="B", type=Path, help="another one: after, or there")
+    parser.add_argument(
         "--match",
         metavar="A_STORAGE:B_STORAGE",
         type=_names,
@@ -43,15 +43,17 @@ def main(words: Sequence[str]) -> int:
         default=[],
         help="a storage of A and its name in B, as in --match hdd:disk; may be given again",
     )
-    made.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("comparison"), help="put tables and figures here (./comparison)"
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="put tables and figures here (default: comparison/ in A's folder)"
     )
-    made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
-    asked = made.parse_args(words)
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    printed.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
+    asked = parser.parse_args(words)
 
     def work() -> int:
         from analysis.compare.comparison_report import compare  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
 
-        return compare(asked.before, asked.after, dict(asked.match), asked.out, quiet=asked.quiet)
+        return compare(asked.before, asked.after, dict(asked.match), asked.out, as_json=asked.json, quiet=asked.quiet)
 
     return guarded(work)

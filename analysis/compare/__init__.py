@@ -1,1 +1,1 @@
-"""Two campaigns beside each other: which cells are the same, and whether one is faster."""
+"""The comparison of two campaigns: which cells correspond, and whether one campaign is faster."""

@@ -1,4 +1,4 @@
-"""The figure of a comparison: a row per cell, its ratio with its interval on a logarithmic axis, 1 marked."""
+"""The chart of a comparison: one row per pair, its ratio with the interval on a logarithmic axis, 1 marked."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from analysis.compare.comparison_tables import INTERVAL
+from analysis.compare.comparison_verdict import INTERVAL
 from analysis.figures.kit import storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import Row, rows_of
-from analysis.records.merit import HIGHER
+from analysis.records.runs import HIGHER
 from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
-from analysis.text.plain import TIMES, share
+from analysis.text import TIMES, share
 
-# More rows than this are no figure that anybody reads.
+# A chart with more rows than this is not readable.
 MOST_ROWS = 60
 AXIS = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", RUNTIME: "runtime"}
 TITLES = {
@@ -36,7 +36,7 @@ TITLES = {
 }
 WIDE = 7.0
 ROW, AROUND = 0.2, 1.3
-# Characters of a label in a line.
+# Maximum number of characters in a line of a label.
 LABEL = 44
 # Okabe and Ito's green and vermilion; the marker says the same without colour.
 LOOKS: dict[str, dict[str, Any]] = {
@@ -46,34 +46,36 @@ LOOKS: dict[str, dict[str, Any]] = {
     "not comparable": {"marker": "o", "color": "white"},
 }
 NOISE = "0.92"
-# Beyond this ratio between its ends an axis needs ticks at 1, 2, 5 and not at equal steps.
+# If the ratio of its ends is larger than this, an axis needs ticks at 1, 2, 5 instead of equal steps.
 NARROW = 3
 MARGIN = 1.02
 
 
 def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
-    """Return a figure for each figure that was compared, of the pairs that have a ratio.
+    """Return one chart per compared metric, with the pairs that have a ratio.
 
-    `table` is that of `analysis.compare.comparison_verdict.judged`; `sides` says what A and B are, `better` what of
-    each figure is: `higher` or `lower`.
+    `table` comes from `analysis.compare.comparison_verdict.judged`; `sides` describe A and B; `better` gives for each
+    metric the better direction, `higher` or `lower`.
     """
-    made = []
+    charts = []
     for figure in dict.fromkeys([*TITLES, *sorted(better)]):
-        known = table[(table["figure"] == figure) & table["ratio"].notna()]
-        if not known.empty:
-            caption = f"{'. '.join(sides)}. {_what(known)}"
+        comparable_rows = table[(table["figure"] == figure) & table["ratio"].notna()]
+        if not comparable_rows.empty:
+            caption = f"{'. '.join(sides)}. {_what(comparable_rows)}"
             title = TITLES.get(figure, f"{figure}, B relative to A")
             side = "right" if better[figure] == HIGHER else "left"
             axis = f"{AXIS.get(figure, figure)}, B / A ({side} of 1: B is faster)"
-            made.append(FigureSpec(f"ratio-{figure}", title, caption, largest(known), partial(ratios, axis)))
-    return made
+            charts.append(
+                FigureSpec(f"ratio-{figure}", title, caption, largest(comparable_rows), partial(ratios, axis))
+            )
+    return charts
 
 
 def largest(known: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the largest changes, up or down, in the order of the table."""
+    """Return the rows with the largest changes, up or down, in the order of the table."""
     change = np.abs(np.log(known["ratio"]))
-    kept = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
-    return known[known.index.isin(kept)].reset_index(drop=True)
+    largest_changes = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
+    return known[known.index.isin(largest_changes)].reset_index(drop=True)
 
 
 def _what(known: pd.DataFrame) -> str:
@@ -85,9 +87,9 @@ def _what(known: pd.DataFrame) -> str:
 
 
 def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw the ratio B / A of each cell with its interval.
+    """Draw the ratio B / A of each pair of cells with its interval; return the Figure.
 
-    `axis` is what stands along the axis. A row per pair of cells, all of one figure.
+    `axis` is the label of the axis. `frame` has one row per pair, all of one metric.
     """
     with storage_colours.sheet():
         labels = [textwrap.fill(label, LABEL) for label in frame["label"]]
@@ -107,7 +109,7 @@ def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
 
 
 def _scale(axes: Axes, frame: pd.DataFrame) -> None:
-    """Make the axis hold every interval and 1, with ticks that are plain numbers."""
+    """Set the limits of the axis so that it holds all intervals and 1, with plain numbers as ticks."""
     low, high = min(frame["low"].min(), 1) / MARGIN, max(frame["high"].max(), 1) * MARGIN
     axes.set_xscale("log")
     narrow = high / low < NARROW
@@ -136,9 +138,9 @@ def _marker(verdict: str) -> dict[str, Any]:
 
 
 def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
-    """Return what the legend must explain, and only that."""
-    told = [verdict for verdict in LOOKS if (frame["verdict"] == verdict).any()]
-    signs: list[Artist] = [Line2D([], [], label=verdict, **_marker(verdict)) for verdict in told]
+    """Return the entries of the legend: only those that the chart needs."""
+    verdicts = [verdict for verdict in LOOKS if (frame["verdict"] == verdict).any()]
+    signs: list[Artist] = [Line2D([], [], label=verdict, **_marker(verdict)) for verdict in verdicts]
     return [
         *signs,
         *([Patch(color=NOISE, label="within the tolerance")] if (frame["tolerance"] > 0).any() else []),

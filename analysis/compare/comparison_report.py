@@ -1,58 +1,199 @@
-"""From two folders of records to tables, a figure and a summary: the order of the steps."""
+"""The steps of a comparison: from two folders of records to charts, and a table for a terminal and a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from rich.table import Table
 from rich.text import Text
 
-from analysis.compare import comparison_tables
+from analysis import paper, spreadsheet
 from analysis.compare.comparison_chart import specs
-from analysis.compare.comparison_verdict import SLOWER, TOLD, judged
-from analysis.compare.pairs import cells, pairs
+from analysis.compare.comparison_verdict import (
+    FASTER,
+    INTERVAL,
+    SLOWER,
+    TOLD,
+    VERDICTS,
+    Cell,
+    Pair,
+    cells,
+    judged,
+    pairs,
+)
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.output import terminal
 from analysis.output.notes import forget, say, warn
+from analysis.output.terminal import of_columns
 from analysis.records import read_records
-from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.frame import Row, cells_frame, json_rows, rows_of, runs_frame
 from analysis.records.read_records import Found
-from analysis.statistics.medians import medians
-from analysis.text import spreadsheet
+from analysis.records.settings import Facts, distinguishing, is_storage
+from analysis.statistics.medians import RATE, READ, WRITTEN, medians
+from analysis.text import DASH, NONE, TIMES, code, escaped, line, number, typed
+
+# Settings that the row shows elsewhere, or that do not help a reader.
+UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
+NUMBERS = ("batch_size", "prefetch", "threads")
+FIGURES = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", "wall_s": "runtime s"}
+STYLE = {FASTER: "green", SLOWER: "red"}
+HEADINGS = ("cell", "A", "B", "B / A", "95 % interval", "verdict", "why")
+METHOD = (
+    f"A and B: median of the valid measured runs (their number). B / A: ratio of the medians with the {INTERVAL}."
+    " No change: the interval holds 1, or the ratio is within the tolerance of the site, the limit of the records'"
+    " check `spread`."
+)
+
+
+def labelled(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
+    """Return the pairs in order, each with its label.
+
+    A label is the storage and the settings that distinguish the pair, as typed on the command line. The order is by
+    benchmark, storage (the paper's first), then words, then numbers.
+    """
+    facts_of_benchmark: dict[str, list[Mapping[str, Any]]] = {}
+    for pair in pairs:
+        facts_of_benchmark.setdefault(_one(pair).row["benchmark"], []).append(_one(pair).facts)
+    apart = {benchmark: _differing(facts) for benchmark, facts in facts_of_benchmark.items()}
+
+    def place(pair: Pair) -> tuple[Any, ...]:
+        row, facts = _one(pair).row, _one(pair).facts
+        words = _typed(facts, [name for name in apart[row["benchmark"]] if name not in NUMBERS])
+        numbers = [facts[name] if isinstance(facts.get(name), int) else math.inf for name in NUMBERS]
+        return (row["benchmark"], paper.place(row["storage_name"]), words, numbers, row["cell"])
+
+    return [(_label(pair, apart[_one(pair).row["benchmark"]]), pair) for pair in sorted(pairs, key=place)]
+
+
+def for_terminal(table: pd.DataFrame) -> Iterator[Text | Table]:
+    """Yield the tables of the comparison for a terminal, one per benchmark, and the number of pairs per verdict."""
+    for heading, rows in sections(table):
+        yield Text(heading, style="bold")
+        terminal_table = of_columns(*((name, "right" if name in HEADINGS[1:5] else "left") for name in HEADINGS))
+        for row in rows_of(rows):
+            terminal_table.add_row(*(Text(text) for text in texts(row)), style=STYLE.get(row["verdict"]))
+        yield terminal_table
+        yield Text("")
+    yield Text(counts(table))
+
+
+def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
+    """Return the comparison as Markdown; `sides` describe A and B."""
+    lines = ["# Comparison", "", *(f"- {escaped(side)}" for side in sides), "", f"{counts(table)}. {METHOD}", ""]
+    for heading, rows in sections(table):
+        lines += [f"## {escaped(heading)}", "", line([*HEADINGS, "cell of A", "cell of B"])]
+        lines += [line(["---", *["---:"] * 4, *["---"] * 4])]
+        for row in rows_of(rows):
+            ids = [code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")]
+            lines.append(line([*map(escaped, texts(row)), *ids]))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield a heading and the rows of each benchmark."""
+    for (benchmark, figure), rows in table.groupby(["benchmark", "figure"], sort=False):
+        yield f"{benchmark}: {FIGURES.get(str(figure), figure)}", rows
+
+
+def texts(row: Row) -> list[str]:
+    """Return the texts of a pair, in the order of `HEADINGS`."""
+    ratio, interval = NONE, NONE
+    if not math.isnan(row["ratio"]):
+        ratio, interval = f"{row['ratio']:.3f}{TIMES}", f"{row['low']:.3f}{DASH}{row['high']:.3f}"
+    return [
+        row["label"],
+        _median_and_runs(row, "a"),
+        _median_and_runs(row, "b"),
+        ratio,
+        interval,
+        row["verdict"],
+        row["why"],
+    ]
+
+
+def counts(table: pd.DataFrame) -> str:
+    """Return the number of pairs per verdict, in words."""
+    words = [f"{count} {verdict}" for verdict in VERDICTS if (count := int((table["verdict"] == verdict).sum()))]
+    return f"{len(table)} cell{'s' * (len(table) != 1)}: {', '.join(words)}"
+
+
+def _one(pair: Pair) -> Cell:
+    return next(cell for cell in pair if cell is not None)
+
+
+def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the settings that a label must name: first those with words, then numbers, always with threads."""
+    names = [name for name in distinguishing(facts) if not is_storage(name) and name not in UNNAMED]
+    return [*(name for name in names if name not in NUMBERS), *(n for n in NUMBERS if n in names or n == "threads")]
+
+
+def _label(pair: Pair, names: Sequence[str]) -> str:
+    storages = dict.fromkeys(str(cell.row["storage"]) for cell in pair if cell)
+    return " ".join([" \N{RIGHTWARDS ARROW} ".join(filter(None, storages)), *_typed(_one(pair).facts, names)])
+
+
+def _typed(facts: Facts, names: Sequence[str]) -> list[str]:
+    return [f"{name}={typed(facts.get(name))}" for name in names]
+
+
+def _median_and_runs(row: Row, side: str) -> str:
+    median = row[f"median_{side}"]
+    if median is None or math.isnan(median):
+        return NONE
+    return f"{number(median)} ({row[f'n_valid_{side}']:.0f})"
+
 
 EXIT_SLOWER = 1
 EXIT_UNTOLD = 2
+OWN = "comparison"  # folder in a campaign's
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two campaigns: where it lies, its medians and every run."""
+    """One of the two campaigns: its folder, its medians and every run."""
 
     folder: Path
     table: pd.DataFrame
     runs: pd.DataFrame
 
     def told(self, name: str) -> str:
-        """Say in a line which campaign this is."""
+        """Return a line that describes this campaign."""
         hosts, versions = (", ".join(sorted(set(self.table[each]) - {""})) for each in ("host", "tensorflow"))
         where = f"on {hosts or 'an unknown host'}{f', TensorFlow {versions}' if versions else ''}"
         return f"{name}: {self.folder}, {len(self.table)} cell{'s' * (len(self.table) != 1)} {where}"
 
 
-def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *, quiet: bool = False) -> int:
+def compare(  # noqa: PLR0913 - what the command line says
+    before: Path,
+    after: Path,
+    known_as: Mapping[str, str],
+    out: Path | None = None,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
     """Write the tables and figures of a comparison and print it; return the exit code.
 
-    Raises AnalysisError: there are no two campaigns, or no cell that both have.
+    They are written into `out`, by default into ``comparison`` in the campaign folder of A (`before`). Raises
+    AnalysisError if the folders are not two readable campaigns, or have no cell in common.
     """
+    campaigns = read_records.read(before), read_records.read(after)
+    if out is None:
+        save.must_be_own(campaigns[0].home, OWN)
+    out = out or campaigns[0].home / OWN
     save.must_be_own(out)
-    found = read_records.read(before), read_records.read(after)
-    if found[0].home.resolve() == found[1].home.resolve():
+    if campaigns[0].home.resolve() == campaigns[1].home.resolve():
         message = f"{before} and {after} are the same campaign"
         raise AnalysisError(message, "name two folders: one from before and one from after the change")
-    ours, theirs = _side(before, found[0]), _side(after, found[1])
+    ours, theirs = _side(before, campaigns[0]), _side(after, campaigns[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.told("A"), theirs.told("B")]
     better = {
@@ -63,26 +204,31 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     drawn = specs(table, sides, better)
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     forget(out, written)
-    written.append(
-        save.write(out / "comparison.md", comparison_tables.markdown(table, sides).encode(errors="backslashreplace"))
-    )
+    written.append(save.write(out / "comparison.md", markdown(table, sides).encode(errors="backslashreplace")))
     written.append(save.write(out / "comparison.csv", spreadsheet.parts(table)))
     if not quiet:
         _note(table)
-        terminal.put(Text("\n".join([*sides, ""])), *comparison_tables.terminal(table), Text(""))
-    terminal.put_paths(written)
+    if as_json:
+        counted = {verdict: int((table["verdict"] == verdict).sum()) for verdict in VERDICTS}
+        paths = [str(path) for path in written]
+        about = {"a": str(before), "b": str(after), "counts": counted, "cells": json_rows(table), "written": paths}
+        print(json.dumps(about, indent=1))
+    elif not quiet:
+        terminal.put(Text("\n".join([*sides, ""])), *for_terminal(table), Text(""))
+    if not as_json:
+        terminal.put_paths(written)
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
     if not table["verdict"].isin(TOLD).any():
         say("error: no pair of cells can be compared; the table says why of each")
         return EXIT_UNTOLD
-    return EXIT_UNTOLD if any(each.skipped for each in found) else 0
+    return EXIT_UNTOLD if any(each.skipped for each in campaigns) else 0
 
 
 def comparison(ours: Side, theirs: Side, known_as: Mapping[str, str]) -> pd.DataFrame:
-    """Return a row per pair of cells (`analysis.compare.comparison_verdict.COLUMNS`).
+    """Return the comparison, one row per pair of cells (`analysis.compare.comparison_verdict.COLUMNS`).
 
-    Raises AnalysisError: no cell of the one is a cell of the other, or `known_as` names a storage that is not there.
+    Raises AnalysisError if the campaigns have no cell in common, or if `known_as` names a missing storage.
     """
     _must_know(known_as, ours, "A")
     _must_know(known_as.values(), theirs, "B")
@@ -91,11 +237,11 @@ def comparison(ours: Side, theirs: Side, known_as: Mapping[str, str]) -> pd.Data
         message = f"no cell in common: {ours.told('A')}; {theirs.told('B')}"
         hint = "cells match by equal settings; a storage of another name needs --match A_STORAGE:B_STORAGE"
         raise AnalysisError(message, hint)
-    return judged(comparison_tables.labelled(matched), (ours.runs, theirs.runs))
+    return judged(labelled(matched), (ours.runs, theirs.runs))
 
 
 def _note(table: pd.DataFrame) -> None:
-    """Say how cells that found no partner on either side may find each other."""
+    """Print the hint about `--match` if both campaigns have cells without a partner."""
     lonely = [sorted(set(table[f"storage_{side}"][table[f"cell_{other}"].isna()])) for side, other in ("ab", "ba")]
     if all(lonely):
         ours, theirs = map(", ".join, lonely)
@@ -109,8 +255,8 @@ def _side(folder: Path, found: Found) -> Side:
 
 
 def _must_know(names: Iterable[str], side: Side, which: str) -> None:
-    known = dict.fromkeys(side.table["storage_name"])
+    storages = dict.fromkeys(side.table["storage_name"])
     for name in names:
-        if name not in known:
+        if name not in storages:
             message = f"--match: {which} has no storage '{name}'"
-            raise AnalysisError(message, f"{which} has {', '.join(known)}")
+            raise AnalysisError(message, f"{which} has {', '.join(storages)}")

@@ -1,1 +1,1 @@
-"""How each figure is drawn: numbers in, `matplotlib.figure.Figure` out; nothing is decided and nothing written here."""
+"""The figures: functions from tables to `matplotlib.figure.Figure`; nothing is judged or written to a file here."""

@@ -1,4 +1,4 @@
-"""What each figure shows, as numbers: which cells stand in it, in what order, under what words."""
+"""All figures of the report, in their order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.figures import (
+    feed_accelerators,
     fig4_threads,
     fig6_runtime,
     fig7_batch_sizes,
@@ -24,18 +25,18 @@ from analysis.figures import (
     tfdarshan_bandwidth,
     tfdarshan_windows,
 )
-from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.figures.kit.figure_spec import FigureSpec, with_intervals
 from analysis.statistics.selection import trained, unsaved
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return all figures that the records give, in the order of the paper, then ours.
+    """Return the specs of all figures that the records allow: the papers' figures first, then ours.
 
-    `table` and `runs` are those of `analysis.cli.measured.tables`, `folders` says where each cell lies.
+    `table` and `runs` are those of `analysis.frames.tables`; `folders` has the folder of each cell.
     """
     cells = trained(table)
     alone = unsaved(cells)
-    return [
+    charts = [
         *table1_peaks.specs(table),
         *fig4_threads.specs(table),
         *fig6_runtime.specs(alone),
@@ -49,7 +50,9 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *tfdarshan_windows.specs(table, runs, folders),
         *tfdarshan_bandwidth.specs(table, runs),
         *object_sizes.specs(table),
+        *feed_accelerators.specs(table),
         *swept_settings.specs(table),
         *profiled_calls.specs(table, runs, folders),
         *step_timeline.specs(table, runs, folders),
     ]
+    return [with_intervals(spec, table, runs) for spec in charts]

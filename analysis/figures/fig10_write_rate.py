@@ -1,6 +1,6 @@
-"""Figure 10: what was written each second of one run, straight to a storage and through a burst buffer.
+"""Figure 10: MB/s written over time in one run per checkpoint target, direct or through a burst buffer.
 
-Storage upon storage in their colours; the end of the application is dotted.
+The storages are stacked in their colours; a dotted line marks the end of the application.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from analysis.figures.kit.figure_spec import FigureSpec, figures
 from analysis.figures.kit.panels import Panels, framed, over_time, why_nothing
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row
+from analysis.records.runs import BETWEEN
 from analysis.records.settings import Settings
-from analysis.records.shared_devices import BETWEEN
-from analysis.statistics.saving_costs import NO_TARGET, side
 from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
-from analysis.traces import system, typical
+from analysis.statistics.training import NO_TARGET, side
+from analysis.traces import system
 
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
 PLACE = ["target", "target_name", "mode"]
@@ -38,7 +38,7 @@ LINE_ABOVE = 3.0
 
 
 def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return a figure per set of settings in which a training was saved and traced."""
+    """Return one figure per set of settings in which a training saved checkpoints and was traced."""
     if "trace_file" not in runs:
         return []
     hidden, traced = (*HOW, *MODE), runs["cell"][runs["trace_file"].notna()]
@@ -47,9 +47,9 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
     def drawn(cells: pd.DataFrame) -> pd.DataFrame:
         of_cells = runs[runs["cell"].isin(cells["cell"])]
-        return samples(cells, typical.typical_runs(of_cells, NAMES), folders)
+        return samples(cells, system.typical_runs(of_cells, NAMES), folders)
 
-    worth = typical.any_trace
+    worth = system.any_trace
     return figures("fig10", TITLE, written_over_time, sets, drawn, _what, hidden=hidden, worth=worth)
 
 
@@ -59,26 +59,26 @@ def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
 
 
 def _drawn(counters: str, cells: pd.DataFrame) -> str:
-    """Say what the curves are, and whose bytes."""
+    """Return the caption's sentences on the curves: runs, counters, and whose bytes they count."""
     if not counters:
         return "No trace was read."
     facts = [key.facts for key in cells["set_key"]]
     several = "storages stacked; " if any(each.get("checkpoint.name") == BURST_BUFFER for each in facts) else ""
     words = f"One run a target, the one of median runtime; {several}"
     words += f"counters {counters}, of all that anybody wrote there."
-    if any(each.get("checkpoint.bandwidth_mb_per_s") and not each.get("checkpoint.direct") for each in facts):
+    if any(each.get("checkpoint.bandwidth_mb_per_s") for each in facts):
         words += " The page cache takes the capped drain's bytes and the kernel writes them in bursts."
     return words
 
 
 def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return what is drawn, a row per storage and interval, MB/s; a cell without a trace keeps one row."""
+    """Return the chart's table: MB/s, one row per storage and interval; a cell without a trace keeps one row."""
     frame = settled(cells, PLACE, "wall_s")
-    return typical.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
+    return system.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
 def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
-    roles: dict[str, list[str]] = {}  # one device may be both sides of a burst buffer
+    roles: dict[str, list[str]] = {}  # device to roles: one device may be both sides of a burst buffer
     for role in ROLES:
         if isinstance(name := run.get(f"source_{role}"), str):
             roles.setdefault(name, []).append(role)
@@ -93,11 +93,11 @@ def _below(run: Row, role: str) -> list[str]:
 
 
 def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mapping[str, set[str]]) -> pd.DataFrame:
-    """Return what was written to a device, without what it took for the image of another one that is drawn, too."""
+    """Return the MB/s written to a device, without the writes for image files on it that are drawn as own devices."""
     images = [other for other in below if name in below[other]]
     storages = [side(row["set_key"].facts, role) for role in of]
     source = " without ".join([name, *images])
-    samples = system.written(path, name, images)
+    samples = system.read_written(path, name, images)
     return samples.assign(role=" and ".join(of), source=source, storage=" and ".join(storages))
 
 
@@ -105,7 +105,7 @@ def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mappin
 def written_over_time(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per checkpoint target.
 
-    A row per storage and interval.
+    `frame` has one row per storage and interval.
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
     highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
@@ -117,12 +117,12 @@ def written_over_time(frame: pd.DataFrame) -> Panels:
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the storages of one target, stacked, and where its application ended."""
+    """Draw the storages of one target, stacked, and a line at the end of the application."""
     if cell["status"].iloc[0] != "done":
         why_nothing(axes, cell["status"].iloc[0])
         return
     beneath: Any = 0.0
-    for _, trace in cell.groupby("role", sort=False):  # counters of one trace: its intervals are those of all
+    for _, trace in cell.groupby("role", sort=False):  # counters of one trace have the same intervals
         edges, rates = trace["elapsed_s"].to_numpy(), trace["written_mb_per_s"].iloc[1:]
         color = storage_colours.look(trace["storage"].iloc[0]).color
         upto = beneath + rates.to_numpy()

@@ -1,6 +1,6 @@
-"""Figure 6: runtime over threads; the bar is the runtime with prefetch, the white part on top what is added without.
+"""Figure 6: runtime over threads; the bar is the runtime with prefetch, its white top the excess without prefetch.
 
-As in the paper, but that the storage has its colour instead of light and dark gray.
+As in the paper, but with the colour of the storage instead of light and dark gray.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, figures, runs_told
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import by_prefetch, completed, families, of_done, settled
-from analysis.text.plain import DAGGER, MINUS, significant
+from analysis.text import MINUS, significant
 
 TITLE = "Fig. 6. Mini-application: runtime, and the excess without prefetch"
 PLACE = ["storage", "storage_name", "threads"]
@@ -32,23 +32,23 @@ COLUMNS = [
 ]  # fmt: skip
 WIDTH = 0.78
 LESS: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
-# The whiskers of the two runtimes stand side by side, for where there is no excess they end alike.
+# The whiskers of the two runtimes stand side by side: without an excess they would overlap.
 ASIDE = 0.17
-# A line of text, as a share of the axis; there are two above a bar, and n where it differs.
+# Height of a line of text as a share of the axis; two lines stand above a bar, and one or two more if n differs.
 LINE = 0.075
 NEW_LINE = "\n"
 
 
 def specs(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of settings in which a runtime with prefetch was measured, and asked for without."""
+    """Return one figure per set of settings with cells with and without prefetch, done or not."""
     sets = dict(worthy(by_prefetch(families(cells, {"prefetch"}))))
-    return figures("fig6", TITLE, runtime_over_threads, sets, bars, runs_told())
+    return figures("fig6", TITLE, runtime_over_threads, sets, bars, caption_of_runs())
 
 
 def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
-    """Return of sets that differ in the batch size alone those of several thread counts; without them, a lone one.
+    """Return the sets with several thread counts; a set with one only if no other set differs just in the batch size.
 
-    The cells of Fig. 7 are a set of one thread count for each batch size, which Fig. 7 shows together.
+    Fig. 7's cells are one set per batch size, each with one thread count: Fig. 7 shows them together.
     """
     alike: dict[Settings, list[tuple[Settings, pd.DataFrame]]] = {}
     for key, cells in sets.items():
@@ -61,10 +61,10 @@ def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.Dat
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn: at each place the runtime with prefetch, then without, whose excess stands on top.
+    """Return the chart's table, seconds: per storage and thread count a row with prefetch, then a row without.
 
-    Seconds; a cell without a bar keeps its row, without numbers. Where there is no runtime with prefetch of the same
-    host, there is nothing for an excess to stand on.
+    A cell without a bar keeps its row, without numbers. `excess_s` needs a runtime with prefetch on the same host;
+    otherwise the row's status is `without partner`.
     """
     frame = completed(settled(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
     frame = of_done(frame.rename(columns={old: new for new, old in RUNTIME.items()}), RUNTIME)
@@ -79,52 +79,53 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.framed
 def runtime_over_threads(frame: pd.DataFrame) -> Panels:
-    """Draw seconds over threads, a panel per storage, min-max as whiskers.
+    """Draw seconds over threads, a panel per storage, with whiskers.
 
-    Two rows per bar, with prefetch and without.
+    Each bar takes two rows of `frame`: with prefetch and without.
     """
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]
-    top = float(shown["runtime_s_max"].max()) * (panels.HEADROOM + LINE)
+    n = panels.several_n(shown)
+    top = float(panels.upper_ends(shown, "runtime_s").max()) * (panels.HEADROOM + LINE * (3 if n else 1))
     wide, labels = max(1.55, 0.42 * len(threads)), ("threads", "runtime (s)")
     figure, panes = panels.per_storage(frame, wide, labels=labels, top=top)
     for axes, cells in panes:
         for _, pair in cells.groupby("threads"):
             ahead = rows_of(pair[pair["prefetch"] > 0])
             without = rows_of(pair[pair["prefetch"] == 0])
-            _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=panels.several_n(shown))
+            _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=n)
         panels.categories(axes, threads)
     return figure, _signs(frame)
 
 
 def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
-    """Draw the runtime with prefetch, what is added without, and the status of the one that is missing."""
+    """Draw the runtime with prefetch, the excess without, and the status of a missing one."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
         panels.gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
         return
-    panels.bar(axes, x, height, ahead, width=WIDTH, color=storage_colours.look(ahead["storage_name"]).color)
+    axes.bar(x, height, width=WIDTH, color=storage_colours.look(ahead["storage_name"]).color, edgecolor="black")
     panels.whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
     text = panels.median_text(ahead, "runtime_s", n=n)
-    top = ahead["runtime_s_max"]
+    top = panels.whisker_ends(ahead, "runtime_s")[1]
     if math.isnan(excess):
         text = f"+ {without['status'].replace(' ', NEW_LINE)}{NEW_LINE}{text}"
     else:
         if excess > 0:
-            panels.bar(axes, x, excess, without, width=WIDTH, bottom=height, color="white")
+            axes.bar(x, excess, width=WIDTH, bottom=height, color="white", edgecolor="black")
         else:
-            # Less than nothing cannot stand on top: a line inside the bar.
+            # An excess of 0 or less cannot be stacked: it is a line inside the bar.
             axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
         panels.whiskers(axes, [x + ASIDE], [without], "runtime_s")
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
-        mark = DAGGER if without["unstable"] is True else ""
-        text = f"{sign}{_added(abs(excess), height)}{mark}\n{text}"
-        top = max(top, without["runtime_s_max"])
+        runs = f"\n{panels.runs_text(without)}" if n else ""
+        text = f"{sign}{_added(abs(excess), height)}{panels.dagger_of(without)}{runs}\n{text}"
+        top = max(top, panels.whisker_ends(without, "runtime_s")[1])
     panels.number(axes, (x, top), text)
 
 
 def _added(excess: float, runtime: float) -> str:
-    """Return an excess with as many decimals as the runtime that it is added to, at least one."""
+    """Return an excess as text with at most as many decimals as the runtime below it, but one is always allowed."""
     own, theirs = (len(significant(each).partition(".")[2]) for each in (excess, runtime))
     return f"{excess:.{min(own, max(1, theirs))}f}"
 
@@ -139,4 +140,4 @@ def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
         signs.append(Patch(facecolor="white", edgecolor="black", label="+ excess without prefetch"))
     if (frame["excess_s"] <= 0).any():
         signs.append(Line2D([], [], label="without prefetch, where not longer", **LESS))
-    return [*signs, *panels.unstable_sign(shown)]
+    return signs

@@ -1,6 +1,6 @@
 """Figure 7: the throughput of the mini-application over the batch size, at one number of threads.
 
-Full marks on a line with prefetch, hollow ones on dashes without.
+Filled markers on a solid line: with prefetch; hollow markers on a dashed line: without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, figures, runs_told
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import rows_of
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, of_done, settled
@@ -27,18 +27,18 @@ COLUMNS = [
     "storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "n_valid", "unstable", "status", "host",
     "accelerator", "cell",
 ]  # fmt: skip
-# Both curves are a little beside their batch size, so that equal points are seen as two.
+# Both curves are shifted to the sides of their batch size, so that equal points are seen as two.
 ASIDE = 0.09
-# Below the marks, which a short whisker would deface.
+# Whiskers are drawn below the markers: a short one would cover its marker.
 WHISKER_BELOW = 1.5
-# Points of the words for missing cells, and the share of the axis that a line of them takes.
+# Letter size (points) of the lines on missing cells, and the share of the axis per line.
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
 def specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which several batch sizes were measured."""
     sets = {key: each for key, each in batch_sets(cells).items() if len(set(each["batch_size"])) > 1}
-    return figures("fig7", TITLE, throughput_over_batch_size, sets, points, runs_told("point"), worth=_several)
+    return figures("fig7", TITLE, throughput_over_batch_size, sets, points, caption_of_runs("point"), worth=_several)
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -46,18 +46,18 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def points(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, in the paper's order; a cell without a point keeps its row, without numbers."""
+    """Return the chart's table in the paper's order; a cell without a point keeps its row, without numbers."""
     return of_done(in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS)[COLUMNS]
 
 
 @panels.framed
 def throughput_over_batch_size(frame: pd.DataFrame) -> Panels:
-    """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers."""
+    """Draw images/s over batch sizes as categories, a panel per storage, with whiskers."""
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
     most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
     room = panels.HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
-    top = float(shown["images_per_s_max"].max()) * room
+    top = float(panels.upper_ends(shown, FIGURE).max()) * room
     labels = "batch size", "images/s"
     figure, panes = panels.per_storage(frame, max(1.7, 0.48 * len(sizes)), 1.9, labels=labels, top=top)
     for axes, cells in panes:
@@ -70,7 +70,7 @@ def throughput_over_batch_size(frame: pd.DataFrame) -> Panels:
 
 
 def _look(storage: str, prefetch: int) -> dict[str, Any]:
-    """Return how a curve looks: storage by colour and marker, prefetch by fill and line."""
+    """Return the look of a curve: colour and marker by the storage, fill and line by the prefetch."""
     look = storage_colours.look(storage)
     return {
         "color": look.color if prefetch else "black",
@@ -83,7 +83,7 @@ def _look(storage: str, prefetch: int) -> dict[str, Any]:
 
 
 def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
-    """Draw one line; it is broken where a cell is missing."""
+    """Draw the curve of one storage and prefetch, with a gap at each missing cell."""
     rows = {row["batch_size"]: row for row in rows_of(curve) if not math.isnan(row[FIGURE])}
     aside = ASIDE if curve["prefetch"].iloc[0] else -ASIDE
     heights = [rows[size][FIGURE] if size in rows else math.nan for size in sizes]
@@ -93,21 +93,21 @@ def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
 
 
 def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:
-    """Write the higher median of a batch size above its whisker and the lower one below its own."""
+    """Write the medians of each batch size: the highest above its whisker, the others below their whiskers."""
     rows = rows_of(cells[cells["images_per_s"].notna()].sort_values("images_per_s", ascending=False))
     above: set[int] = set()
     for row in rows:
         place = sizes.index(row["batch_size"])
         text = panels.median_text(row, "images_per_s", n=n)
         if row["batch_size"] in above:
-            panels.number(axes, (place, row["images_per_s_min"]), text, xytext=(0, -4), va="top")
+            panels.number(axes, (place, panels.whisker_ends(row, FIGURE)[0]), text, xytext=(0, -4), va="top")
         else:
-            panels.number(axes, (place, row["images_per_s_max"]), text, xytext=(0, 4))
+            panels.number(axes, (place, panels.whisker_ends(row, FIGURE)[1]), text, xytext=(0, 4))
         above.add(row["batch_size"])
 
 
 def _gaps(axes: Axes, missing: pd.DataFrame) -> None:
-    """Name the missing cells where curves that rise leave room, with their status."""
+    """Write the missing cells with their status at the top left, where rising curves leave room."""
     saved_how = [f"batch {row['batch_size']}, prefetch {row['prefetch']}: {row['status']}" for row in rows_of(missing)]
     axes.text(0.03, 0.985, "\n".join(saved_how), transform=axes.transAxes, va="top", color="0.4", size=GAP_SIZE)
 
@@ -124,4 +124,4 @@ def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
                 "markerfacecolor": "0.4" if ahead else "white",
             }
         signs.append(Line2D([], [], label=f"prefetch {ahead}", **look))
-    return [*signs, *panels.unstable_sign(shown, hatch=False)]
+    return signs

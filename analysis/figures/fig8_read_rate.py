@@ -1,4 +1,4 @@
-"""Figure 8: what was read each second of one run; as in the paper, gray with prefetch, white under a line without."""
+"""Figure 8: MB/s read over time in one run; as in the paper: gray area with prefetch, white under a line without."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import paper
+from analysis.claims import chien2018
 from analysis.figures.kit.figure_spec import FigureSpec, figures
 from analysis.figures.kit.panels import Panels, framed, name_panel, over_time, why_nothing
 from analysis.records.frame import Row
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import by_prefetch, completed, families, settled
-from analysis.traces import system, typical
+from analysis.traces import system
 
 TITLE = "Fig. 8. Mini-application: read from the storage over time"
 PLACE = ["storage", "storage_name", "prefetch"]
@@ -33,21 +33,21 @@ WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
 def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
+    """Return one figure per set of settings that has cells with and without prefetch, and a trace.
 
-    Of sets that differ in threads and batch size alone, one: the paper's batch size, most threads, the longest runs.
-    Only traces that are drawn are read, from the folder of their cell.
+    Of sets that differ only in threads and batch size one is drawn: the paper's batch size, then most threads, then the
+    longest runs. Only the drawn traces are read, from the folders of their cells.
     """
     if "trace_file" not in runs:
         return []
     traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
-    runs_drawn = typical.typical_runs(runs[runs["cell"].isin(traced)])
+    runs_drawn = system.typical_runs(runs[runs["cell"].isin(traced)])
     both_by_set = {
         key: both
         for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
         if both["cell"].isin(traced).any()
     }
-    kept = {cell for cell, run in runs_drawn.items() if typical.has_trace(folders[cell], run)}
+    kept = {cell for cell, run in runs_drawn.items() if system.has_trace(folders[cell], run)}
 
     def worth(key: Settings) -> bool:
         both = both_by_set[key]
@@ -56,14 +56,14 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     best = (next(filter(worth, alike), None) for alike in best_first(both_by_set))
     sets = {key: both_by_set[key] for key in best if key}
     drawn = partial(samples, runs=runs_drawn, folders=folders)
-    return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=typical.any_trace)
+    return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=system.any_trace)
 
 
 def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
-    """Return lists of the sets of cells that differ in threads and batch size alone; the first of each is the best."""
+    """Return lists of sets that differ only in threads, batch size and iterations, the best set of a list first."""
 
     def rank(key: Settings) -> tuple[bool, int, float]:
-        return key.facts["batch_size"] == paper.BATCH_SIZE, key.facts["threads"], float(sets[key]["wall_s"].sum())
+        return key.facts["batch_size"] == chien2018.BATCH_SIZE, key.facts["threads"], float(sets[key]["wall_s"].sum())
 
     alike: dict[Settings, list[Settings]] = {}
     for key in sets:
@@ -72,37 +72,37 @@ def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]
 
 
 def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
+    """Return the chart's table: MB/s, one row per interval of each trace; a cell without a trace keeps one row.
 
-    The first row of a trace is its beginning, without a rate.
+    The first row of a trace is its start and has no rate.
     """
     frame = completed(settled(cells, PLACE, "wall_s"), [])
-    return typical.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
+    return system.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
 def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
-    trace = system.read(path)
+    trace = system.read_trace(path)
     return trace.samples.assign(source=trace.source)
 
 
 def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
-    """Return which run is drawn and by which counter, and where it is the process's own."""
+    """Return the caption's sentences on the drawn run and its counter, and the cells with the process's counter."""
     done = frame[frame["status"] == "done"]
     if done.empty:
         return "No trace could be read."
-    told = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
+    sentence = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
     instead = done[done["source"] == system.PROCESS][["storage", "prefetch"]].drop_duplicates()
     if instead.empty:
-        return told
+        return sentence
     which = ", ".join(f"{storage} with prefetch {ahead}" for storage, ahead in instead.itertuples(index=False))
-    return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
+    return f"{sentence} The counter of the storage could not be read for {which}: read by the process instead."
 
 
 @framed
 def read_over_time(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
 
-    A row per interval and its rate, from the end of the row before to its own; a trace begins without a rate.
+    Each row of `frame` is an interval: it begins at the end of the row before; the first row has no rate.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1
@@ -116,7 +116,7 @@ def read_over_time(frame: pd.DataFrame) -> Panels:
 
 
 def _panel(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw both traces of one storage; one that is missing leaves its status."""
+    """Draw the traces of one storage with and without prefetch; write the status of a missing one."""
     missing = []
     for prefetch, trace in cells.groupby("prefetch"):
         if trace["status"].iloc[0] == "done":
@@ -128,13 +128,13 @@ def _panel(axes: Axes, cells: pd.DataFrame) -> None:
 
 
 def _trace(axes: Axes, trace: pd.DataFrame, *, prefetch: int) -> None:
-    """Draw one trace, and where the iteration ended, if it was watched for longer."""
+    """Draw one trace, and a line at the end of the iteration if the trace goes on after it."""
     edges, rates = trace["elapsed_s"].to_numpy(), trace["read_mb_per_s"].to_numpy()[1:]
     if prefetch:
         axes.stairs(rates, edges, fill=True, color=GRAY, zorder=GRAY_ABOVE)
     else:
         axes.stairs(rates, edges, fill=True, color="white", zorder=WHITE_BELOW)
-        axes.stairs(rates, edges, color="black", linewidth=0.8, zorder=LINE_ABOVE)
+        axes.stairs(rates, edges, color="black", linewidth=0.8, zorder=LINE_ABOVE, clip_on=False)
     if (trace["phase"] == "tail").any():
         end = trace["elapsed_s"][trace["phase"] != "tail"].max()
         axes.axvline(end, **TAIL, zorder=LINE_ABOVE)

@@ -1,6 +1,6 @@
-"""Figure 9, above the runtime per checkpoint target, in gray what it takes without, below one checkpoint; and ours.
+"""Figure 9: the runtime per checkpoint target (gray: without checkpoints), and below it the time of one checkpoint.
 
-Ours shows of one checkpoint, per target and mode, how long training stands still, and when it is durable and drained.
+A second figure, ours, shows per target and mode how long training stands still and when a snapshot is durable/drained.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, checkpoints_told, figures
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_checkpoints, figures
 from analysis.figures.kit.panels import Panels
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row, rows_of
-from analysis.statistics.saving_costs import NO_TARGET, TIMES
 from analysis.statistics.selection import HOW, MODE, of_done, saving_sets, settled
-from analysis.text.plain import DAGGER, significant
+from analysis.statistics.training import NO_TARGET, SNAPSHOT_TIMES
 
 PLACE = ["target", "target_name", "mode"]
 OF_CELL = ["n_valid", "unstable", "status", "host", "accelerator", "cell"]
 RUNTIME = {"runtime_s": "wall_s", "runtime_s_min": "wall_s_min", "runtime_s_max": "wall_s_max"}
 CHECKPOINT = {f"checkpoint_s{end}": f"snapshot_blocked_s{end}" for end in ("", "_min", "_max")}
-NUMBERS = [f"{name}{end}" for name in TIMES for end in ("", "_min", "_max")]
+NUMBERS = [f"{name}{end}" for name in SNAPSHOT_TIMES for end in ("", "_min", "_max")]
 WIDTH = 0.7
 GRAY = "#C4C4C4"
 LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
-# What is drawn of each, from top to bottom: its seconds, its words, how its bar is filled.
+# The bars of a target, from top to bottom: column of the seconds, label, fill.
 KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("snapshot_blocked_s", "training stands still", {"color": "0.25"}),
     ("snapshot_durable_fast_s", "until durable (colour of the target)", {}),
@@ -46,16 +45,16 @@ RIGHT = 1.16
 
 
 def figure_9(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of settings in which a training was saved."""
+    """Return one figure per set of settings in which a training saved checkpoints."""
     title, hidden = "Fig. 9. Mini-application: runtime with checkpoints, and one checkpoint", (*HOW, *MODE)
     sets = saving_sets(cells, hidden)
-    return figures("fig9", title, runtime_per_target, sets, runtimes, checkpoints_told, hidden=hidden)
+    return figures("fig9", title, runtime_per_target, sets, runtimes, caption_of_checkpoints, hidden=hidden)
 
 
 def runtimes(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, a row per target, the training without checkpoints first; seconds.
+    """Return the chart's table, seconds: one row per target, the training without checkpoints first.
 
-    `without_s` is its runtime, of cells of the same host; `checkpoint_s` is how long training stood still for one.
+    `without_s`: runtime without checkpoints on the same host; `checkpoint_s`: training stood still for one checkpoint.
     """
     frame = settled(cells, PLACE, "wall_s").rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()})
     columns = [*PLACE, *RUNTIME, "without_s", *CHECKPOINT, *OF_CELL]
@@ -67,21 +66,28 @@ def runtimes(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.framed
 def runtime_per_target(frame: pd.DataFrame) -> Panels:
-    """Draw seconds per target, the whole run above and one checkpoint below, min-max as whiskers.
+    """Draw seconds per target, the whole run above and one checkpoint below, with whiskers.
 
-    A row per target; the row without a target is no bar: it is the gray in all of them.
+    The row without a target has no bar of its own: it is the gray part of all bars.
     """
     targets = frame[frame["target"] != NO_TARGET]
     shown = frame[frame["runtime_s"].notna()]
     figure = Figure(figsize=(max(4.2, 1.2 + 0.9 * len(targets)), 4.1))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     for axes, name, label in ((above, "runtime_s", "runtime (s)"), (below, "checkpoint_s", "one checkpoint (s)")):
-        highest = float(frame[f"{name}_max"].max())
-        axes.set_ylim(0, (highest if highest > 0 else 1.0) * (panels.HEADROOM + 0.05))
-        for place, row in enumerate(rows_of(targets)):
-            _upright(axes, place, row, name, n=name == "runtime_s" and panels.several_n(shown))
+        axes.set_ylim(0, panels.top_of(frame, f"{name}_max", headroom=panels.HEADROOM + 0.05))
+        rows = rows_of(settled(targets, ["target", "mode"], name))
+        is_runtime = name == "runtime_s"
+        fill, crossed = (_fill, "without_s") if is_runtime else (_colour, "")
+        n = is_runtime and panels.several_n(shown)
+        panels.bars(axes, range(len(rows)), rows, name, WIDTH, fill=fill, crossed=crossed, n=n)
         axes.set_ylabel(label)
         axes.tick_params(axis="x", length=0)
+    for x, (height, without) in enumerate(zip(targets["runtime_s"], targets["without_s"], strict=True)):
+        if without <= height:
+            above.bar(x, without, WIDTH, color=GRAY, edgecolor="black")
+        elif without > height:
+            above.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
     below.set_xticks(range(len(targets)), [panels.wrapped(name) for name in targets["target"]])
     below.set_xlim(-0.65, len(targets) - 0.35)
     signs: list[Artist] = []
@@ -89,49 +95,48 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
         signs.append(Patch(facecolor=GRAY, edgecolor="black", label="without checkpoints"))
     if (shown["without_s"] > shown["runtime_s"]).any():
         signs.append(Line2D([], [], label="without checkpoints, where longer", **LONGER))
-    return figure, [*signs, *panels.unstable_sign(shown, "runtime's ")]
+    return figure, signs
 
 
-def _upright(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
-    height = row[name]
-    if math.isnan(height):
-        panels.gap(axes, x, "without figures" if row["status"] == "done" else row["status"])
-        return
-    panels.bar(axes, x, height, row, width=WIDTH, color=storage_colours.look(row["target_name"]).color)
-    without = row["without_s"] if name == "runtime_s" else math.nan
-    if without > height:
-        panels.bar(axes, x, height, row, width=WIDTH, color=GRAY)
-        axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
-    elif without <= height:
-        axes.bar(x, without, WIDTH, color=GRAY, edgecolor="black")
-    panels.whiskers(axes, [x], [row], name)
-    panels.number(axes, (x, row[f"{name}_max"]), panels.median_text(row, name, n=n))
+def _colour(row: Row) -> str:
+    return storage_colours.look(row["target_name"]).color
+
+
+def _fill(row: Row) -> str:
+    """Return the colour of a runtime: gray if the training without checkpoints took longer."""
+    return GRAY if row["without_s"] > row["runtime_s"] else _colour(row)
 
 
 def one_checkpoint(cells: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of settings in which a training was saved, all modes together."""
+    """Return one figure per set of settings in which a training saved checkpoints, with all modes."""
     title = "One checkpoint: training stands still, durable, drained"
     return figures(
-        "checkpoints", title, seconds_per_checkpoint, saving_sets(cells, HOW), seconds, checkpoints_told, hidden=HOW
+        "checkpoints",
+        title,
+        seconds_per_checkpoint,
+        saving_sets(cells, HOW),
+        seconds,
+        caption_of_checkpoints,
+        hidden=HOW,
     )
 
 
 def seconds(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, a row per target and mode; seconds from the end of the step that is saved."""
+    """Return the chart's table: one row per target and mode; seconds since the end of the saved step."""
     saves = settled(cells[cells["target"] != NO_TARGET], PLACE, "snapshot_blocked_s")
     return of_done(saves.reindex(columns=[*PLACE, *NUMBERS, *OF_CELL]), NUMBERS)
 
 
 @panels.framed
 def seconds_per_checkpoint(frame: pd.DataFrame) -> Panels:
-    """Draw seconds since the end of the step that is saved, three bars per target and mode, min-max as whiskers."""
+    """Draw seconds since the end of the saved step, up to three bars per target and mode, with whiskers."""
     rows = rows_of(frame)
     longest = max(frame[f"{name}_max"].max() for name, *_ in KINDS)
     figure = Figure(figsize=(6.0, 1.35 + 0.55 * len(rows)))
     axes = figure.subplots()
     axes.set_xlim(0, float(longest) * RIGHT)
     for place, row in enumerate(rows):
-        _lying(axes, place, row)
+        _lying(axes, place, row, n=panels.several_n(frame[frame["status"] == "done"]))
     axes.set_yticks(range(len(rows)), [f"{panels.wrapped(row['target'], LABEL)}\n{row['mode']}" for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -140,10 +145,10 @@ def seconds_per_checkpoint(frame: pd.DataFrame) -> Panels:
         Patch(facecolor=fill.get("color", "0.7"), edgecolor="black", hatch=fill.get("hatch"), label=kind)
         for _, kind, fill in KINDS
     ]
-    return figure, [*signs, *panels.unstable_sign(frame, "runtime's ", hatch=False)]
+    return figure, signs
 
 
-def _lying(axes: Axes, place: int, row: Row) -> None:
+def _lying(axes: Axes, place: int, row: Row, *, n: bool) -> None:
     if row["status"] != "done":
         axes.annotate(row["status"], (0, place), (4, 0), textcoords="offset points", va="center", color="0.4", size=7)
         return
@@ -151,11 +156,9 @@ def _lying(axes: Axes, place: int, row: Row) -> None:
     kinds = [kind for kind in KINDS if (drains or kind is not KINDS[-1]) and not math.isnan(row[kind[0]])]
     for number, (name, _, fill) in enumerate(kinds):
         middle, y = row[name], place + (number - (len(kinds) - 1) / 2) * HEIGHT
-        axes.barh(
-            y, middle, HEIGHT, **{"color": storage_colours.look(row["target_name"]).color, "edgecolor": "black"} | fill
-        )
-        low, high = row[f"{name}_min"], row[f"{name}_max"]
+        axes.barh(y, middle, HEIGHT, **{"color": _colour(row), "edgecolor": "black"} | fill)
+        low, high = panels.whisker_ends(row, name)
         if high > low:
             axes.errorbar(middle, y, xerr=[[middle - low], [high - middle]], **panels.WHISKER)
-        text = significant(middle) + (DAGGER if row["unstable"] is True else "")
+        text = panels.median_text(row, name, n=n).replace("\n", "  ")
         axes.annotate(text, (high, y), (4, 0), textcoords="offset points", va="center", size=6.5)

@@ -1,13 +1,11 @@
-"""Readers of HDF5: MB/s over the calls at once, a line per reader, which shows what the lock of the library costs."""
+"""Readers of HDF5: MB/s over the parallel calls, one line per reader; it shows the cost of the library's lock."""
 
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, figures, runs_told
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
 from analysis.figures.kit.panels import Panels
 from analysis.figures.kit.storage_colours import Look
 from analysis.records.frame import grouped, rows_of
@@ -15,7 +13,7 @@ from analysis.records.settings import family_key
 from analysis.statistics.selection import of_done, settled
 
 TITLE = "Readers of HDF5: MB/s over the calls at once"
-# In the order of the legend; one that is not known is drawn as it comes.
+# In the order of the legend; other readers follow.
 LOOKS = {
     "h5py_threads": Look("#D55E00", "o"), "h5py_pool": Look("#E69F00", "s"), "h5py_shared": Look("#56B4E9", "^"),
     "offsets": Look("#0072B2", "D"),
@@ -27,13 +25,15 @@ COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "h
 
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of cells that differ in reader, calls at once and storage, of two readers or more."""
+    """Return one figure per set of cells that differ in reader, parallel calls and storage, if two readers are done."""
     if not {"reader", NUMBERS[0]} <= {*table}:
         return []
     cells = table[table["reader"].notna()].copy()
     cells = cells.assign(threads=cells["threads"].fillna(1).astype(int) if "threads" in cells else 1)
     sets = grouped(cells, cells["set_key"].map(lambda key: family_key(key, frozenset({"reader"}))))
-    return figures("readers", TITLE, over_calls, sets, lines, runs_told("point"), hidden=["reader"], worth=_several)
+    return figures(
+        "readers", TITLE, over_calls, sets, lines, caption_of_runs("point"), hidden=["reader"], worth=_several
+    )
 
 
 def _several(frame: pd.DataFrame) -> bool:
@@ -41,34 +41,23 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def lines(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, a row per storage, reader and number of calls; one without a point keeps its row."""
+    """Return the chart's table: one row per storage, reader and number of parallel calls, even without a point."""
     frame = of_done(settled(cells, PLACE, NUMBERS[0]), NUMBERS)[COLUMNS].copy()
-    known = {name: place for place, name in enumerate(LOOKS)}
-    order = frame["reader"].map(lambda name: known.get(name, len(known)))
+    places = {name: place for place, name in enumerate(LOOKS)}
+    order = frame["reader"].map(lambda name: places.get(name, len(places)))
     return frame.assign(order=order).sort_values(["storage", "order", "threads", "cell"])[COLUMNS]
 
 
 @panels.framed
 def over_calls(frame: pd.DataFrame) -> Panels:
-    """Draw a panel per storage, min-max as whiskers."""
-    top = (float(frame["read_mb_per_s_max"].fillna(0).max()) or 1.0) * panels.HEADROOM
+    """Draw MB/s over parallel calls, a panel per storage, a line per reader, with whiskers."""
+    top = panels.top_of(frame, NUMBERS[-1])
     labels = "calls at once (threads)", "MB/s delivered"
     figure, panes = panels.per_storage(frame, 2.8, 2.1, labels=labels, top=top)
+    values, n = sorted(set(frame["threads"])), panels.several_n(frame[frame[NUMBERS[0]].notna()])
     for axes, rows in panes:
-        _panel(axes, rows, sorted(set(frame["threads"])))
-    signs = [_sign(name) for name in dict.fromkeys(frame["reader"])]
-    return figure, [*signs, *panels.unstable_sign(frame[frame[NUMBERS[0]].notna()])]
-
-
-def _panel(axes: Axes, cells: pd.DataFrame, values: list[int]) -> None:
-    panels.categories(axes, values)
-    for name, rows in cells[cells[NUMBERS[0]].notna()].groupby("reader", sort=False):
-        places = [float(values.index(threads)) for threads in rows["threads"]]
-        panels.whiskers(axes, places, rows_of(rows), NUMBERS[0])
-        look = LOOKS.get(str(name), OTHER)
-        axes.plot(places, rows[NUMBERS[0]], color=look.color, marker=look.marker, markeredgecolor="black")
-
-
-def _sign(name: str) -> Line2D:
-    look = LOOKS.get(name, OTHER)
-    return Line2D([], [], label=name, color=look.color, marker=look.marker, markeredgecolor="black")
+        panels.categories(axes, values)
+        for name, each in rows[rows[NUMBERS[0]].notna()].groupby("reader", sort=False):
+            places = [values.index(threads) for threads in each["threads"]]
+            panels.line(axes, places, rows_of(each), NUMBERS[0], LOOKS.get(str(name), OTHER), n=n)
+    return figure, [panels.line_sign(name, LOOKS.get(name, OTHER)) for name in dict.fromkeys(frame["reader"])]

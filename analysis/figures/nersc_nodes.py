@@ -1,4 +1,4 @@
-"""NERSC's figures: where the wall time goes, over nodes and with what left out, and at which rate files are read."""
+"""NERSC's figures: the parts of the wall time over nodes and with parts switched off, and the read rate of files."""
 
 from __future__ import annotations
 
@@ -14,22 +14,33 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import nersc_numbers
+from analysis.claims.nersc2018 import published_rate
 from analysis.errors import AnalysisError
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, figures, how_many, runs_told
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures, how_many
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, rows_of
-from analysis.statistics.node_counts import NODES, PARTS, SHUFFLE, by_control, by_nodes, workloads
-from analysis.statistics.selection import of_done, settled
+from analysis.statistics.selection import (
+    CLIMATE,
+    HEPCNN,
+    NODES,
+    SHUFFLE,
+    WALL_PARTS,
+    by_control,
+    by_nodes,
+    of_done,
+    settled,
+    workloads,
+)
 from analysis.statistics.training import CONTROL
-from analysis.timelog.definitions import Definitions
-from analysis.timelog.read_time_logs import read
-from analysis.traces.typical import typical_runs
+from analysis.traces.action_times import Definitions
+from analysis.traces.system import typical_runs
+from jobs.events.read_time_logs import read_logs
+from jobs.events.table import EventsError
 
-INPUT = {nersc_numbers.HEPCNN: "read", nersc_numbers.CLIMATE: "input"}
-NAMES = {nersc_numbers.HEPCNN: "HEPCNNB", nersc_numbers.CLIMATE: "CDB"}
-# Okabe and Ito's palette (analysis/figures/kit/storage_colours.py); what is left is white.
+INPUT = {HEPCNN: "read", CLIMATE: "input"}
+NAMES = {HEPCNN: "HEPCNNB", CLIMATE: "CDB"}
+# Okabe and Ito's palette (analysis/figures/kit/storage_colours.py); the rest is white.
 LOOKS = {
     "read_s": ("read", "#D55E00"), "unpack_s": ("waiting for input", "#E69F00"),
     "compute_s": ("train", "#56B4E9"),
@@ -44,7 +55,7 @@ RATES = {
 }
 OF_CELL = ["storage", "storage_name", "status", "host", "accelerator", "cell", "n_valid", "unstable"]
 WALL = ("wall_s", "wall_s_min", "wall_s_max")
-STACK = [*OF_CELL, "benchmark", "place", *WALL, "io_share", *PARTS]
+STACK = [*OF_CELL, "benchmark", "place", *WALL, "io_share", *WALL_PARTS]
 LINES = [*OF_CELL, "shuffle", NODES, *RATES]
 WIDTH = 0.8
 
@@ -53,18 +64,18 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """Return the figures of HEPCNNB and of CDB: wall time by nodes and by control, and the rate of reading."""
     cells = workloads(table, runs)
     typical = typical_runs(runs, ["timelog"]) if len(cells) else {}
-    made: list[FigureSpec] = []
+    charts: list[FigureSpec] = []
     for name in [each for each in NAMES if (cells["benchmark"] == each).any()]:
         own = cells[cells["benchmark"] == name]
         title, stem = NAMES[name], f"nersc-{name}"
         rates = partial(points, runs=typical, folders=folders)
-        made += figures(f"{stem}-latency", f"{title}: wall time of the slowest rank", stacked, by_nodes(own),
-                        partial(stacks, words=_by_nodes), runs_told())  # fmt: skip
-        made += figures(f"{stem}-bandwidth", f"{title}: read bandwidth by its definitions",
-                        rates_over_nodes, by_nodes(own), rates, _typical_told)  # fmt: skip
-        made += figures(f"{stem}-controls", f"{title}: what is left out", stacked, by_control(own),
-                        partial(stacks, words=lambda row: str(row[CONTROL])), runs_told())  # fmt: skip
-    return made
+        charts += figures(f"{stem}-latency", f"{title}: wall time of the slowest rank", stacked, by_nodes(own),
+                        partial(stacks, words=_by_nodes), caption_of_runs())  # fmt: skip
+        charts += figures(f"{stem}-bandwidth", f"{title}: read bandwidth by its definitions",
+                        rates_over_nodes, by_nodes(own), rates, _caption_of_rates)  # fmt: skip
+        charts += figures(f"{stem}-controls", f"{title}: what is left out", stacked, by_control(own),
+                        partial(stacks, words=lambda row: str(row[CONTROL])), caption_of_runs())  # fmt: skip
+    return charts
 
 
 def _by_nodes(row: Row) -> str:
@@ -72,15 +83,15 @@ def _by_nodes(row: Row) -> str:
     return f"{nodes}\nshuffle\n{row[SHUFFLE]}" if row[SHUFFLE] else nodes
 
 
-def _typical_told(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+def _caption_of_rates(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     formula = "The published formula takes each file for training once, whatever was read, and the rest as validation."
-    told = ["By the time logs of the run of median length of each cell."]
-    told += [formula] if frame["published"].notna().any() else []
-    return " ".join([*told, how_many(shown)])
+    sentences = ["By the time logs of the run of median length of each cell."]
+    sentences += [formula] if frame["published"].notna().any() else []
+    return " ".join([*sentences, how_many(shown)])
 
 
 def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells by nodes, local before global, controls in their order."""
+    """Return the cells in the order of nodes, then shuffling (local, global), then control."""
     rank = {word: place for place, word in enumerate(("none", "local", "global", "no_io", "no_compute", "metadata"))}
     keys = [tuple(rank.get(word, -1) for word in words) for words in zip(cells[SHUFFLE], cells[CONTROL], strict=True)]
     placed = cells.assign(_order=pd.Series(keys, index=cells.index, dtype=object))
@@ -88,96 +99,98 @@ def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def stacks(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
-    """Return what is drawn: of each cell its place in words, and the seconds of the parts of its wall time."""
+    """Return the chart's table: per cell its bar's label (by `words`) and the seconds of the parts of its wall time."""
     ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE, CONTROL], "wall_s"))
     ordered = ordered.assign(place=[words(row) for row in rows_of(ordered)])
-    return of_done(ordered, [*WALL, "io_share", *PARTS])[STACK]
+    return of_done(ordered, [*WALL, "io_share", *WALL_PARTS])[STACK]
 
 
 @panels.framed
 def stacked(frame: pd.DataFrame) -> Panels:
-    """Draw the parts of the wall time on top of each other, a panel per storage; the share of reading stands above."""
+    """Draw the parts of the wall time stacked, one panel per storage; the share of I/O stands above each bar."""
     places = list(dict.fromkeys(frame["place"]))
     shown = frame[frame["wall_s"].notna()]
-    top = float(shown["wall_s_max"].max()) * panels.HEADROOM
+    top = float(panels.upper_ends(shown, "wall_s").max()) * panels.HEADROOM
     wide, labels = max(1.6, 0.62 * len(places)), ("", "wall time (s)")
     figure, panes = panels.per_storage(frame, wide, 2.1, labels=labels, top=top)
     for axes, cells in panes:
         for row in rows_of(cells):
-            _stack(axes, places.index(row["place"]), row)
+            _stack(axes, places.index(row["place"]), row, n=panels.several_n(shown))
         axes.set_title(f"storage {axes.get_title()}")  # a storage may be called local, as a way of shuffling is
         axes.set_xticks(range(len(places)), places, size=6.5)
         axes.set_xlim(-0.6, len(places) - 0.4)
-    return figure, [*_parts(shown), *panels.unstable_sign(shown)]
+    return figure, _parts(shown)
 
 
-def _stack(axes: Axes, x: int, row: Row) -> None:
+def _stack(axes: Axes, x: int, row: Row, *, n: bool) -> None:
     if math.isnan(row["wall_s"]):
         panels.gap(axes, x, row["status"])
         return
     below = 0.0
-    for part in PARTS:
-        panels.bar(axes, x, row[part], row, width=WIDTH, bottom=below, color=LOOKS[part][1], linewidth=0.5)
+    for part in WALL_PARTS:
+        axes.bar(x, row[part], width=WIDTH, bottom=below, color=LOOKS[part][1], linewidth=0.5, edgecolor="black")
         below += row[part]
     panels.whiskers(axes, [x], [row], "wall_s")
-    panels.number(axes, (x, row["wall_s_max"]), f"{INPUT[row['benchmark']]} {row['io_share']:.0%}")
+    text = f"{INPUT[row['benchmark']]} {row['io_share']:.0%}{panels.dagger_of(row)}"
+    text = f"{text}\n{panels.runs_text(row)}" if n else text
+    panels.number(axes, (x, panels.whisker_ends(row, "wall_s")[1]), text)
 
 
 def _parts(shown: pd.DataFrame) -> list[Artist]:
-    parts = [part for part in PARTS if (shown[part] > 0).any()]
+    parts = [part for part in WALL_PARTS if (shown[part] > 0).any()]
     return [Patch(facecolor=LOOKS[part][1], edgecolor="black", label=LOOKS[part][0]) for part in parts]
 
 
 def points(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return what is drawn, MB/s: of each cell what the time logs of its typical run give by each definition."""
+    """Return the chart's table: per cell MB/s by each definition, from the time logs of the run of median length."""
     ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE], "wall_s")).rename(columns={SHUFFLE: "shuffle"})
-    found, states = [], []
+    by_cell, states = [], []
     for row in rows_of(ordered):
         rates, state = dict.fromkeys(RATES, math.nan), row["status"]
         if state == "done":
             try:
                 rates = _rates(row, runs[row["cell"]], folders[row["cell"]])
-            except (AnalysisError, OSError, KeyError):
+            except (AnalysisError, EventsError, OSError, KeyError):
                 state = "no time log"
-        found.append(rates)
+        by_cell.append(rates)
         states.append(state)
-    return of_done(pd.concat([ordered.reset_index(drop=True), pd.DataFrame(found)], axis=1).assign(status=states),
+    return of_done(pd.concat([ordered.reset_index(drop=True), pd.DataFrame(by_cell)], axis=1).assign(status=states),
                    RATES)[LINES]  # fmt: skip
 
 
 def _rates(row: Row, run: Row, folder: Path) -> dict[str, float]:
-    """Return MB/s of the reads of a run, of all ranks together."""
+    """Return the MB/s at which all ranks of a run read together, by each definition; raise if the logs lack it."""
     stem = f"timelog-{int(run['run'])}"
     paths = [path for mark in (".", "-") for path in sorted(folder.glob(f"{stem}{mark}*timelog"))]
-    log, _ = read(paths)
-    events = log.events.at(log.events.action == log.actions.index("read"))
+    log, _ = read_logs(paths)
+    events = log.events.of("kind", "read")
     ranks = frozenset(log.ranks)
-    told = Definitions(log).figures(events, ranks)
-    rates = {name: told["bytes_per_s"][name] for name in ("union_all", "wall")}
-    if told["bytes"] is None:
+    metrics = Definitions(log).metrics(events, ranks)
+    rates = {name: metrics["bytes_per_s"][name] for name in ("union_all", "wall")}
+    if metrics["bytes"] is None:
         raise AnalysisError("the log does not say how many bytes were read", "")
-    rates["sum_per_rank"] = told["bytes"] / told["sum_per_rank"]
-    rates["published"] = _published(row, told)
+    rates["sum_per_rank"] = metrics["bytes"] / metrics["sum_per_rank"]
+    rates["published"] = _published(row, metrics)
     return {name: value / 1e6 for name, value in rates.items()}
 
 
-def _published(row: Row, told: Mapping[str, Any]) -> float:
-    """Return bytes per second by HEPCNNB's formula (`analysis.nersc_numbers.published_rate`).
+def _published(row: Row, metrics: Mapping[str, Any]) -> float:
+    """Return bytes per second by HEPCNNB's formula (`analysis.claims.nersc2018.published_rate`).
 
-    CDB's takes what was asked for.
+    NaN for CDB: its published formula takes the requested bytes.
     """
-    known = [row.get(f"dataset.{name}") for name in ("train_files", "samples", "image_size")]
-    if row["benchmark"] != nersc_numbers.HEPCNN or None in known:
+    facts_of_files = [row.get(f"dataset.{name}") for name in ("train_files", "samples", "image_size")]
+    if row["benchmark"] != HEPCNN or None in facts_of_files:
         return math.nan
-    files, samples, side = (int(str(each)) for each in known)
+    files, samples, side = (int(str(each)) for each in facts_of_files)
     of_one = 4 * (3 * side**2 + 4)
     sizes = samples * of_one, max(1, round(samples * 94 / 709)) * of_one
-    return nersc_numbers.published_rate(told["count"], files, sizes, told["sum_per_rank"])
+    return published_rate(metrics["count"], files, sizes, metrics["sum_per_rank"])
 
 
 @panels.framed
 def rates_over_nodes(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s over nodes, a panel per storage, a line per definition and way of shuffling; dotted: ideal."""
+    """Draw MB/s over nodes: a panel per storage, a line per definition and way of shuffling; dotted: ideal scaling."""
     nodes = sorted(set(frame[NODES]))
     shown = frame[frame["union_all"].notna()]
     top = (float(shown[list(RATES)].max().max()) if len(shown) else 1.0) * panels.HEADROOM
@@ -195,7 +208,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, nodes: Sequence[int], *, dashed: bool
     places = [nodes.index(row[NODES]) for row in own]
     for place, (name, (_, marker)) in enumerate(RATES.items()):
         look: dict[str, Any] = {"color": _color(place), "linestyle": "dashed" if dashed else "solid"}
-        axes.plot(places, [row[name] for row in own], marker=marker, markerfacecolor="none", **look)
+        axes.plot(places, [row[name] for row in own], marker=marker, markerfacecolor="none", clip_on=False, **look)
     if not dashed:
         ideal = [own[0]["sum_per_rank"] * each / own[0][NODES] for each in nodes]
         axes.plot(range(len(nodes)), ideal, color="0.5", linestyle="dotted")

@@ -1,20 +1,18 @@
-"""Objects beside files: MB/s over the size of what is read at once, a line per storage, a panel per number of calls."""
+"""Objects beside files: MB/s over the mean size of a file or object; a line per storage, a panel per parallel calls."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from analysis.figures.kit import panels
-from analysis.figures.kit.figure_spec import FigureSpec, figures, runs_told
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
 from analysis.figures.kit.storage_colours import Look
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import of_done, settled
-from analysis.text.plain import DAGGER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,18 +31,20 @@ LOOKS = (
 )  # fmt: skip
 IN_A_ROW, LEAST = 4, 2
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-CLOSE = 2.0  # sizes within this factor of each other are no ticks: their names would overlap
+CLOSE = 2.0  # sizes closer than this factor get no own ticks: their labels would overlap
 
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of cells that differ in data, storage and threads, of two sizes or more of objects."""
+    """Return one figure per set of cells that differ only in data, storage and threads, if a storage has two sizes."""
     if not {KIND, SIZE, "threads", *NUMBERS} <= {*table}:
         return []
     cells = table[table[SIZE].notna() & (table["figure"] == "images_per_s")]
     cells = cells.astype({"threads": int})
     sets = grouped(cells, cells["set_key"].map(_but_data))
     with_objects = {key: each for key, each in sets.items() if each[KIND].notna().any()}
-    return figures("objects", TITLE, over_sizes, with_objects, lines, runs_told("point"), worth=_several, sizes=True)
+    return figures(
+        "objects", TITLE, over_sizes, with_objects, lines, caption_of_runs("point"), worth=_several, sizes=True
+    )
 
 
 def _but_data(key: Settings) -> Settings:
@@ -57,38 +57,33 @@ def _several(frame: pd.DataFrame) -> bool:
 
 
 def lines(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, a row per storage, number of threads and mean size in bytes."""
+    """Return the chart's table: one row per storage, number of threads and mean size of a file or object (bytes)."""
     frame = of_done(settled(cells.round({SIZE: 0}), PLACE, RATE), NUMBERS)
     return frame.sort_values([*PLACE, "cell"])[COLUMNS]
 
 
 @panels.framed
 def over_sizes(frame: pd.DataFrame) -> Panels:
-    """Draw a panel per number of threads, both axes logarithmic, min-max as whiskers."""
+    """Draw a panel per number of threads, both axes logarithmic, with whiskers."""
     counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]
     looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(dict.fromkeys(frame["storage"]))}
     figure, grid = panels.grid_of(len(counts), IN_A_ROW, (2.1, 2.3), 4.2, sharex=True, sharey=True)
     for place, (axes, threads) in enumerate(zip(grid, counts, strict=True)):
-        _panel(axes, shown[shown["threads"] == threads], looks)
+        _panel(axes, shown[shown["threads"] == threads], looks, n=panels.several_n(shown))
         axes.set_title(f"{threads} call{'s' * (threads > 1)} at once")
         lowest = place + IN_A_ROW >= len(counts)
         axes.tick_params(axis="x", labelbottom=lowest)
         axes.set_xlabel("mean size of a file or an object" if lowest else "")
         axes.set_ylabel("" if place % IN_A_ROW else "MB/s delivered")
     _ticks(grid[0], sorted(set(shown[SIZE])))
-    signs = [_sign(name, look) for name, look in looks.items()]
-    return figure, [*signs, *panels.unstable_sign(shown, hatch=False)]
+    return figure, [panels.line_sign(name, look) for name, look in looks.items()]
 
 
-def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look]) -> None:
+def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look], *, n: bool) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for name, rows in cells.groupby("storage", sort=False):
-        look = looks[str(name)]
-        panels.whiskers(axes, rows[SIZE].tolist(), rows_of(rows), RATE)
-        axes.plot(rows[SIZE], rows[RATE], color=look.color, marker=look.marker, markeredgecolor="black")
-        for size, rate, unstable in zip(rows[SIZE], rows[RATE], rows["unstable"], strict=True):
-            panels.number(axes, (size, rate), DAGGER if unstable is True else "")
+        panels.line(axes, rows[SIZE].tolist(), rows_of(rows), RATE, looks[str(name)], n=n)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -96,7 +91,7 @@ def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look]) -> None:
 
 
 def _ticks(axes: Axes, sizes: list[float]) -> None:
-    """Put the sizes themselves on the axis that all panels share, where they are far enough from each other."""
+    """Label the shared x axis with the measured sizes if they are far enough from each other."""
     if all(other >= CLOSE * one for one, other in pairwise(sizes)):
         axes.xaxis.set_major_locator(FixedLocator(sizes))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -105,11 +100,7 @@ def _ticks(axes: Axes, sizes: list[float]) -> None:
 
 
 def _bytes(size: float, _: object = None) -> str:
-    """Write bytes as people say them: `10 kB`, `1 MB`."""
-    size = float(f"{size:.3g}")  # what is written; it decides on the unit
+    """Return a number of bytes as text with a unit: `10 kB`, `1 MB`."""
+    size = float(f"{size:.3g}")  # rounded first: the rounded number decides on the unit
     unit, name = next((each for each in _UNITS if size >= each[0]), _UNITS[-1])
     return f"{size / unit:g} {name}"
-
-
-def _sign(name: str, look: Look) -> Line2D:
-    return Line2D([], [], label=name, color=look.color, marker=look.marker, markeredgecolor="black")

@@ -1,4 +1,4 @@
-"""What one run of each profiled cell called: sizes of reads and files, their order, rates, and single calls."""
+"""The figures of the POSIX calls of one run per profiled cell: sizes, order of the reads, rates, and single calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, why_n
 from analysis.records.frame import Row, grouped, rows_of
 from analysis.records.settings import Settings
 from analysis.statistics.selection import in_order, settled
-from analysis.text.plain import visible
-from analysis.traces import posix, typical
+from analysis.text import visible
+from analysis.traces import posix, system
 from analysis.traces.system import TraceError
+from jobs.events.posix_window import END, KINDS, OTHER, READ, WRITTEN, Window
 
 STEM = "posix"
 POSIX = "profile.posix"
@@ -32,7 +33,7 @@ OF_CELL = ["run", "runtime_s", "file_of_profile", "status", "host", "cell"]
 MOST_CELLS = 12
 IN_A_ROW = 3
 LONGEST_NAME = 22
-# Inches that the names of the sizes take beyond what others have below.
+# Additional inches for the vertical size labels below the panels.
 SIZES_HIGH = 0.45
 DARK, LIGHT = "#4D4D4D", "#D0D0D0"
 ORDERS = {"consecutive": DARK, "sequential_only": "#9A9A9A", "neither": "white"}
@@ -42,21 +43,21 @@ IN_WORDS = {
     "neither": "neither",
 }
 WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
-# Where a kind's calls lie on their line: a read of nothing follows its read at once.
+# The height of each kind of call on its line: an empty read directly follows another read and would hide it.
 ABOVE, AMID, BELOW = -0.27, 0.0, 0.27
-HEIGHTS = {posix.READ: AMID, posix.END: BELOW, posix.WRITTEN: BELOW, posix.OTHER: ABOVE}
+HEIGHTS = {READ: AMID, END: BELOW, WRITTEN: BELOW, OTHER: ABOVE}
 THICK = 2.4
 DOT = 0.004  # of the panel's width
-COLORS = {posix.READ: "#0072B2", posix.END: "#56B4E9", posix.WRITTEN: "#D55E00", posix.OTHER: "#999999"}
+COLORS = {READ: "#0072B2", END: "#56B4E9", WRITTEN: "#D55E00", OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return four figures for each set of settings of which a cell was profiled; without single calls, two."""
+    """Return four figures per set of settings with a profiled cell; two if no single calls were recorded."""
     if not {POSIX, "threads"} <= set(table) or "profile_file" not in runs:
         return []
     cells = table[table[POSIX].notna() & table["threads"].map(lambda value: type(value) is int)]
-    drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
+    drawn = system.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
     sets = grouped(cells, cells["set_key"])
     of_each = {key: len(each) for key, each in sets.items()}
     traced = {key: each for key, each in sets.items() if (each[POSIX] == "trace").any()}
@@ -67,14 +68,14 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         known[key] = known.get(key) or _frames(each, drawn, folders)  # a profile is read once for all figures
         return known[key][name]
 
-    made = []
+    charts = []
     for name, title, draw, told, _ in _FIGURES:
         what = _caption(told, of_each)
         asked = traced if name in OF_A_TRACE else sets
-        made += figures(
+        charts += figures(
             f"{STEM}-{name}", f"POSIX calls: {title}", draw, asked, partial(frame, name), what, worth=_worth
         )
-    return made
+    return charts
 
 
 def _worth(frame: pd.DataFrame) -> bool:
@@ -94,13 +95,13 @@ def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, 
 
 
 def _frames(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> dict[str, pd.DataFrame]:
-    """Return what each figure draws of one set; a cell without a profile keeps one row, whose `status` says why."""
+    """Return the table of each figure for one set; a cell without a profile keeps one row, its `status` says why."""
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name, *_ in _FIGURES}
     for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
         facts = {name: row[name] for name in (*PLACE, "status", "host", "cell")}
         facts |= {"run": run.get("run"), "runtime_s": run.get("wall_s"), "file_of_profile": run.get("profile_file")}
-        profile: posix.Profile | None = None
+        profile: Window | None = None
         try:
             profile = _profile(row, run, folders)
         except TraceError as error:
@@ -120,17 +121,17 @@ def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return frame[[*PLACE, *(name for name in frame if name not in (*PLACE, *OF_CELL)), *OF_CELL]]
 
 
-def _profile(row: Row, run: Row, folders: Mapping[str, Path]) -> posix.Profile | None:
-    """Return the profile of a cell's run; by its name alone, for a record must not point outside its folder."""
+def _profile(row: Row, run: Row, folders: Mapping[str, Path]) -> Window | None:
+    """Return the profile of a cell's run, searched only in the cell's folder: a record must not point elsewhere."""
     if row["status"] != "done":
         return None
     if not isinstance(run.get("profile_file"), str):
         raise TraceError(posix.MISSING)
-    return posix.read(folders[row["cell"]] / run["profile_file"].rpartition("/")[2])
+    return posix.read_profile(folders[row["cell"]] / run["profile_file"].rpartition("/")[2])
 
 
 def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, pd.DataFrame]]:
-    """Name a panel for each cell; yield those in which there is something to draw."""
+    """Title the panel of every cell; yield the panel and the rows of each done cell."""
     for each, (_, cell) in zip(axes, frame.groupby("cell", sort=False), strict=False):
         first = cell.iloc[0]
         each.set_title(named(first))
@@ -141,7 +142,7 @@ def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, p
 
 
 def named(row: Any) -> str:
-    """Return what stands over the panel of a cell."""
+    """Return the title of a cell's panel: its storage and number of threads."""
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
@@ -166,7 +167,7 @@ def sizes(frame: pd.DataFrame) -> Panels:
 
 @framed
 def order(frame: pd.DataFrame) -> Panels:
-    """Draw how the reads of each cell follow one another, a bar each."""
+    """Draw one bar per cell: the shares of its reads that are consecutive, sequential or neither."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
     axes = figure.subplots()
@@ -215,7 +216,7 @@ def rates(frame: pd.DataFrame) -> Panels:
 
 @framed
 def first_files(frame: pd.DataFrame) -> Panels:
-    """Draw the calls on the first files, a line each, a panel per cell."""
+    """Draw the calls on the first files: one panel per cell, one line per file."""
     cells = frame["cell"].nunique()
     lines = int(frame.groupby("cell")["cell"].size().max() > 1) * posix.FIRST_FILES or 1
     figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
@@ -223,18 +224,18 @@ def first_files(frame: pd.DataFrame) -> Panels:
     for axes, cell in _panels(frame, grid):
         _lines(axes, cell)
     grid[-1].set_xlabel("milliseconds since the window was opened")
-    drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
+    drawn = [kind for kind in KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
     return figure, [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
 
 
 def _lines(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the calls of a cell; one too short to be seen is as long as a dot."""
+    """Draw the calls of a cell; a call that is too short to be seen is drawn as a dot."""
     starts, ends = cell["start_s"] * 1e3, cell["end_s"] * 1e3
     first, last = starts.min(), ends.max()
-    seen = np.maximum(ends, starts + (last - first) * DOT)
-    for kind in posix.KINDS:
+    visible_ends = np.maximum(ends, starts + (last - first) * DOT)
+    for kind in KINDS:
         drawn = cell["kind"] == kind
-        places = zip(starts[drawn], seen[drawn], cell["line"][drawn] + HEIGHTS[kind], strict=True)
+        places = zip(starts[drawn], visible_ends[drawn], cell["line"][drawn] + HEIGHTS[kind], strict=True)
         segments = [[(start, line), (end, line)] for start, end, line in places]
         axes.add_collection(LineCollection(segments, colors=COLORS[kind], linewidths=THICK, capstyle="butt"))
     names = cell.drop_duplicates("line").sort_values("line")
@@ -248,7 +249,7 @@ def _short(path: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"\N{HORIZONTAL ELLIPSIS}{name[1 - LONGEST_NAME :]}"
 
 
-# Name, title, what draws it, what its caption tells, and where its numbers come from.
+# Per figure: name, title, function that draws it, sentence of the caption, function that returns its numbers.
 _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
 _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (
@@ -256,7 +257,7 @@ _LINES = (
     " a call too short to be seen is a dot. Opens and closes lie above, reads of nothing and writes below."
     " Each panel has a time axis of its own."
 )
-_FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (
+_FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[Window], pd.DataFrame]], ...] = (
     ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),
     ("order", "order of the reads", order, "Of each file's POSIX reads.", posix.order),
     ("rates", "bytes and calls over time", rates, _BARS, posix.over_time),

@@ -1,4 +1,4 @@
-"""What the threads of a run did in its steps, by TensorFlow's own profiler: a timeline of one run of each such cell."""
+"""The timeline of one run per cell that TensorFlow's profiler recorded: what each thread did in the steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
-from analysis.errors import AnalysisError
 from analysis.figures.kit.figure_spec import FigureSpec, figures
 from analysis.figures.kit.panels import framed, why_nothing
 from analysis.figures.profiled_calls import named
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
-from analysis.text.plain import visible
-from analysis.timelog.intervals import union
-from analysis.traces import posix, tensorflow_events, typical
-from analysis.traces.categories import CATEGORIES
-from analysis.traces.shares import NS
+from analysis.text import visible
+from analysis.traces import posix, system
 from analysis.traces.system import TraceError
+from jobs.events import tensorflow_trace
+from jobs.events.intervals import union
+from jobs.events.posix_window import READ, Window
+from jobs.events.table import NS, EventsError
+from jobs.events.tensorflow_trace import CATEGORIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ STEM = "steps"
 FILE = "tensorflow_file"
 PLACE = ["storage", "threads"]
 MOST_CELLS, MOST_RANKS, MOST_THREADS, MOST_FILES, MOST_EDGES = 4, 4, 8, 6, 60
-# Columns of the picture: what is shorter is as long as one of them, and gaps that are shorter are none.
+# Columns of the timeline: a shorter span is drawn one column long, and a shorter gap is not drawn.
 COLUMNS = 300
 COLORS = {
     "compute": "#0072B2", "communication": "#CC79A7", "checkpoint": "#AA4499", "read": "#D55E00", "decode": "#E69F00",
@@ -54,10 +55,10 @@ _NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # what tells a reader nothing
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return a timeline for each set of settings of which a cell's TensorFlow was profiled."""
+    """Return one timeline per set of settings with a cell that TensorFlow's profiler recorded."""
     if FILE not in runs or "threads" not in table:
         return []
-    drawn = typical.typical_runs(runs[runs[FILE].map(lambda name: isinstance(name, str))], [FILE, "profile_file"])
+    drawn = system.typical_runs(runs[runs[FILE].map(lambda name: isinstance(name, str))], [FILE, "profile_file"])
     cells = table[table["cell"].isin(drawn.keys())]
     sets = grouped(cells, cells["set_key"])
     numbers = partial(_frame, runs=drawn, folders=folders)
@@ -69,7 +70,7 @@ def _caption(_key: Settings, _cells: pd.DataFrame, _frame: pd.DataFrame) -> str:
 
 
 def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return a row per piece that is drawn; a cell whose trace cannot be read keeps one row, whose `status` says so."""
+    """Return the chart's table: one row per drawn span; a cell with an unreadable trace keeps one row and a status."""
     parts = []
     for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
         run = runs.get(row["cell"], {})
@@ -78,17 +79,17 @@ def _frame(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, P
         if row["status"] == "done":
             try:
                 found = pd.DataFrame(_pieces(folders[row["cell"]], run))
-            except (AnalysisError, TraceError):
+            except (EventsError, TraceError):
                 facts["status"] = posix.UNREADABLE
         parts.append(found.assign(**facts))
     return pd.concat(parts, ignore_index=True)
 
 
 def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
-    """Yield what is drawn of a run; files lie by their names alone in the folder of the cell."""
+    """Yield the spans of a run and the edges of its steps; files are searched only in the cell's folder."""
     name = _RANK.sub("", str(run[FILE]).rpartition("/")[2])
     paths = [folder / f"{name}{f'-rank{rank}' if rank else ''}.npz" for rank in range(MOST_RANKS)]
-    ranks = [tensorflow_events.read(path) for path in paths if path.exists() and not path.is_symlink()]
+    ranks = [tensorflow_trace.read_trace(path) for path in paths if path.exists() and not path.is_symlink()]
     if not ranks:
         raise TraceError(posix.MISSING)
     first, last = min(each.steps.start.min() for each in ranks), max(each.steps.end.max() for each in ranks)
@@ -99,32 +100,31 @@ def _pieces(folder: Path, run: Row) -> Iterator[dict[str, Any]]:
         for edge in rank.steps.start[:MOST_EDGES].tolist() if number == 0 else ():
             yield {"line": None, "category": "step", "start_s": (edge - first) / NS, "end_s": (edge - first) / NS}
     if isinstance(run.get("profile_file"), str):
-        calls = posix.read(folder / run["profile_file"].rpartition("/")[2])
+        calls = posix.read_profile(folder / run["profile_file"].rpartition("/")[2])
         for line, start, end in _of_files(calls):
             yield from _rows(line, "read", (start, end), (first, last))
 
 
-def _of_threads(rank: tensorflow_events.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield the name, a category and its times of the busiest threads, those that steps are marked on first."""
-    taken = np.bincount(rank.line, rank.end - rank.start, len(rank.lines))
+def _of_threads(rank: tensorflow_trace.Runtime) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield name, category, starts and ends of the busiest threads; the thread that steps are marked on comes first."""
+    events, lines = rank.events, rank.events.words["thread"]
+    taken = np.bincount(events["thread"], events["end"] - events["start"], len(lines))
     taken[rank.front] = np.inf
     for place, line in enumerate(np.argsort(-taken)[:MOST_THREADS].tolist()):
-        name = f"{place + 1} {_NUMBER.sub('', rank.lines[line].rpartition(' ')[2])[:22]}"
-        for kind, category in enumerate(CATEGORIES):
-            here = (rank.line == line) & (rank.category == kind)
-            if here.any():
-                yield name, category, rank.start[here], rank.end[here]
+        name = f"{place + 1} {_NUMBER.sub('', lines[line].rpartition(' ')[2])[:22]}"
+        for kind, own in events.at(events["thread"] == line).by("kind"):
+            if kind < len(CATEGORIES):
+                yield name, CATEGORIES[kind], own["start"], own["end"]
 
 
-def _of_files(profile: posix.Profile) -> Iterator[tuple[str, Any, Any]]:
+def _of_files(profile: Window) -> Iterator[tuple[str, Any, Any]]:
     if profile.calls is None:
         return
-    reads = profile.calls[profile.calls["kind"] == posix.READ].sort_values("start_s")
-    for file in reads["file"].drop_duplicates().head(MOST_FILES):
-        own = reads[reads["file"] == file]
-        edges = (profile.started_ns + (own[edge] * NS).astype("int64") for edge in ("start_s", "end_s"))
-        start, end = (each.to_numpy() for each in edges)
-        yield f"file {visible(profile.paths[file].rpartition('/')[2])[-17:]}", start, end
+    reads = posix.calls(profile).of("kind", READ)
+    in_order = reads["file"][np.argsort(reads["start"])].tolist()
+    for file in list(dict.fromkeys(in_order))[:MOST_FILES]:
+        own = reads.at(reads["file"] == file)
+        yield f"file {visible(profile.paths[file].rpartition('/')[2])[-17:]}", own["start"], own["end"]
 
 
 def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, int]) -> Iterator[dict[str, Any]]:
@@ -140,7 +140,7 @@ def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, i
 
 @framed
 def timeline(frame: pd.DataFrame) -> Panels:
-    """Draw a panel per cell, a line per thread and file, what comes first in `CATEGORIES` on top."""
+    """Draw one panel per cell, one line per thread or file; earlier `CATEGORIES` cover later ones."""
     cells = [(cell.iloc[0], cell) for _, cell in frame.groupby("cell", sort=False)]
     lines = [max(1, cell["line"].nunique()) for _, cell in cells]
     figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
@@ -171,7 +171,7 @@ def _panel(axes: Axes, cell: pd.DataFrame) -> None:
 
 
 def _boxes(pieces: pd.DataFrame, place: int) -> Outline:
-    """Return all pieces of a line as one outline: a figure of many small ones would be large."""
+    """Return all spans of a line as one path: many small paths would make a large file."""
     left, right = (pieces[edge].to_numpy()[:, None] for edge in ("start_s", "end_s"))
     across = np.concatenate([left, right, right, left, left], axis=1)
     upright = np.broadcast_to(place + np.array([-0.4, -0.4, 0.4, 0.4, -0.4]), across.shape)

@@ -1,21 +1,16 @@
-"""Table I as a figure: what the storages give when one file is read and written, beside the published numbers."""
+"""Table I as a figure: MB/s of each storage when one file is read or written, beside the published numbers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from itertools import chain
 
 import pandas as pd
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import paper
-from analysis.figures.fig4_threads import PAPER_LINE, PAPER_MARK
-from analysis.figures.kit import panels, storage_colours
+from analysis.claims import chien2018
+from analysis.figures.kit import panels
 from analysis.figures.kit.figure_spec import FigureSpec, figures, statistic
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, grouped, rows_of
@@ -38,7 +33,7 @@ BESIDE = {"read": -0.21, "write": 0.21}
 
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return a figure per set of settings of baselines that read or write a file, as far as any cell is done."""
+    """Return one figure per set of settings of baselines that read or write a file, if any cell is done."""
     sets = {key: cells.assign(tensorflow="") for key, cells in _sets(table).items()}
     return figures("table1", TITLE, read_and_written, sets, bars, _what, always=SIZES)
 
@@ -49,7 +44,7 @@ def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
 
 
 def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
-    """Return the cells that read or write a file from end to end, by what they must not differ in."""
+    """Return the cells that read or write a whole file, grouped by all their settings but the access."""
     if ACCESS not in table:
         return {}
     cells = table[is_baseline(table) & table[ACCESS].isin(ACCESSES)]
@@ -58,64 +53,52 @@ def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn, in the paper's order, MB/s; a cell without a bar keeps its row, without numbers."""
+    """Return the chart's table, MB/s, in the paper's order; a cell without a bar keeps its row, without numbers."""
     cells = cells.assign(access=cells[ACCESS])
     frame = of_done(settled(cells, PLACE, "mb_per_s"), NUMBERS).copy()
     pairs = zip(frame["storage_name"], frame["access"], strict=True)
-    published = [paper.peak(name, access) for name, access in pairs]
+    published = [chien2018.published(chien2018.TABLE_1, name, access) for name, access in pairs]
     frame["paper_mb_per_s"] = pd.Series(published, index=frame.index, dtype="float64")
     return in_order(frame, ["access"])[COLUMNS]
 
 
 @panels.framed
 def read_and_written(frame: pd.DataFrame) -> Panels:
-    """Draw MB/s per storage, read in its colour and written in white, min-max as whiskers, published as dashes."""
+    """Draw MB/s per storage, read in its colour and written in white, with whiskers, published as dashes."""
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)
     figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
     axes = figure.subplots()
-    heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
-    axes.set_ylim(0, (max(heights, default=0) or 1.0) * panels.HEADROOM)
-    for row in rows_of(frame):
-        _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=panels.several_n(shown))
+    axes.set_ylim(0, panels.top_of(frame, "mb_per_s_max", "paper_mb_per_s"))
+    places = [storages.index(row["storage"]) + beside[row["access"]] for row in rows_of(frame)]
+    n, dash = panels.several_n(shown), (-0.02, 0.03)
+    panels.bars(axes, places, rows_of(frame), "mb_per_s", WIDTH, fill=_fill, published="paper_mb_per_s", dash=dash, n=n)
     axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
     axes.tick_params(axis="x", length=0)
     axes.set_xlim(-0.6, len(storages) - 0.4)
     axes.set_ylabel("MB/s")
-    return figure, [*_signs(frame), *panels.unstable_sign(shown)]
+    return figure, _signs(frame)
 
 
-def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:
-    height, published = row["mb_per_s"], row["paper_mb_per_s"]
-    if math.isnan(height):
-        panels.gap(axes, x, row["status"])
-        return
-    color = storage_colours.look(row["storage_name"]).color if row["access"] == "read" else "white"
-    panels.bar(axes, x, height, row, width=WIDTH, color=color)
-    panels.whiskers(axes, [x], [row], "mb_per_s")
-    if published > 0:
-        inner, outer = WIDTH / 2 + 0.01, WIDTH / 2 + 0.03
-        axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)
-        axes.hlines(published, x - inner, x + inner, **PAPER_LINE)
-    foot = panels.clear_of(axes, row["mb_per_s_max"], published, n=n)
-    panels.number(axes, (x, foot), panels.median_text(row, "mb_per_s", n=n))
+def _fill(row: Row) -> str:
+    return panels.storage_fill(row) if row["access"] == "read" else "white"
 
 
 def _name(frame: pd.DataFrame, storage: str) -> str:
-    """Return a storage's name, with its host where the figure has several."""
+    """Return the name of a storage, with its host if the figure has several hosts."""
     hosts = ", ".join(sorted(set(frame["host"][frame["storage"] == storage]) - {""}))
     several = len(set(frame["host"]) - {""}) > 1
     return panels.wrapped(f"{storage} on {hosts}" if several and hosts else storage)
 
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:
-    """Return what the legend must explain: how the accesses look, and the published numbers where there are any."""
+    """Return the legend's entries: the accesses, and the published numbers if there are any."""
     drawn = set(frame["access"])
     colors = {"read": "0.6", "write": "white"}
     signs: list[Artist] = [
         Patch(facecolor=color, edgecolor="black", label=access) for access, color in colors.items() if access in drawn
     ]
     if frame["paper_mb_per_s"].notna().any():
-        signs.append(Line2D([], [], label=paper.TABLE_1_SOURCE, **PAPER_MARK, dashes=(3, 3.5)))
+        signs.append(panels.published_sign(chien2018.TABLE_1_SOURCE))
     return signs

@@ -1,4 +1,4 @@
-"""tf-Darshan's Figures 5 to 7, 9, 11 and 12: bandwidth over threads and staging, fwrite calls, what a profile costs."""
+"""tf-Darshan's Figures 5 to 7, 9, 11 and 12: bandwidth over threads and staging, fwrite calls, cost of a profile."""
 
 from __future__ import annotations
 
@@ -9,54 +9,50 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import paper
-from analysis.figures.kit import panels, storage_colours
-from analysis.figures.kit.figure_spec import FigureSpec, figures, runs_told
+from analysis.claims import tfdarshan2020
+from analysis.claims.tfdarshan2020 import BANDWIDTH, FWRITES, OF_STAGING, STAGING, profiled, unlike_in_profile
+from analysis.figures.kit import panels
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
 from analysis.records.frame import rows_of
 from analysis.records.settings import bare
 from analysis.statistics.medians import counted
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.statistics.selection import families, in_order, of_done, settled
-from analysis.text.plain import share
-from analysis.verdicts.tfdarshan_claims import BANDWIDTH, FWRITES, OF_STAGING, STAGING, profiled, unlike_in_profile
+from analysis.text import share
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
+    from analysis.claims.cell_sets import Cell
     from analysis.figures.kit.panels import Panels
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
-    from analysis.verdicts.evidence import Cell
 
 PLACE = ["storage", "threads", STAGING]
 OF_CELL = ["published", "n_valid", "unstable", "status", "host", "cell"]
-PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6, "linestyle": (0, (2, 1))}
 BAND = "#DDDDDD"
 
 
 class Bars(NamedTuple):
-    """A figure with a bar a cell: its words, the figure of runs that it draws, and what stands below each bar."""
+    """The description of a figure with one bar per cell: file name, texts, metric, and the column below each bar."""
 
     stem: str
     title: str
     figure: str
     label: str
-    more: str  # of the caption
-    beside: str  # column of what stands below
+    more: str  # end of the caption
+    beside: str  # column of the number below a bar
     published: Callable[[Row], float]  # a function with a name: figures are drawn in processes of their own
 
 
 def _fwrites(row: Row) -> float:
-    return paper.FWRITES * float(row["checkpoints"])
+    return tfdarshan2020.FWRITES_A_CHECKPOINT * float(row["checkpoints"])
 
 
 def _bandwidth(row: Row) -> float:
-    known = paper.POSIX_MB_PER_S.get((row["benchmark"], bare(row["storage_name"])), {})
-    return known.get(row["threads"], math.nan) * (paper.STAGING_GAIN if row[STAGING] else 1)
+    published = tfdarshan2020.POSIX_MB_PER_S.get((row["benchmark"], bare(row["storage_name"])), {})
+    return published.get(row["threads"], math.nan) * (tfdarshan2020.STAGING_GAIN if row[STAGING] else 1)
 
 
 BANDWIDTHS = Bars(
@@ -72,7 +68,7 @@ SAVES = Bars(
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
-    """Return the bandwidths and the fwrite calls of each profiled training of the paper, and what all profiles cost."""
+    """Return the figures of bandwidth and fwrite calls of the paper's trainings, and of the cost of all profiles."""
     return [*_bars(table, runs), *_costs(table, runs)]
 
 
@@ -81,18 +77,19 @@ def _bars(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     if cells.empty or not {BANDWIDTH, "load_s", "target"} <= {*runs, *cells}:
         return []
     waits, cells = runs["load_s"] / runs["wall_s"], cells.assign(**{STAGING: cells.get(STAGING)}).fillna({STAGING: ""})
-    runs, saving = runs.assign(waits=waits, checkpoints=runs.get("checkpoints_asked")), cells["target"] != "none"
-    reading = cells[cells["benchmark"].isin({name for name, _ in paper.POSIX_MB_PER_S}) & ~saving]
+    added = {"waits": waits, "checkpoints": runs.get("checkpoints_asked")}
+    runs, saving = pd.concat([runs, pd.DataFrame(added, runs.index)], axis=1), cells["target"] != "none"
+    reading = cells[cells["benchmark"].isin({name for name, _ in tfdarshan2020.POSIX_MB_PER_S}) & ~saving]
     sets = {key: each for key, each in families(reading, OF_STAGING).items() if len(each) > 1}
     saves = families(cells[saving & (cells["benchmark"] == paper.APPLICATION)], OF_STAGING) if FWRITES in runs else {}
     return [
         spec for kind, of, draw in ((BANDWIDTHS, sets, bandwidths), (SAVES, saves, fwrites))
-        for spec in figures(kind.stem, kind.title, draw, of, partial(_numbers, kind, runs), _told(kind))
+        for spec in figures(kind.stem, kind.title, draw, of, partial(_numbers, kind, runs), _caption(kind))
     ]  # fmt: skip
 
 
 def _numbers(kind: Bars, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per bar: its place, the figure with min and max, what stands below it, and what is published."""
+    """Return one row per bar: its place, the metric with min and max, the number below it, the published value."""
     of_cell = counted(runs, [kind.figure, kind.beside]).groupby("cell")
     ends = {f"{kind.figure}{end}": of_cell[kind.figure].agg(how)
             for end, how in (("", "median"), ("_min", "min"), ("_max", "max"))}  # fmt: skip
@@ -103,8 +100,8 @@ def _numbers(kind: Bars, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFram
     return of_done(frame, ends)[[PLACE[0], "storage_name", *PLACE[1:], *ends, kind.beside, *OF_CELL]]
 
 
-def _told(kind: Bars) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
-    return lambda *shown: f"{runs_told()(*shown)} {kind.more}"
+def _caption(kind: Bars) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+    return lambda *shown: f"{caption_of_runs()(*shown)} {kind.more}"
 
 
 @panels.framed
@@ -120,31 +117,18 @@ def fwrites(frame: pd.DataFrame) -> Panels:
 
 
 def _drawn(kind: Bars, frame: pd.DataFrame) -> Panels:
-    """Draw a panel per storage, min-max as whiskers, the published value across its bar."""
+    """Draw a panel per storage, with whiskers, the published value across its bar."""
     shown = frame[frame[kind.figure].notna()]
-    highest = max(float(shown[name].fillna(0).max()) for name in (f"{kind.figure}_max", "published"))
-    wide, top = 0.9 + 0.75 * frame.groupby("storage").size().max(), highest * panels.HEADROOM * 1.1
+    top = panels.top_of(shown, f"{kind.figure}_max", "published", headroom=panels.HEADROOM * 1.1)
+    wide = 0.9 + 0.75 * frame.groupby("storage").size().max()
+    n = panels.several_n(shown)
     figure, panes = panels.per_storage(frame, wide, 2.0, labels=("", kind.label), top=top)
     for axes, cells in panes:
-        _panel(kind, axes, rows_of(cells))
-    signs: list[Artist] = [Line2D([], [], label=f"published: {paper.TF_DARSHAN}", **PUBLISHED)]
-    return figure, [*(signs if shown["published"].notna().any() else []), *panels.unstable_sign(shown)]
-
-
-def _panel(kind: Bars, axes: Axes, rows: list[Row]) -> None:
-    name = kind.figure
-    for place, row in enumerate(rows):
-        if math.isnan(row[name]):
-            panels.gap(axes, place, row["status"])
-            continue
-        panels.bar(axes, place, row[name], row, color=storage_colours.look(row["storage_name"]).color, width=0.62)
-        if not math.isnan(row["published"]):
-            axes.hlines(row["published"], place - 0.42, place + 0.42, **PUBLISHED, zorder=3)
-        over = panels.clear_of(axes, row[f"{name}_max"], row["published"], n=False)
-        panels.number(axes, (place, over), panels.median_text(row, name, n=False))
-    drawn = [place for place, row in enumerate(rows) if not math.isnan(row[name])]
-    panels.whiskers(axes, drawn, [rows[place] for place in drawn], name)
-    panels.categories(axes, [_named(row) for row in rows])
+        rows = rows_of(cells)
+        panels.bars(axes, range(len(rows)), rows, kind.figure, 0.62, published="published", n=n)
+        panels.categories(axes, [_named(row) for row in rows])
+    sign = panels.published_sign(f"published: {tfdarshan2020.PAPER}")
+    return figure, [sign] if shown["published"].notna().any() else []
 
 
 def _named(row: Row) -> str:
@@ -160,30 +144,32 @@ def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     if not pairs:
         return []
     frame = pd.DataFrame([_cost(plain, traced, runs) for plain, traced in pairs])
-    told = f"Each: the ratio of the medians of two cells, less one, with its 95 % interval; {len(frame)} pairs."
+    sentence = (
+        f"Each: the ratio of the medians of two cells, less one; the whisker is its 95 % interval; {len(frame)} pairs."
+    )
     hosts = ", ".join(sorted(set(frame["host"])))
     title = "tf-Darshan, Fig. 5. How much longer a run is while every call is seen"
-    return [FigureSpec("tfdarshan-overhead", title, f"{told} Host {hosts}.", frame, costs)]
+    return [FigureSpec("tfdarshan-overhead", title, f"{sentence} Host {hosts}.", frame, costs)]
 
 
 def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
     walls = [counted(runs[runs["cell"] == cell["cell"]], ["wall_s"])["wall_s"].tolist() for cell in (plain, traced)]
-    found = ratio_of_medians(*walls)
+    ratio = ratio_of_medians(*walls)
     work = {paper.MICRO: "STREAM"}.get(traced["benchmark"], traced["benchmark"])
     return {
         "work": f"{work}, {traced['series_key'].facts.get('dataset.name')}\n{traced['storage']}",
-        "added": found.value - 1, "added_low": found.low - 1, "added_high": found.high - 1,
+        "added": ratio.value - 1, "added_low": ratio.low - 1, "added_high": ratio.high - 1,
         "status": "done", "host": traced["host"], "cell": traced["cell"], "cell_without": plain["cell"],
     }  # fmt: skip
 
 
 @panels.framed
 def costs(frame: pd.DataFrame) -> Panels:
-    """Draw the share that is added to each workload, and the band that is published."""
+    """Draw how much longer (%) each workload is with a profile, and the published range as a band."""
     rows = rows_of(frame)
     figure = Figure(figsize=(5.2, 1.3 + 0.42 * len(rows)))
     axes = figure.subplots()
-    low, high = paper.OVERHEAD
+    low, high = tfdarshan2020.OVERHEAD_SHARES
     axes.axvspan(low * 100, high * 100, color=BAND)
     axes.axvline(0, color="black", linewidth=0.8)
     for place, row in enumerate(rows):
@@ -192,5 +178,5 @@ def costs(frame: pd.DataFrame) -> Panels:
     axes.set_yticks(range(len(rows)), [row["work"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("longer than without a profile (%)")
-    label = f"published: {low:.0%} to {high:.0%} ({paper.TF_DARSHAN})"
+    label = f"published: {low:.0%} to {high:.0%} ({tfdarshan2020.PAPER})"
     return figure, [Patch(facecolor=BAND, label=label)]

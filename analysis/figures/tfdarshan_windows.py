@@ -1,4 +1,4 @@
-"""tf-Darshan's Figures 3 and 4: the MB/s of each part of a profile on the line of the system's trace."""
+"""tf-Darshan's Figures 3 and 4: the MB/s of each window of a profile, drawn over the system's trace."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from analysis.figures.kit.panels import HEADROOM, framed, over_time, why_nothing
 from analysis.figures.profiled_calls import named
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
-from analysis.text.plain import times
-from analysis.traces import profile_parts, typical
+from analysis.text import times
+from analysis.traces import posix, system
 from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
 
-FEW = 4  # windows, of which no median says how long one is
+FEW = 4  # with fewer windows than this their median length says nothing
 TITLE = "tf-Darshan, Figs. 3 and 4. Read each second: windows of the profile and the system's trace"
 PLACE = ["storage", "threads"]
 OF_CELL = [*PLACE, "status", "host", "cell"]
@@ -36,19 +36,19 @@ GRAY = "#BDBDBD"
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
-    """Return a figure for each set of settings of which a cell's profile was divided."""
-    if not {profile_parts.EVERY, "threads"} <= set(table) or not set(profile_parts.FILES) <= set(runs):
+    """Return one figure per set of settings in which the profile of a cell is divided into windows."""
+    if not {posix.EVERY, "threads"} <= set(table) or not set(posix.FILES) <= set(runs):
         return []
-    cells = table[table[profile_parts.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
-    drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
+    cells = table[table[posix.EVERY].notna() & table["threads"].map(lambda value: type(value) is int)]
+    drawn = system.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
     frame = partial(lines, runs=drawn, folders=folders)
     return figures("tfdarshan-windows", TITLE, draw, grouped(cells, cells["set_key"]), frame, what_is_drawn)
 
 
 def lines(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return a row per window and per interval of the trace of each cell's run, MB/s, on the trace's clock.
+    """Return one row per window and per interval of the trace, MB/s, in seconds of the trace's clock, for each cell.
 
-    `over_trace`: the MB/s of a window over those of the trace meanwhile. A cell without either keeps one row.
+    `over_trace`: the MB/s of a window over the trace's MB/s in the same time. A cell without data keeps one row.
     """
     parts = []
     for row in rows_of(in_order(settled(cells, PLACE, "wall_s"), ["threads"]).head(MOST_CELLS)):
@@ -64,26 +64,24 @@ def lines(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Pa
 
 
 def _lines(run: Row, folder: Path) -> pd.DataFrame:
-    if not all(isinstance(run.get(name), str) for name in profile_parts.FILES):
+    if not all(isinstance(run.get(name), str) for name in posix.FILES):
         raise TraceError("no trace")
-    profile, trace = profile_parts.read(run, folder)
+    profile, trace = posix.profile_and_trace(run, folder)
     samples = trace.samples[["elapsed_s", "read_mb_per_s"]].assign(line=TRACE)
     samples["begin_s"] = samples["elapsed_s"].shift()
-    return pd.concat(
-        [_long(profile_parts.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True
-    )
+    return pd.concat([_long(posix.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True)
 
 
 def _long(parts: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the moments in which batches that were read ahead are taken: shorter than a call, they have no rate."""
+    """Return the windows of at least 1/4 of the median length; shorter ones only take batches that were read before."""
     length_s = parts["elapsed_s"] - parts["begin_s"]
     return parts[length_s >= length_s.median() / 4] if len(parts) >= FEW else parts
 
 
 def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
-    """Return how well both agree, a sentence for all cells."""
+    """Return the caption's sentences on how well the windows and the trace agree, over all cells."""
     over = frame["over_trace"].dropna()
-    every = key.facts.get(profile_parts.EVERY)
+    every = key.facts.get(posix.EVERY)
     every = f"A window is {every} steps of the run of median runtime, and none that is over at once."
     if over.empty:
         return every

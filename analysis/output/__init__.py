@@ -1,1 +1,1 @@
-"""Results for a reader: tables, terminal, report page, JUnit."""
+"""The output for people and CI: tables, terminal text and JUnit XML."""

@@ -1,22 +1,22 @@
-"""What the tables show of a cell: the columns of each benchmark, and how figures are written in them."""
+"""The columns of the tables of each benchmark, and the text of a cell in each column."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis.records.frame import Row, rows_of
+from analysis.records.frame import Row, each_row, rows_of
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.saving_costs import NO_TARGET, beside_data
-from analysis.statistics.sweeps import is_plain, swept
-from analysis.statistics.training import CONTROL, is_training
-from analysis.text.plain import DAGGER, DASH, DOUBLE_DAGGER, NONE, number, share, span, times
+from analysis.statistics.selection import is_plain, swept
+from analysis.statistics.training import CONTROL, NO_TARGET, beside_data, is_training
+from analysis.text import DAGGER, DOUBLE_DAGGER, NONE, PLUS_MINUS, number, share, times
 
 ENDS = ("", "_min", "_max")
-RANGE = f"min{DASH}max"
+UNSTABLE, UNKNOWN_SPREAD = "unstable", "spread unverifiable"
+TENTH = 0.0995  # from this spread on, 10 % and more are shown without a decimal
 DISTURBED = (
     f"{DOUBLE_DAGGER} disturbed: others kept the machine busy in every run (check quiet), so that none counts; it is"
     " drawn in no figure, and no claim rests on it"
@@ -25,70 +25,93 @@ DISTURBED = (
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, the text of a cell, and whether the text takes the cell's `mark`."""
+    """A column of a table: its heading, the function that gives a cell's text, and whether a cell's `mark` is added.
+
+    A `left` column holds words; a terminal may wrap them, but not below `least_width` letters. An `expendable` column
+    appears only in the report page and in the table files.
+    """
 
     heading: str
     text: Callable[[Row], str]
     left: bool = False
     daggered: bool = False
+    least_width: int = 14
+    expendable: bool = False
 
 
-def shown_rows(rows: pd.DataFrame) -> list[Row]:
-    """Return the rows of a table as they are shown: a cell without a valid run with the figures of its disturbed ones.
+def shown_rows(rows: pd.DataFrame) -> Iterator[Row]:
+    """Yield the rows of a table for display: a cell without a valid run gets the metrics of its disturbed runs.
 
-    These stand in no file of numbers, so that nothing is drawn of them and no claim rests on them.
+    Those metrics are in no file of numbers, so no chart and no claim uses them.
     """
-    shown = rows_of(rows)
-    for row in shown:
+    for row in each_row(rows):
         if wasted := row["disturbed"]:
             row |= {**wasted, **{f"mb_per_s{end}": wasted.get(f"{row['figure']}{end}", math.nan) for end in ENDS}}
-    return shown
+        yield row
 
 
 def mark(column: Column, row: Row) -> str:
-    """Return the sign behind a figure: of a cell that is unstable, or has no runs but disturbed ones."""
+    """Return the sign to print after a number: for an unstable cell, or one with only disturbed runs."""
     if not column.daggered:
         return ""
     return DOUBLE_DAGGER if row["disturbed"] else DAGGER * (row["unstable"] is True)
 
 
 def count(row: Row) -> str:
-    """Return the number of runs that count, of those that were measured."""
+    """Return the number of valid measured runs, followed by that of all measured runs if some do not count."""
     measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
     return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"
 
 
-def _median(heading: str, figure: str, *, daggered: bool = False) -> Column:
-    return Column(heading, lambda row: number(row[figure]), daggered=daggered)
+def remarks(row: Row) -> str:
+    """Return why a cell is not done, and which checks failed; empty if its numbers can be used."""
+    failed = [told for told in row["checks"].split("; ") if told not in ("passed", UNSTABLE, UNKNOWN_SPREAD)]
+    return "; ".join([row["status"].upper()] * (row["status"] != "done") + failed)
 
 
-def _range(figure: str) -> Column:
-    return Column(RANGE, lambda row: span(row[f"{figure}_min"], row[f"{figure}_max"]))
+def _median(heading: str, figure: str, *, expendable: bool = False) -> Column:
+    return Column(heading, lambda row: number(row.get(figure, math.nan)), expendable=expendable)
+
+
+def _share(name: str, *, expendable: bool = False) -> Column:
+    return Column(name.replace("_", " "), lambda row: share(row[name]), expendable=expendable)
+
+
+def _merit(heading: str, figure: str = "") -> Column:
+    """Return a column of medians with their spread: of `figure`, or else of the metric that the row names."""
+    return Column(heading, lambda row: with_spread(row, figure or row["figure"]), daggered=True)
+
+
+def with_spread(row: Row, figure: str) -> str:
+    """Return a median with the distance of the farthest run (`448 ± 1.9 %`); only the median if all runs are equal."""
+    middle, low, high = (row.get(f"{figure}{end}", math.nan) for end in ENDS)
+    if not middle or not high > low:
+        return number(middle)
+    farthest = max(high - middle, middle - low) / middle
+    return f"{number(middle)} {PLUS_MINUS} {share(farthest, int(farthest < TENTH))}"
 
 
 def versus_one_thread(row: Row) -> str:
-    """Return what a cell gives relative to one thread, marked where either is unstable; a dash where none is known."""
+    """Return the ratio to one thread, with a dagger if either cell is unstable; a dash if it is not known."""
     return NONE if math.isnan(row["scaling"]) else times(row["scaling"]) + DAGGER * row["scaling_unstable"]
 
 
-STORAGE = Column("storage", lambda row: str(row["storage"]), left=True)
+STORAGE = Column("storage", lambda row: str(row["storage"]), left=True, least_width=20)
 THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
 N = Column("n", count)
-RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images_per_s")
-SCALING = Column("vs 1 thread", lambda row: row["no_scaling"] or versus_one_thread(row))
-BOUND = Column("bound by", lambda row: row["bound"] or NONE)
-BECAUSE = Column("because", lambda row: row["bound_by"] or NONE, left=True)
-CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
-STATUS = Column("status", lambda row: str(row["status"]), left=True)
-MB, MBS = _median("MB/s", "read_mb_per_s"), _range("read_mb_per_s")
-RUNTIME, RUNTIMES = _median("runtime s", "wall_s", daggered=True), _range("wall_s")
-INPUT, COMPUTE, SAVING, BETWEEN = (
-    Column(figure.replace("_", " "), lambda row, figure=figure: share(row[figure]))  # type: ignore[misc]
-    for figure in ("input_share", "compute_share", "checkpoint_share", "between")
+MB, SECONDS = _median("MB/s", "read_mb_per_s"), _median("s", "wall_s", expendable=True)
+OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
+SCALING = Column("vs 1 thread", lambda row: NONE if row["no_scaling"] else versus_one_thread(row), expendable=True)
+BOUND = Column("bound by", lambda row: row["bound"] or NONE, left=True)
+BOUND_BECAUSE = Column(
+    "bound by", lambda row: ": ".join(filter(None, (BOUND.text(row), row["bound_by"]))), left=True, least_width=24
 )
-ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True)
+REMARKS = Column("remarks", remarks, left=True)
+INPUT, COMPUTE = _share("input_share"), _share("compute_share", expendable=True)
+SAVING, BETWEEN = _share("checkpoint_share"), _share("between")
+ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True, expendable=True)
 
-# Settings that the mini-application's cells of one table may differ in.
+# Settings that may differ between cells of the mini-application in one table.
 OF_TRAINING = ("batch_size", "prefetch", CONTROL)
 BATCH, PREFETCH, CONTROLS = (
     Column(name.rpartition(".")[2].removesuffix("_size"), lambda row, name=name: str(row[name]))  # type: ignore[misc]
@@ -99,74 +122,67 @@ CHECKPOINT = Column(
     lambda row: ", ".join(filter(None, (row["target"], row["mode"], "on the data's device" * bool(beside_data(row))))),
     left=True,
 )
-ONE_CHECKPOINT = Column("one checkpoint, s", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
-RATE_BESIDE = _median("images/s", "images_per_s")
-
-OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
-OF_BASELINE_WHOLE = Column(
-    "of baseline", lambda row: " ".join(filter(None, (OF_BASELINE.text(row), row["baseline_access"])))
-)
+ONE_CHECKPOINT = _median("one checkpoint, s", "snapshot_blocked_s")
 ACCESSES = Column("access", lambda row: str(row[ACCESS]), left=True)
 ENGINE = Column("engine", lambda row: row["engine"] or NONE, left=True)
-GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
 
-MERITS = Column(RANGE, lambda row: span(*(row.get(f"{row['figure']}_{end}", math.nan) for end in ("min", "max"))))
-
-# On a terminal the checks and the cell follow.
-MICRO = (STORAGE, THREADS, RATE, RATES, MB, N, BOUND, BECAUSE)
-MICRO_WHOLE = (
-    STORAGE, THREADS, RATE, RATES, MB, MBS, _median("s", "wall_s"), N, SCALING, BOUND, BECAUSE, CHECKS, STATUS,
-)  # fmt: skip
+MICRO = (STORAGE, THREADS, _merit("images/s", "images_per_s"), MB, OF_BASELINE, SECONDS, SCALING, BOUND_BECAUSE)
 TRAINING = (
-    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
-    COMPUTE, SAVING, BETWEEN, N, BOUND, BECAUSE,
+    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, _merit("runtime s", "wall_s"), ONE_CHECKPOINT,
+    _median("images/s", "images_per_s", expendable=True), INPUT, OF_BASELINE, COMPUTE, SAVING, BETWEEN, ACCELERATOR,
+    BOUND_BECAUSE,
 )  # fmt: skip
-TRAINING_WHOLE = (
-    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
-    INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, BOUND, BECAUSE, CHECKS, STATUS,
-)  # fmt: skip
-BASELINE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, ENGINE, N)
-BASELINE_WHOLE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, _median("s", "wall_s"), ENGINE, N, CHECKS, STATUS)
+BASELINE = (STORAGE, ACCESSES, THREADS, _merit("MB/s", "mb_per_s"), SECONDS, ENGINE)
 
-# What a narrow terminal does without, in this order; the tables in files have it.
-EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
+# Columns that a narrow terminal drops, in this order, and the column shown instead; the tables in files keep them.
+EXPENDABLE = {BOUND_BECAUSE: BOUND, INPUT: None, BETWEEN: None, ONE_CHECKPOINT: None}
 
 
 def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
-    """Return the columns for the cells of one table; `whole`: all there are, else what fits on a terminal.
+    """Return the columns of one table; `whole`: all columns, else only those that a person needs on a terminal.
 
-    What all cells agree in stands in the heading; without controls there is no distinguishing what lies between them,
-    and where of no cell anything tells what bounds it, there is no column for it.
+    A setting with one value in all cells is left to the heading; columns without any content are left out, and so is
+    the position between controls if there are none.
     """
-    known = rows["bound"].notna().any()
-    return tuple(each for each in _columns(rows, whole=whole) if known or each not in (BOUND, BECAUSE))
-
-
-def _columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
+    idle = _idle(rows)
     if is_plain(rows).all():
-        return _plain(rows, whole=whole)
-    if is_baseline(rows).all():
-        return BASELINE_WHOLE if whole else BASELINE
-    known = "percent_of_baseline" in rows and rows["percent_of_baseline"].notna().any()
-    beside = ((OF_BASELINE_WHOLE if whole else OF_BASELINE),) if known else ()
-    if not is_training(rows).all():
-        return _after(MICRO_WHOLE, MBS, beside) if whole else _after(MICRO, MB, beside)
-    varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
-    idle = [column for column, name in varied if len(set(rows[name])) == 1]
-    idle += [] if rows["between"].notna().any() else [BETWEEN]
-    idle += [] if _saves(rows) else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
-    idle += [ACCELERATOR] if len(rows["accelerator"].drop_duplicates()) == 1 else []
-    shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
-    return _after(shown, INPUT, beside) if whole else shown
+        shown = _plain(rows, whole=whole)
+    else:
+        shown = BASELINE if is_baseline(rows).all() else TRAINING if is_training(rows).all() else MICRO
+    counts = (N,) * (whole or runs_of_each(rows) is None)
+    told = (REMARKS,) * any(map(remarks, each_row(rows)))
+    return tuple(each for each in (*shown, *counts, *told) if each not in idle and (whole or not each.expendable))
+
+
+def _idle(rows: pd.DataFrame) -> set[Column]:
+    """Return the columns that are empty in all cells of a table, or have the same value in all."""
+    known = {name: name in rows and rows[name].notna().any() for name in ("bound", "between", "percent_of_baseline")}
+    idle = {
+        column for column, name in zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True) if _is_one(rows, name)
+    }
+    idle |= set() if known["bound"] else {BOUND_BECAUSE}
+    idle |= set() if known["between"] else {BETWEEN}
+    idle |= set() if known["percent_of_baseline"] else {OF_BASELINE}
+    idle |= set() if _saves(rows) else {CHECKPOINT, ONE_CHECKPOINT, SAVING}
+    return idle | ({ACCELERATOR} if _is_one(rows, "accelerator") else set())
+
+
+def _is_one(rows: pd.DataFrame, name: str) -> bool:
+    return name not in rows or len(rows[name].drop_duplicates()) == 1
+
+
+def runs_of_each(rows: pd.DataFrame) -> int | None:
+    """Return the number of runs of each cell if all runs are valid and the number is equal; else None."""
+    counts = {count(row) for row in rows_of(rows, ("n_valid", "n_invalid", "n_failed"))}
+    return int(*counts) if len(counts) == 1 and next(iter(counts)).isdigit() else None
 
 
 def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
-    """Return the columns of a benchmark that the paper does not have: what was swept, its figure of merit."""
+    """Return the columns of a benchmark that is not in the paper: its swept settings and its main metric."""
     keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept(rows))
     units = " or ".join(sorted(set(rows["unit"].dropna())))
-    merit = Column(units, lambda row: number(row.get(row["figure"], math.nan)), daggered=True)
-    shares = (INPUT, COMPUTE, *((SAVING,) if _saves(rows) else ())) if is_training(rows).all() else ()
-    return (STORAGE, *keys, merit, MERITS, *shares, N, BOUND, BECAUSE, *((CHECKS, STATUS) if whole else ()))
+    shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()
+    return (STORAGE, *keys, _merit(units), *shares, BOUND_BECAUSE)
 
 
 def _setting(name: str, heading: str) -> Column:
@@ -174,11 +190,5 @@ def _setting(name: str, heading: str) -> Column:
 
 
 def _saves(rows: pd.DataFrame) -> bool:
-    """Say whether any cell wrote checkpoints."""
+    """Return whether any cell wrote checkpoints."""
     return "target" in rows and bool((rows["target"] != NO_TARGET).any())
-
-
-def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns with new ones inserted after a given column."""
-    at = columns.index(place) + 1
-    return (*columns[:at], *more, *columns[at:])

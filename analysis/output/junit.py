@@ -1,4 +1,4 @@
-"""Verdicts as JUnit's XML, which Jenkins and GitLab show beside tests.
+"""Verdicts on claims as JUnit XML, which Jenkins and GitLab show like test results.
 
 The schema is that of Jenkins' xunit plugin (junit-10.xsd); in it properties belong to a suite, so each claim is a suite
 with one case, whose name is the set of settings that it was tested in.
@@ -12,18 +12,18 @@ from xml.etree import ElementTree as ET
 
 import pandas as pd
 
+from analysis.claims.judge_claim import DIFFERS, HOLDS, kind_of
 from analysis.output import tables
 from analysis.records.frame import Row, rows_of
-from analysis.text.plain import one_line
-from analysis.verdicts.claim_judge import DIFFERS, HOLDS, kind_of
+from analysis.text import one_line
 
-# What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
+# Characters that XML 1.0 forbids, even escaped (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-CLASS = "paper"  # of what was measured on hardware; else with the kind of emulation behind it
+CLASS = "paper"  # class of claims measured on hardware; the kind of emulation is appended for others
 
 
 def document(tested: pd.DataFrame) -> bytes:
-    """Return the verdicts on whole sets of cells: what differs is a failure, what is left open is skipped."""
+    """Return the verdicts on whole sets of cells as XML: `differs` is a failure, an undecided claim is skipped."""
     rows = rows_of(tested[tested["pair"] == ""])
     root = ET.Element("testsuites", {"name": "claims of the paper", **_counts(rows)})
     root.extend(_suite(row) for row in rows)

@@ -1,4 +1,4 @@
-"""What an analysis says on stderr beside its results, and the list of the figures that it wrote."""
+"""Messages of an analysis on stderr, and the list of the figure files that it wrote."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.figures.kit.figure_spec import FigureSpec
-from analysis.records.read_records import Found
-from analysis.records.readable import UnreadableError, content
-from analysis.text.plain import visible
+from analysis.records.read_records import Found, UnreadableError, content
+from analysis.text import visible
 
 NEEDED = {
     "baseline": "Table I needs a done baseline that reads or writes",
     "micro": "Figs 4 and 5 need a done cell of micro",
     "alexnet": "Figs 6 to 8 need done cells of alexnet with prefetch and without, Figs 9 and 10 one with snapshots",
 }
-"""What the figures of a benchmark need."""
+"""The cells that the charts of a benchmark need."""
 MOST_BYTES = 1 << 20
-MOST_NOTES = 40  # of cells that a figure does not show, and of records that are skipped
+MOST_NOTES = 40  # lines about cells that a chart does not show, or about skipped records
 LIST_NAME = ".written-by-analysis"
 
 
 def warn(found: Found, folder: Path) -> None:
-    """Name the first records in a folder that were set aside, with the cure, and how many more there are.
+    """Print a warning, with the cure, for the first skipped records of a folder, and the number of the others.
 
     Raises
     ------
@@ -43,7 +42,7 @@ def warn(found: Found, folder: Path) -> None:
 
 
 def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:
-    """Say what the figures of the benchmarks that were measured do not show."""
+    """Print notes: why no figure is drawn, which cells the figures do not show, and which old figures were removed."""
     if quiet:
         return
     if not drawn:
@@ -59,9 +58,9 @@ def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[
 
 
 def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Remove the figures that an earlier analysis wrote here and this one did not; keep the list for the next.
+    """Delete figures that an earlier analysis wrote here and this one did not; save the list of files for the next one.
 
-    Only what the list names is ours: a file that somebody else put there stays.
+    Only files on the list are deleted: a file that somebody else put there stays.
     """
     list_file = folder / LIST_NAME
     names = {path.name for path in written if path.parent == folder}
@@ -78,5 +77,5 @@ def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
 
 
 def say(text: str) -> None:
-    """Write to stderr."""
+    """Write a line to stderr."""
     sys.stderr.write(f"{visible(text)}\n")

@@ -1,31 +1,46 @@
-"""Tables for machines and papers: the tidy frame, the medians, and the medians as Markdown."""
+"""Tables as files: the runs and the medians as CSV, the medians and verdicts as Markdown."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import paper
+from analysis import paper, spreadsheet
+from analysis.claims.judge_claim import BY_MODEL, kind_of
 from analysis.figures.kit import save
 from analysis.output.columns import DISTURBED, OF_TRAINING, Column, columns, mark, shown_rows
 from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
-from analysis.records.settings import Facts, describe, distinguishing, family_key
+from analysis.records.settings import EMULATED, MODELLED, Facts, describe, distinguishing, family_key, unmarked
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.comparable import COLUMNS, looser_cells
-from analysis.statistics.saving_costs import BELOW, NO_TARGET, of_checkpoint
-from analysis.statistics.sweeps import orderly, plain_sets, swept
-from analysis.statistics.training import is_training
-from analysis.text import spreadsheet
-from analysis.text.plain import MINUS, NONE, code, escaped, line, number, one_line, share, times
-from analysis.verdicts.claim_judge import BY_MODEL, kind_of
+from analysis.statistics.selection import orderly, plain_sets, swept
+from analysis.statistics.training import BELOW, NO_TARGET, is_training, of_checkpoint
+from analysis.text import (
+    DAGGER,
+    MINUS,
+    NONE,
+    PLUS_MINUS,
+    code,
+    escaped,
+    line,
+    number,
+    one_line,
+    share,
+    times,
+)
 
 NOT_MEASURED_HERE = "Not measured here"
+OVER = (
+    f"Median over the valid measured runs (n) {PLUS_MINUS} the distance of the farthest; {DAGGER} unstable."
+    " Min and max are in tables/medians.csv."
+)
 BETWEEN = (
     f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
     " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
@@ -34,29 +49,36 @@ OF_BASELINE = (
     "of baseline: MB/s as a share of what the storage gave by itself on that host, to as many readers at random places"
     " of blocks of the dataset's mean size (random_read), else to one that read a file from end to end (read)."
 )
+# An emulated storage in a label, also on one of two sides: `burst buffer, ssd (emulated) to hdd (emulated)`.
+MARKED = re.compile(f"(?:^|, | to )([^,()]+)({re.escape(EMULATED)}|{re.escape(MODELLED)})")
 VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
-    inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable", "disturbed"} - {"storage"}
-    plain = table.drop(columns=inner.intersection(table))
+    """Write `runs.csv`, `medians.csv`, `medians.md`, `verdicts.csv` and `verdicts.md`; return their paths."""
+    cells, every_run = for_people(table, runs)
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
-        save.write(folder / "medians.csv", spreadsheet.parts(plain)),
-        save.write(folder / "runs.csv", spreadsheet.parts(runs.drop(columns="cause"))),
+        save.write(folder / "medians.csv", spreadsheet.parts(cells)),
+        save.write(folder / "runs.csv", spreadsheet.parts(every_run)),
         save.write(folder / "verdicts.md", verdicts(tested).encode(errors="backslashreplace")),
         save.write(folder / "verdicts.csv", spreadsheet.parts(tested)),
     ]
 
 
-def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield a heading and the sorted rows for each set of settings that must not be mixed.
+def for_people(table: pd.DataFrame, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the medians and the runs without the columns that only this program needs."""
+    inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable", "disturbed"} - {"storage"}
+    return table.drop(columns=inner.intersection(table)), runs.drop(columns="cause")
 
-    Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
-    so do baselines, whatever their access, and all cells of a benchmark that the paper does not have.
+
+def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield a heading and the sorted rows for each set of cells that belongs into one table.
+
+    Cells of the mini-application share a table if they differ in prefetch, batch size, control or checkpoints only; so
+    do baselines of any access, and all cells of a benchmark that is not in the paper.
     """
-    table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # once: a set keeps the order
+    table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # sorted once: each set keeps the order
     groups = grouped(table, _section_keys(table))
     known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
@@ -69,7 +91,27 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
-        yield heading, rows if facts["benchmark"] in paper.BENCHMARKS else _sorted(rows, swept(rows))
+        rows, emulated = _unmarked(rows)
+        yield (
+            "; ".join([heading, *emulated]),
+            rows if facts["benchmark"] in paper.BENCHMARKS else _sorted(rows, swept(rows)),
+        )
+
+
+def _unmarked(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return rows with plain names of storages and targets, and in words which of these were emulated.
+
+    The rows are unchanged if a plain name would mean both an emulated and a real storage.
+    """
+    named = [name for name in ("storage", "target") if name in rows]
+    labels = list(dict.fromkeys(label for name in named for label in rows[name]))
+    if len({unmarked(label) for label in labels}) < len(labels):
+        return rows, []
+    marked = dict.fromkeys(part for label in labels for part in MARKED.findall(label))
+    kinds = {"emulated": EMULATED, "emulated by a model": MODELLED}
+    told = {kind: [name for name, remark in marked if remark == mark] for kind, mark in kinds.items()}
+    words = [f"{', '.join(names)} {kind}" for kind, names in told.items() if names]
+    return rows.assign(**{name: rows[name].map(unmarked) for name in named}), words
 
 
 def _sorted(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
@@ -88,19 +130,19 @@ def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _of_access(facts: Facts) -> frozenset[str]:
-    """Return the settings that baselines of one table may differ in: the access, and what random reads alone have."""
+    """Return the settings that may differ between baselines of one table: access, and those of random reads only."""
     return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
 
 
 def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Return the medians as Markdown: a table per set of settings, then what did not count and why."""
-    lines = ["# Medians", "", "Median, min and max over the valid measured runs (n); † unstable.", ""]
+    """Return the medians as Markdown: a table per set of settings, then the cells and runs that do not count."""
+    lines = ["# Medians", "", OVER, ""]
     for heading, rows in sections(table):
         shown = columns(rows, whole=True)
         lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
         lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
         lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in shown_rows(rows)]
-        lines.append("")
+        lines += ["", *(f"{escaped(reason)}\n" for reason in no_ratios(rows))]
     if table["disturbed"].notna().any():
         lines += [DISTURBED, ""]
     for told in looser_cells(rows_of(table, COLUMNS)):
@@ -114,8 +156,17 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def no_ratios(rows: pd.DataFrame) -> list[str]:
+    """Return for each reason a sentence: the storages whose cells have no ratio to one thread, and the reason."""
+    storages: dict[str, dict[str, None]] = {}
+    for row in rows_of(rows, ("storage", "threads", "no_scaling")):
+        if row["no_scaling"] and row.get("threads") != 1:
+            storages.setdefault(row["no_scaling"], {})[row["storage"]] = None
+    return [f"no ratio of {', '.join(names)}: {reason}" for reason, names in storages.items()]
+
+
 def verdicts(tested: pd.DataFrame) -> str:
-    """Return the verdicts as Markdown, set by set, each pair of cells below its claim; last what was not measured."""
+    """Return the verdicts as Markdown, per set of cells, pairs below their claim; claims not measured come last."""
     about_all = (
         "Each claim that the text of the paper states as a number or an order. A *device* is the paper's own, a *shape*"
         " can be held against any machine."
@@ -132,7 +183,7 @@ def verdicts(tested: pd.DataFrame) -> str:
 
 
 def evidence(row: Row) -> tuple[str, str, str]:
-    """Return ours and its interval in their unit, and the tolerance with its source; a dash where there is none."""
+    """Return our value and its interval with units, and the tolerance with its source; dashes if not measured."""
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
     low, high = (_in_unit(each, row["unit"]) for each in json.loads(row["interval"]))
@@ -142,13 +193,13 @@ def evidence(row: Row) -> tuple[str, str, str]:
 
 
 def verdict_of(row: Row) -> str:
-    """Return a verdict in words, with what of the cells it rests on was emulated."""
+    """Return a verdict in words, with the emulated storages that it rests on."""
     kind, told = kind_of(row["emulated"]), row["emulated"]
     return f"{row['verdict']} ({told if kind == BY_MODEL else f'{kind} {told}'})" if kind else str(row["verdict"])
 
 
 def why_of(row: Row) -> str:
-    """Return what a verdict rests on and, of what was not measured, what would measure it."""
+    """Return the reason for a verdict; for a claim that was not measured also the command that measures it."""
     return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
 
 
@@ -159,20 +210,20 @@ def _in_unit(value: float, unit: str) -> str:
 
 
 def has_controls(table: pd.DataFrame) -> bool:
-    """Say whether any cell has the controls that its runtime can be laid between."""
+    """Return whether any cell has both controls, so that its runtime lies between them."""
     return "between" in table and bool(table["between"].notna().any())
 
 
 def has_baselines(table: pd.DataFrame) -> bool:
-    """Say whether of any cell it is known what its storage gives."""
+    """Return whether the baseline of any cell's storage is known."""
     return "percent_of_baseline" in table and bool(table["percent_of_baseline"].notna().any())
 
 
 def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return `(cell, status: reason)` of each cell that is not done, then its runs, or others', that do not count.
+    """Return pairs `(cell, status: reason)`: first the cells that are not done, then the runs that do not count.
 
-    Runs whose cause is the one that their cell gives (`0 of 5 measured runs valid, 5 needed; quiet: …`) are counted
-    there, and have no entry of their own.
+    Runs with the same cause as their cell (`0 of 5 measured runs valid, 5 needed; quiet: …`) get no entry; the entry of
+    the cell counts them.
     """
     left = table[table["status"] != "done"]
     causes = dict(zip(left["cell"], left["cause"], strict=True))
@@ -198,13 +249,13 @@ def _cell(column: Column, row: Row) -> str:
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
-    """Return the settings to name beside the usual ones: those that distinguish the sets, and the pipeline."""
+    """Return the settings to name besides the usual ones: those that distinguish the sets, and the pipeline."""
     always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
     return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
 
 
 def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column that sorts: the paper's storages in its order, threads as numbers, absent last."""
+    """Return sort keys for a column: storages in the paper's order, numbers by size, absent values last."""
     if column.name == "storage":
         return column.map(paper.place)
     if column.name == "target":

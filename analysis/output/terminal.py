@@ -1,4 +1,4 @@
-"""What a person reads: medians, scaling beside the paper's, what did not count, and where the files are."""
+"""The output on a terminal: medians, scaling beside the paper's, what did not count, and the paths of files."""
 
 from __future__ import annotations
 
@@ -14,42 +14,48 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper
+from analysis.claims import chien2018
 from analysis.output import tables
-from analysis.output.columns import BECAUSE, DISTURBED, EXPENDABLE, Column, columns, mark, shown_rows, versus_one_thread
+from analysis.output.columns import (
+    DISTURBED,
+    EXPENDABLE,
+    Column,
+    columns,
+    mark,
+    runs_of_each,
+    shown_rows,
+    versus_one_thread,
+)
 from analysis.records.frame import rows_of
-from analysis.records.shared_devices import one_device
+from analysis.records.record import one_device
 from analysis.statistics.comparable import COLUMNS, looser_cells
-from analysis.statistics.sweeps import is_plain
+from analysis.statistics.selection import is_plain
 from analysis.statistics.training import is_training
-from analysis.text.plain import DAGGER, NONE, one_line, times, visible
+from analysis.text import DAGGER, NONE, PLUS_MINUS, one_line, times, visible
 
-# Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
+# The width of piped output: every column fits on one line; a terminal or $COLUMNS sets its own width.
 PIPED_WIDTH = 120
-# A name up to this long stands on one line where there is room ("optane (emulated)"): remarks are folded first.
-NAME_WIDTH = 20
-# The least room for the numbers that say what bounds a cell; with less, its word stands alone.
-BECAUSE_WIDTH = 16
-# More rows are in the files: laying them out takes longer than reading all records.
+# Further rows are only in the files: their layout would take longer than reading all records.
 MOST_ROWS = 200
-GREY = "bright_black"  # of figures that count for nothing
+GREY = "bright_black"  # numbers that do not count
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
 def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
-    """Print the summary to stdout: coloured on a terminal, plain lines when piped."""
+    """Print the summary to stdout: coloured on a terminal, plain if piped."""
     put(*summary(table, runs), *verdicts(tested))
     put_paths(written)
 
 
 def put_paths(written: Iterable[Path]) -> None:
-    """Print the paths of what was written, one a line, never wrapped, so that they can be copied."""
+    """Print the paths of the written files, one per line, never wrapped, so that they can be copied."""
     _print(visible(str(path)) for path in written)
 
 
 def put(*what: RenderableType) -> None:
-    """Print to stdout; what came from records cannot act on a terminal: of control sequences those of styles are ours.
+    """Print to stdout; control sequences in texts from records are made harmless, only our own styles remain.
 
-    Rendered to text first, so that a closed pipe is met by our one handler.
+    All is rendered to text first, so that a closed pipe is handled in one place.
     """
     console = _console()
     parts = [Segment(_lines(each.text), each.style) for each in console.render(Group(*what))]
@@ -78,13 +84,15 @@ def _console() -> Console:
 
 
 def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
-    """Yield the tables of medians and of scaling, set by set, then everything that did not count."""
+    """Yield the tables of medians and scaling, per set of cells, then everything that did not count."""
     short, room = short_ids(table["cell"]), MOST_ROWS
     for heading, every in tables.sections(table):
         if room <= 0:
             break
         rows, room = every.head(room), room - len(every)
-        yield Text(one_line(heading), style="bold")
+        count = runs_of_each(rows)
+        told = f"{heading}; {count} run{'s' * (count > 1)} of each" if count else heading
+        yield Text(one_line(told), style="bold")
         yield medians(rows, short)
         if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling(rows)):
             yield Text("")
@@ -109,9 +117,11 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
 
 
 def _signs(table: pd.DataFrame) -> Iterable[Text]:
-    """Yield what the signs behind figures mean, as far as there are any."""
+    """Yield an explanation of the signs behind numbers that occur in the table."""
+    signs = [f"{PLUS_MINUS} distance of the farthest run from the median"]
     if table["unstable"].fillna(value=False).any():
-        yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
+        signs.append(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max")
+    yield Text(f"{'; '.join(signs)}\n")
     if table["disturbed"].notna().any():
         yield Text(f"{DISTURBED}\n")
 
@@ -122,12 +132,12 @@ def _more(count: int, file: str) -> Iterable[Text]:
 
 
 def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
-    """Yield the verdict on each claim of the paper with its evidence; single pairs stand in `verdicts.md`.
+    """Yield the verdict on each claim of the paper with its evidence; verdicts on pairs are in `verdicts.md`.
 
     Parameters
     ----------
     whole
-        What was not measured too, with the command that measures it, and what is of other devices.
+        Show also claims that were not measured (with the command to do so) and claims about other devices.
     """
     claims = tested[tested["pair"] == ""]
     told = claims["verdict"].isin(["holds", "differs"]) | (
@@ -154,67 +164,58 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
 
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
-    """Return the medians of one set of settings, one line per cell; a narrow terminal gets fewer columns."""
-    console, every = _console(), list(columns(rows, whole=False))
-    # Measured without a limit: within the console's own, every table seems to fit.
+    """Return the table of medians of one set of cells, one line per cell, with fewer columns on a narrow terminal."""
+    console, shown = _console(), list(columns(rows, whole=False))
+    # Widths are measured without a limit: within the console's limit, every table seems to fit.
     free = console.options.update(max_width=10 * PIPED_WIDTH)
-    shown = [each for each in every if each is not BECAUSE]
     table = _medians(rows, short, shown)
-    if BECAUSE in every and console.measure(table, options=free).maximum + BECAUSE_WIDTH <= console.width:
-        shown = every
-        table = _medians(rows, short, shown)
-    for column in EXPENDABLE:
+    for column, instead in EXPENDABLE.items():
         if console.measure(table, options=free).minimum <= console.width:
             break
-        shown = [each for each in shown if each is not column]
+        shown = [new for old in shown if (new := instead if old is column else old)]
         table = _medians(rows, short, shown)
-    named = _medians(rows, short, shown, name_width=NAME_WIDTH)
-    return named if console.measure(named, options=free).minimum <= console.width else table
-
-
-def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], name_width: int = 0) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    lines = shown_rows(rows)
-    for each in shown:
-        heading = each.heading.replace(" ", "\n")
-        if each.left:
-            least = 0 if each is BECAUSE else min(name_width, max(len(each.text(row)) for row in lines))
-            table.add_column(heading, overflow="fold", min_width=least)
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("checks", overflow="fold")
-    table.add_column("cell", no_wrap=True)
-    for row in lines:
-        texts = [one_line(each.text(row)) + mark(each, row) for each in shown]
-        checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
-        style = "" if row["status"] == "done" else "red"
-        table.add_row(*texts, Text(checks, style), short[row["cell"]], style=GREY if row["disturbed"] else style)
     return table
 
 
-def scaling(rows: pd.DataFrame) -> Table | None:
-    """Return throughput relative to one thread, ours beside the paper's, or why it is not told; None without any."""
+def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    lines = [*shown_rows(rows)]
+    for each in shown:
+        heading = each.heading.replace(" ", "\n")
+        if each.left:
+            longest = max(len(each.text(row)) for row in lines)
+            table.add_column(each.heading, overflow="fold", min_width=min(longest, each.least_width))
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("cell", no_wrap=True)
+    for row in lines:
+        texts = [one_line(each.text(row)) + mark(each, row) for each in shown]
+        style = "" if row["status"] == "done" else "red"
+        table.add_row(*texts, short[row["cell"]], style=GREY if row["disturbed"] else style)
+    return table
+
+
+def scaling(rows: pd.DataFrame) -> Group | None:
+    """Return the table of throughput relative to one thread, ours beside the paper's; None if there is no such cell."""
     known = rows_of(rows[rows["scaling"].notna() | (rows["no_scaling"] != "")])
     cells = [row for row in known if row["threads"] != 1]
     if not cells:
         return None
     storages = list(dict.fromkeys(row["storage"] for row in cells))
-    published = list(paper.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
+    published = list(chien2018.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
     ours = {(row["storage"], row["threads"]): versus_one_thread(row) for row in cells if not row["no_scaling"]}
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
     table = of_columns(*heads, *((f"paper's {name}", "right") for name in published))
     for threads in sorted({row["threads"] for row in cells}):
-        theirs = (paper.ratio(name, threads) for name in published)
+        theirs = (chien2018.published(chien2018.THREAD_SCALING, name, threads) for name in published)
         mine = (ours.get((name, threads), NONE) for name in storages)
         table.add_row(str(threads), *mine, *(NONE if ratio is None else times(ratio) for ratio in theirs))
-    reasons = dict.fromkeys(f"no ratio of {row['storage']}: {row['no_scaling']}" for row in cells if row["no_scaling"])
-    table.caption = "\n".join([*reasons, *([f"paper: {paper.SOURCE}"] if published else [])]) or None
-    table.caption_justify = "left"
-    return table
+    remarks = [*tables.no_ratios(rows), *([f"paper: {chien2018.SOURCE}"] if published else [])]
+    return Group(table, *map(Text, remarks))
 
 
 def summed_up(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return `(cell, text)` of each text once, with the number of the other cells that it is said of."""
+    """Return `(cell, text)` pairs with each text once; the first cell is named, the other cells are counted."""
     cells_by_text: dict[str, list[str]] = {}
     for cell, text in complaints:
         cells_by_text.setdefault(text, []).append(short[cell])
@@ -225,7 +226,7 @@ def summed_up(complaints: Iterable[tuple[str, str]], short: Mapping[str, str]) -
 
 
 def not_counted(complaints: Iterable[tuple[str, str]]) -> Table:
-    """Return one line per complaint."""
+    """Return a table with one line per complaint."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -235,7 +236,7 @@ def not_counted(complaints: Iterable[tuple[str, str]]) -> Table:
 
 
 def short_ids(cells: Iterable[str]) -> dict[str, str]:
-    """Return the hash at the end of each cell id, which `python -m campaign why` takes, or the whole id."""
+    """Return for each cell id the hash at its end, which `python -m campaign show` accepts; else the whole id."""
     names = list(cells)
     ends = {cell: cell.rpartition("-")[2] for cell in names}
     unique = len(set(ends.values())) == len(names) and all(len(end) >= 6 for end in ends.values())  # noqa: PLR2004
@@ -243,7 +244,7 @@ def short_ids(cells: Iterable[str]) -> dict[str, str]:
 
 
 def of_columns(*columns: tuple[str, str]) -> Table:
-    """Return an empty table of columns with these names, each on its side, `left` or `right`."""
+    """Return an empty table with these columns; each has a name and an alignment, `left` or `right`."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

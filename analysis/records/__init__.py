@@ -1,1 +1,1 @@
-"""Records on disk, read and checked, as frames."""
+"""The records of a campaign: read from disk, checked, and returned as frames."""

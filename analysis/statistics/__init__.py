@@ -1,1 +1,1 @@
-"""Medians, ratios and every other value that is derived from the runs."""
+"""Medians, ratios and all other values derived from the runs."""

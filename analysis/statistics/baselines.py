@@ -1,4 +1,4 @@
-"""What storages give by themselves, and which share of it each cell got."""
+"""Baselines: the speed of a storage measured by itself, and the share of it that each cell reached."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import pandas as pd
 
 from analysis.records.frame import Row, rows_of
-from analysis.records.merit import STORAGE
+from analysis.records.runs import STORAGE
 from analysis.records.settings import is_storage
 from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted
-from analysis.text.plain import DASH
+from analysis.text import DASH
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
-# In the order in which they are asked what a storage gives to a cell: the first that is known answers.
+# Ways of access of the baselines that a cell is compared with; the first one that was measured is taken.
 PEAKS = (RANDOM, "read")
-# Others say their own name with their version.
+# Other engines record their name with their version.
 OWN_ENGINE = "builtin"
-# What of a cell says which baseline is its own, and which share of it the cell got.
+# Columns that decide the baseline of a cell, and its speed in percent of it.
 OF_A_BASELINE = (
     "cell", "kind", "status", "cache", "benchmark.control", ACCESS, "read_mb_per_s", "series_key", "threads", "host",
     "device",
@@ -28,71 +28,71 @@ OF_A_BASELINE = (
 
 
 def is_baseline(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Say which rows are of baselines: what reads or writes a storage by itself, one way of access each."""
+    """Return a mask of the rows of baselines: benchmarks that only read or write a storage, in one way each."""
     mine: pd.Series[bool] = (frame["kind"] == STORAGE) & (frame[ACCESS].notna() if ACCESS in frame else False)
     return mine
 
 
 def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians with what baselines say of them, the table as it is where it holds none.
+    """Return the medians with columns about baselines; unchanged if the table has no baseline.
 
-    Added columns: `mb_per_s`, `_min` and `_max` (of a baseline, whatever it does), `engine` (what its runs really had);
-    of the other cells `baseline` (the cell that says what their storage gives), `baseline_access` and
-    `percent_of_baseline` (their median MB/s in percent of its).
+    Added columns: `mb_per_s`, `_min` and `_max` (of a baseline, read or written), `engine` (which its runs really had);
+    for all other cells `baseline` (the cell that measured their storage by itself), `baseline_access` and
+    `percent_of_baseline` (their median MB/s in percent of that cell's).
     """
     mine = is_baseline(table)
     if not mine.any():
         return table
     ends = ("", "_min", "_max")
-    both = {f"mb_per_s{end}": table[f"read_mb_per_s{end}"].fillna(table[f"write_mb_per_s{end}"]) for end in ends}
-    table = table.assign(**{name: values.where(mine) for name, values in both.items()}).copy()
+    rates = {f"mb_per_s{end}": table[f"read_mb_per_s{end}"].fillna(table[f"write_mb_per_s{end}"]) for end in ends}
+    table = table.assign(**{name: values.where(mine) for name, values in rates.items()}).copy()
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
     rows = rows_of(table, OF_A_BASELINE)
-    known = fastest(rows)
-    found = [_of(row, known) for row in rows]
+    peaks = fastest(rows)
+    baselines = [_of(row, peaks) for row in rows]
     columns = ["baseline", "baseline_access", "percent_of_baseline"]
-    told = pd.DataFrame(found, index=table.index, columns=columns).astype({"percent_of_baseline": "float64"})
-    return table.join(told.fillna({"baseline": "", "baseline_access": ""}))
+    joined = pd.DataFrame(baselines, index=table.index, columns=columns).astype({"percent_of_baseline": "float64"})
+    return table.join(joined.fillna({"baseline": "", "baseline_access": ""}))
 
 
 def of_baseline(shown: pd.DataFrame) -> str:
-    """Return in words which share of what its storage gives each of some cells got; empty where nothing is known."""
+    """Return a sentence with the cells' speed in percent of their storage's baseline; empty if none is known."""
     if "percent_of_baseline" not in shown:
         return ""
-    told = []
+    phrases = []
     for (storage, access), cells in shown.groupby(["storage", "baseline_access"], sort=False):
         shares = cells["percent_of_baseline"].dropna()
         if not shares.empty:
             low, high = (f"{share:.0f}" for share in (shares.min(), shares.max()))
-            told.append(f"{storage} {low if low == high else low + DASH + high} % ({access})")
-    return f"Of what the storage gives by itself: {', '.join(told)}." if told else ""
+            phrases.append(f"{storage} {low if low == high else low + DASH + high} % ({access})")
+    return f"Of what the storage gives by itself: {', '.join(phrases)}." if phrases else ""
 
 
 def _engines(runs: pd.DataFrame) -> pd.Series[str]:
-    """Return for each baseline the engine and the version that its measured runs had, all of them where they differ."""
+    """Return the engine, with its version, of each baseline's measured runs; all engines if they differ."""
     if "engine" not in runs:
         return pd.Series(dtype="object")
     good = counted(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
     own = good["engine"] == OWN_ENGINE
-    told = good.assign(words=good["engine_version"].mask(own, OWN_ENGINE).fillna(good["engine"]))
-    return told.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
+    named = good.assign(words=good["engine_version"].mask(own, OWN_ENGINE).fillna(good["engine"]))
+    return named.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
 
 
 def fastest(rows: Iterable[Row]) -> Mapping[str, Row]:
-    """Return the fastest done baseline of each kind, by what it shares with the cells that it speaks of (`key`)."""
-    found: dict[str, Row] = {}
+    """Return the fastest done baseline per `key`, the facts that it shares with the cells compared with it."""
+    fastest_of_kind: dict[str, Row] = {}
     for row in rows:
         if row["kind"] != STORAGE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
             continue
         kind = key(row, row[ACCESS])
-        if row["read_mb_per_s"] > (found[kind]["read_mb_per_s"] if kind in found else 0):
-            found[kind] = row
-    return found
+        if row["read_mb_per_s"] > (fastest_of_kind[kind]["read_mb_per_s"] if kind in fastest_of_kind else 0):
+            fastest_of_kind[kind] = row
+    return fastest_of_kind
 
 
 def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
-    """Return the baseline of a cell that read cold from its storage, how that read, and the cell's share in percent."""
+    """Return the baseline of a cell that read cold, its way of access and the cell's percentage of it; else Nones."""
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["kind"] != STORAGE:
         for access in PEAKS:
@@ -102,7 +102,7 @@ def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
 
 
 def key(row: Mapping[str, Any], access: str) -> str:
-    """Return what a cell shares with the baseline of its storage: host, device, of random reads threads and data."""
+    """Return the key that joins cells to their baseline: host and device; for random reads, threads and data too."""
     facts = row["series_key"].facts
     shared = {name: value for name, value in facts.items() if is_storage(name)}
     if access == RANDOM:

@@ -1,4 +1,4 @@
-"""What keeps cells from being compared: decided here alone, for every claim, table and figure."""
+"""The rules that decide whether cells may be compared, the only ones for all claims, tables and figures."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.records.shared_devices import NAMED, one_device
-from analysis.text.plain import listed
+from analysis.records.record import NAMED, one_device
+from analysis.text import listed
 
 Cell = Mapping[str, Any]
 
 AND = " + "
-"""Between the accelerators, or engines, of a cell whose runs had several."""
+"""Separates the accelerators, or engines, of a cell whose runs had several."""
 MIXED = {"host": "hosts", "accelerator": "accelerators", "engine": "engines", "tensorflow": "versions of TensorFlow"}
-# What a cell must say of itself to be compared.
+# The columns that a comparison of cells needs.
 COLUMNS = (
     "cell",
     "n_valid",
@@ -26,41 +26,43 @@ COLUMNS = (
     *dict.fromkeys(it for both in NAMED for it in both),
 )
 _UNSET = "unset"
-# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
+# A campaign measures no fewer runs per cell (README, "What is measured"); with fewer the interval says nothing.
 FEWEST_RUNS = 3
-# As much as the runs of the paper's own machines vary (Section IV.B): as a tolerance more would let anything hold.
+# The spread of runs on the paper's own machines (Section IV.B): with a larger tolerance any claim would hold.
 WIDEST_SPREAD = 0.06
 CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
 def unlike(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
-    """Return what differs between cells and must not: host, conditions, software, data; or a device of several names.
+    """Return the differences between cells that forbid a comparison, in words; empty if there are none.
 
-    `across`: storages are compared, which may be of several hosts; the cells of one must be of one host all the same.
-    `sizes`: data sets of several sizes are compared; those of one size must be the same all the same.
+    `across`: the cells compare storages, which may be on several hosts; cells of one storage must still share the host.
+    `sizes`: the cells compare dataset sizes; cells of one size must still share the data.
     """
-    told = [f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)]
-    told += other_conditions(cells)
+    differences = [
+        f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)
+    ]
+    differences += other_conditions(cells)
     data = {(_size(cell) if sizes else (), found) for cell in cells if (found := _data(cell))}
-    told += ["datasets (their checksums differ)"] if len(data) > len({size for size, _ in data}) else []
-    return f"mixed: {'; '.join(dict.fromkeys(told))}" if told else listed(one_device(cells))
+    differences += ["datasets (their checksums differ)"] if len(data) > len({size for size, _ in data}) else []
+    return f"mixed: {'; '.join(dict.fromkeys(differences))}" if differences else listed(one_device(cells))
 
 
 def weak(cells: Sequence[Cell]) -> str:
-    """Return why some cells prove too little by themselves: looser checks, calls that were replaced, too few runs."""
+    """Return why cells prove too little, else empty: looser checks, replaced library calls, too few runs."""
     few = [cell["cell"] for cell in cells if cell["n_valid"] < FEWEST_RUNS]
     return looser(cells) or replaced(cells) or (f"fewer than {FEWEST_RUNS} valid runs of {listed(few)}" if few else "")
 
 
 def looser(cells: Iterable[Cell]) -> str:
-    """Return that some cells were judged by looser checks than their site's: of that no tolerance can be made."""
+    """Return a sentence if a cell was judged by looser checks than the site's, which give no tolerance; else empty."""
     return next((why for cell in cells if (why := _looser(cell))), "")
 
 
 def other_conditions(cells: Sequence[Cell]) -> list[str]:
-    """Return each condition that differs between cells, with its values.
+    """Return the conditions that differ between cells, each with its values.
 
-    Those of the process must be the same everywhere, of the machine on each host, of a storage wherever it is used.
+    Conditions of the process must be equal in all cells, those of the machine and of a storage on each host.
     """
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for cell in cells:
@@ -69,13 +71,17 @@ def other_conditions(cells: Sequence[Cell]) -> list[str]:
             groups.setdefault(("", cell["host"]), []).append(conditions["machine"])
             for name, facts in conditions["storages"].items():
                 groups.setdefault((f" of {name}", cell["host"]), []).append(facts)
-    told = [f"{name}{of} {listed(values)}" for (of, *_), facts in groups.items() for name, values in _apart(facts)]
-    told += ["conditions, which some cells have not recorded"] * (len({bool(_conditions(cell)) for cell in cells}) > 1)
-    return list(dict.fromkeys(told))
+    differences = [
+        f"{name}{of} {listed(values)}" for (of, *_), facts in groups.items() for name, values in _apart(facts)
+    ]
+    differences += ["conditions, which some cells have not recorded"] * (
+        len({bool(_conditions(cell)) for cell in cells}) > 1
+    )
+    return list(dict.fromkeys(differences))
 
 
 def _apart(facts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name and the values of each fact that is not the same in all of these."""
+    """Yield the name and the values of each fact that differs between these mappings."""
     if all(each == facts[0] for each in facts):
         return
     for name in dict.fromkeys(name for each in facts for name in each):
@@ -85,25 +91,25 @@ def _apart(facts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]
 
 
 def _conditions(cell: Cell) -> Mapping[str, Any]:
-    found = cell.get("conditions")
-    return found if isinstance(found, dict) else {}
+    conditions = cell.get("conditions")
+    return conditions if isinstance(conditions, dict) else {}
 
 
 def replaced(cells: Iterable[Cell]) -> str:
-    """Return that calls of some cells were another library's: it may answer to each cell in another way."""
-    told = (_conditions(cell).get("process", {}).get("interposed") for cell in cells)
-    return next((f"a preloaded library has replaced calls of the C library ({words})" for words in told if words), "")
+    """Return a sentence if a preloaded library replaced C library calls of a cell (effect unknown); else empty."""
+    calls = (_conditions(cell).get("process", {}).get("interposed") for cell in cells)
+    return next((f"a preloaded library has replaced calls of the C library ({words})" for words in calls if words), "")
 
 
 def looser_cells(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for those cells that were judged by the same looser checks: how many they are, and the cure."""
+    """Return one line per kind of looser checks: the number of cells judged by them, and the cure."""
     counts = Counter(words for cell in cells if (words := looser([cell])))
     many = f"of {len(cells):,} cell{'s' * (len(cells) != 1)}"
     return [f"{n:,} {many} {words}; not compared with others; {CURE_OF_LOOSER}" for words, n in counts.items()]
 
 
 def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001
-    """Yield the values of each group of cells that must agree in them and does not."""
+    """Yield the values of each group of cells that differ in the field `name` and must not."""
     groups: dict[Any, set[str]] = {}
     for cell in cells:
         group = cell["storage_name"] if across and name == "host" else None
@@ -114,7 +120,7 @@ def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[st
 def _values(cell: Cell, name: str) -> set[str]:
     value = cell.get(name)
     words = value if isinstance(value, str) else ""
-    # Only what reads or writes a storage by itself has an engine.
+    # Only baselines have an engine.
     return set(words.split(AND)) if words or name != "engine" else set()
 
 
@@ -123,7 +129,7 @@ def _data(cell: Cell) -> str:
 
 
 def _size(cell: Cell) -> tuple[tuple[str, Any], ...]:
-    """Return what says how large a data set is: its parameters, or the folder that it is in."""
+    """Return the facts that fix the size of a dataset: its parameters, or the folder that holds it."""
     facts = cell["series_key"].facts
     named = ("dataset.name", "dataset.seed")
     return tuple((name, it) for name, it in facts.items() if name.startswith("dataset.") and name not in named)

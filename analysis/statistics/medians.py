@@ -1,4 +1,4 @@
-"""The statistic: per cell the median with min and max over its valid measured runs."""
+"""The statistics of a cell: median, min and max over its valid measured runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ QUIET = "check.quiet"
 
 
 def counted(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return the cell and these columns of the runs that count: measured, and valid. The only place that decides it."""
+    """Return the cell and these columns of the runs that count (measured and valid); no other function decides that."""
     return runs.loc[(runs["role"] == "measured") & (runs["status"] == "valid"), ["cell", *names]]
 
 
 def disturbed(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
-    """Return, of each cell without a valid measured run, what its disturbed ones gave: figures, `_min` and `_max`.
+    """Return the metrics (with `_min` and `_max`) of the disturbed runs, for each cell without a valid measured run.
 
     A run is disturbed where `quiet` is the one check that it failed. It counts for nothing, and is only shown.
     """
@@ -37,18 +37,18 @@ def disturbed(runs: pd.DataFrame, figures: Iterable[str]) -> dict[str, Row]:
     columns: dict[str, Any] = {}
     for name in figures:
         columns |= ends(wasted.groupby("cell"), name)
-    found = pd.DataFrame(columns)
-    return dict(zip(map(str, found.index), rows_of(found), strict=True))
+    metrics = pd.DataFrame(columns)
+    return dict(zip(map(str, metrics.index), rows_of(metrics), strict=True))
 
 
 def values_of(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
-    """Return a figure of each cell's runs that count, where it is above 0."""
+    """Return the values above 0 of a metric per cell, one per run that counts."""
     good = counted(runs, [figure])
     return by_cell(good[good[figure] > 0], figure)
 
 
 def by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
-    """Return a figure of the runs of each cell."""
+    """Return the values of a metric per cell, one per run."""
     values: dict[str, list[float]] = {}
     for cell, value in zip(runs["cell"].tolist(), runs[figure].tolist(), strict=True):
         values.setdefault(cell, []).append(value)
@@ -56,7 +56,7 @@ def by_cell(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
 
 
 def ends(groups: Any, figure: str) -> dict[str, Any]:
-    """Return the columns that have median, `_min` and `_max` of a figure of grouped runs."""
+    """Return the columns with the median, `_min` and `_max` of a metric over grouped runs."""
     values = groups[figure]
     return {figure: values.median(), f"{figure}_min": values.min(), f"{figure}_max": values.max()}
 
@@ -64,9 +64,9 @@ def ends(groups: Any, figure: str) -> dict[str, Any]:
 def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame of cells with their statistics, one row per cell.
 
-    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of the figures of merit
-    and of those `METRICS` that the runs have; `disturbed` (see there; None for most cells), which no other column has
-    any part of; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that [min, max] holds the true
+    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of the main metrics
+    and of those `METRICS` that the runs have; `disturbed` (see `disturbed`; None for most cells), which enters no other
+    column; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that [min, max] holds the true
     median (of independent runs); `bytes_per_image`; `scaling`, the median relative to the same series at one thread,
     with `no_scaling` and `scaling_unstable` (see `scaling`).
     """
@@ -92,11 +92,10 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
-    """Return `scaling`, each done cell's images/s over those of the done one-thread cell of its series, else missing.
+    """Return the column `scaling`: images/s of each done cell divided by that of the one-thread cell of its series.
 
-    Two one-thread cells in one series leave it undefined: there is no saying which is meant. `no_scaling` says why the
-    two cannot be compared, else empty; where they are unlike there is no ratio at all. `scaling_unstable`: one of the
-    two is.
+    The value is missing if the series has no done one-thread cell, or two. `no_scaling` says why the two cells cannot
+    be compared, else it is empty; if they are unlike, the ratio is missing. `scaling_unstable`: one is unstable.
     """
     done = table["status"] == "done"
     one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
@@ -121,22 +120,22 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
 
 
 def _unlike(pairs: Sequence[tuple[Row, Row]], table: pd.DataFrame) -> Iterator[str]:
-    """Yield what differs in each pair of rows of a table and must not; found once for all pairs of the same facts."""
+    """Yield per pair of rows the differences that forbid a comparison; pairs with equal facts share the work."""
     names = [name for name in comparable.COLUMNS if name in table and name not in {"cell", "n_valid"}]
-    known: dict[tuple[Any, ...], str] = {}
+    words_of_facts: dict[tuple[Any, ...], str] = {}
     for pair in pairs:
-        # Conditions are one object where they are equal, and have no hash.
+        # Equal conditions share one object, and have no hash.
         facts = tuple(id(row[name]) if isinstance(row[name], dict) else row[name] for row in pair for name in names)
-        if facts not in known:
-            known[facts] = comparable.unlike(pair)
-        yield known[facts]
+        if facts not in words_of_facts:
+            words_of_facts[facts] = comparable.unlike(pair)
+        yield words_of_facts[facts]
 
 
 def not_counted(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the invalid and failed runs, one row per cell, role, status and cause.
 
-    Columns `cell, role, status, cause, count, reason`: of the reasons of one cause (`cold: 99.1 % …` and
-    `cold: 98.7 % …`) the first.
+    Columns `cell, role, status, cause, count, reason`: `reason` is the first of one cause (of `cold: 99.1 % …`
+    and `cold: 98.7 % …`).
     """
     bad = runs[runs["status"].isin(["invalid", "failed"])]
     groups = bad.groupby(["cell", "role", "status", "cause"], sort=False)["reason"]
@@ -151,7 +150,7 @@ def _not_counted(runs: pd.DataFrame) -> dict[str, pd.Series[int]]:
 
 
 def _spread(table: pd.DataFrame, figures: Sequence[str]) -> pd.Series[float]:
-    """Return the spread of the first figure that a cell has: images/s, else MB/s, else seconds."""
+    """Return the spread of the first of these metrics that a cell has: images/s, else MB/s, else seconds."""
     spread = pd.Series(float("nan"), index=table.index, dtype="float64")
     for name in figures:
         spread = spread.fillna((table[f"{name}_max"] - table[f"{name}_min"]) / table[name])

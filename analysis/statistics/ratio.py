@@ -1,4 +1,4 @@
-"""The ratio of two medians with its interval: the percentile bootstrap, not drawn but worked out.
+"""The ratio of two medians with its interval: the percentile bootstrap, computed exactly, without random draws.
 
 A bootstrap draws n runs from n with replacement, again and again, and takes the median of each draw. How often each
 median would come is known exactly (B. Efron, "Bootstrap methods: another look at the jackknife", Ann. Statist. 7, 1979,
@@ -20,17 +20,17 @@ Indices = NDArray[np.int64]
 CONFIDENCE = 0.95
 # Sums of probabilities are equal within this.
 ROUNDING = 1e-12
-# Medians that come less often than 1e-14 all together are left out: that bounds memory. The index of a redrawn median
+# Medians with a total probability below 1e-14 are left out: that bounds memory. The index of a redrawn median
 # has a standard deviation of sqrt(n) / 2, and the chance that its two middle ones lie d apart falls as exp(-d).
 _DEVIATIONS, _APART = 8, 40
-# An end of the interval is searched for between so many ratios at once, until so few pairs are left or their ratios
-# agree within this share.
+# The search for an end of the interval tries _POINTS ratios per step, until at most _SORTED_AT_ONCE pairs are left or
+# their ratios agree within the share _CLOSE.
 _POINTS, _SORTED_AT_ONCE, _CLOSE = 17, 4096, 1e-14
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians, and the interval that holds the true one with about 95 %."""
+    """The ratio of two medians, with the interval that holds the true ratio with a probability of about 95 %."""
 
     value: float
     low: float
@@ -38,7 +38,7 @@ class Ratio:
 
 
 def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Return median(after) / median(before) with the percentile interval of the bootstrap; all above 0.
+    """Return median(after) / median(before) with the percentile interval of the bootstrap; all values must be above 0.
 
     Exchanging before and after turns every number into its inverse.
     """
@@ -48,9 +48,9 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> float:
-    """Return the least ratio of two redrawn medians that, with all below it, is as likely as what an end leaves out.
+    """Return the lower end of the interval: the (1 - CONFIDENCE) / 2 quantile of ratios of redrawn medians.
 
-    Of each median of before, the range `first` to `last` of medians of after is narrowed until all pairs can be sorted.
+    For each median of `before`, the range `first` to `last` of `after` is narrowed until all pairs can be sorted.
     """
     (medians_before, chances_before), (medians_after, chances_after) = before, after
     chance_up_to = np.concatenate([[0.0], np.cumsum(chances_after)])
@@ -71,7 +71,7 @@ def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> flo
 
 
 def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Return the medians that n draws from n values can have, ascending, and the probability of each."""
+    """Return all medians that n draws from the n values can have, ascending, and the probability of each."""
     ordered = np.sort(np.asarray(values, dtype="float64"))
     lower, upper, weights = middle_weights(len(ordered))
     medians, places = np.unique((ordered[lower] + ordered[upper]) / 2, return_inverse=True)
@@ -80,9 +80,9 @@ def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
 
 @cache
 def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
-    """Return indices i and j of sorted values, and the probability that they are the two middle ones of n draws from n.
+    """Return pairs of indices i, j of sorted values, with the probability that these are the middle two of n draws.
 
-    Of an odd number there is one in the middle, and i is j.
+    For an odd n there is one middle value, and i equals j.
     """
     half, reach = (n - 1) // 2, int(_DEVIATIONS * n**0.5 / 2) + 1
     first, last = max(0, half - reach), min(n, half + reach + 1)
@@ -97,25 +97,25 @@ def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
         weights[here] = np.exp(_log_choices(n)[n // 2] + largest[lower[here]] + largest[n - 1 - upper[here]])
     at_most = np.array([_chance_of(n // 2 + n % 2, n, place / n) for place in range(first, last + 1)])
     weights[:, 0] = np.diff(at_most) - weights.sum(axis=1)
-    kept = weights > 0
-    return lower[kept], upper[kept], weights[kept]
+    possible = weights > 0
+    return lower[possible], upper[possible], weights[possible]
 
 
 @cache
 def _log_choices(n: int) -> Floats:
-    """Return the logarithms of the binomial coefficients, n over 0 to n."""
+    """Return the logarithms of the binomial coefficients of n over 0 to n."""
     numbers = np.arange(1, n + 1)
     return np.concatenate([[0.0], np.cumsum(np.log(numbers[::-1]) - np.log(numbers))])
 
 
 def _log_largest(n: int) -> Floats:
-    """Return the logarithm of the chance that the largest of n / 2 draws from n is the i-th smallest."""
+    """Return for each i the log of the chance that the largest of n / 2 draws from n is the i-th smallest."""
     numbers = np.arange(1, n + 1)
     return n // 2 * np.log(numbers / n) + np.log1p(-((1 - 1 / numbers) ** (n // 2)))
 
 
 def _chance_of(least: int, n: int, share: float) -> float:
-    """Return the chance that at least so many of n draws hit what has this share."""
+    """Return the probability that at least `least` of n draws hit a fraction `share` of the values."""
     if share in (0.0, 1.0):
         return share
     hits = np.arange(least, n + 1)

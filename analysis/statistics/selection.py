@@ -1,31 +1,33 @@
-"""Which cells of the mini-application share a figure, and which of them are each other's partner."""
+"""Sets of cells that share a chart (of NERSC's workloads by nodes and control), and the settings that were swept."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import pandas as pd
 
 from analysis import paper
 from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Facts, Settings, family_key
-from analysis.statistics.saving_costs import NO_TARGET, beside_data, of_checkpoint
-from analysis.statistics.training import CONTROL
-from analysis.text.plain import listed
+from analysis.records.settings import Facts, Settings, distinguishing, family_key, is_storage
+from analysis.statistics.medians import counted
+from analysis.statistics.training import CONTROL, NO_TARGET, beside_data, of_checkpoint
+from analysis.text import listed
 
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
-# Of the settings of a target, what says how it is saved to and not where.
+# The settings of a checkpoint target that say how snapshots are saved, not to which storage.
 HOW = ("checkpoint.every", "checkpoint.keep")
 MODE = ("checkpoint.mode", "checkpoint.in_flight")
 BATCH_PLACE = ["storage", "batch_size", "prefetch"]
 
 
 def trained(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the mini-application that are no controls, their numbers as integers.
+    """Return the cells of the mini-application without controls, with `NUMBERS` as integers.
 
-    Without the settings in groups (`dataset.name`): the keys hold them, and a narrow frame is a fast one.
+    Settings in groups (`dataset.name`) are left out: the keys hold them, and a frame with fewer columns is faster.
     """
     if not {CONTROL, *NUMBERS} <= set(table):
         return table[:0]
@@ -37,14 +39,14 @@ def trained(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def unsaved(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the trained cells that save no snapshots."""
+    """Return the training cells that save no snapshots."""
     return cells[cells["target"] == NO_TARGET] if len(cells) else cells
 
 
 def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
-    """Return the cells by key: those that differ at most in storage, threads and the `free` settings.
+    """Return sets of cells, by key, that differ at most in storage, threads and the `free` settings.
 
-    Threads that are `held` must agree too, and stand in the key.
+    The columns in `held` must have equal values too, and are part of the key.
     """
     if cells.empty:
         return {}
@@ -57,9 +59,9 @@ def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ())
 
 
 def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd.DataFrame]:
-    """Return, for each number of batches prefetched, the cells with it beside those without prefetch.
+    """Return a set per number of prefetched batches: the cells with that number and those without prefetch.
 
-    Where none or nothing but prefetch was asked for there is no comparison and no set. The key names the number.
+    A set needs cells with prefetch and cells without. The key contains the number.
     """
     sets = {}
     for key, cells in groups.items():
@@ -71,9 +73,9 @@ def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd
 
 
 def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells with a row for each partner that was not asked for: `not measured`, its cell `""`.
+    """Return the cells with an added row (status `not measured`, cell `""`) for each missing partner.
 
-    In the paper's order; at one place the cell with prefetch comes first.
+    The rows are in the paper's order; among equal settings the cell with prefetch comes first.
     """
     spots = cells[["storage", "storage_name", *place]].drop_duplicates()
     ahead = cells[["prefetch"]].drop_duplicates()
@@ -85,7 +87,7 @@ def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 
 def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells in the order of the paper: storage, place, with prefetch before without."""
+    """Return the cells in the paper's order: by storage, then by the columns `place`, with prefetch before without."""
     order = cells["storage_name"].map(paper.place)
     by = ["order", "storage", *place, *(["prefetch"] if "prefetch" in cells else []), "cell"]
     ascending = [name != "prefetch" for name in by]
@@ -93,23 +95,23 @@ def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 
 def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
-    """Return a sort key: numbers as numbers, for in a key 128 stands before 16."""
+    """Return a sort key that compares settings as numbers: as text, 128 would come before 16."""
     return tuple(int(family[1][name].min()) for name in NUMBERS if name in family[1] and family[1][name].notna().all())
 
 
 def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
-    """Return by key the trained cells that differ in their target alone: those that save, and the one that does not.
+    """Return sets of training cells, by key, that differ only in the checkpoint target; one cell may save nothing.
 
-    Nor do cells of one set differ in the settings `apart`, of how a target is saved to (`HOW`, `MODE`).
+    Cells of one set also have equal values of the settings `apart`, which say how snapshots are saved (`HOW`, `MODE`).
     """
     if cells.empty or (cells["target"] == NO_TARGET).all():
         return {}
-    asked = tuple(apart)
+    columns = tuple(apart)
     free = frozenset[str]().union(*(of_checkpoint(key.facts) for key in set(cells["set_key"])))
     sets = {}
     for key, family in families(cells, free, ["storage", "threads"]).items():
         saves = family["target"] != NO_TARGET
-        how = family["set_key"].map(lambda each: json.dumps({name: each.facts.get(name) for name in asked}))
+        how = family["set_key"].map(lambda each: json.dumps({name: each.facts.get(name) for name in columns}))
         for words, group in family[saves].groupby(how[saves], sort=True):
             held = tuple(json.loads(str(words)).items())
             sets[family_key(key, frozenset(), held)] = in_papers_order(pd.concat([family[~saves], group]))
@@ -117,17 +119,17 @@ def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, 
 
 
 def in_papers_order(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with no checkpoint first, then by target as in the paper, in the foreground first."""
+    """Return the cells without checkpoints first, then by target in the paper's order, foreground before background."""
     order = [
         (row["target_name"] != NO_TARGET, paper.place(row["target_name"]), row["mode"].startswith("async"))
         for row in rows_of(cells)
     ]
-    place = pd.Series(order, index=cells.index, dtype=object)
-    return cells.assign(order=place).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
+    places = pd.Series(order, index=cells.index, dtype=object)
+    return cells.assign(order=places).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
 
 
 def saved_how(facts: Facts, cells: pd.DataFrame) -> str:
-    """Return how the cells of a set are saved in words, and which of them on the device that they read from."""
+    """Return in words how the cells of a set save, and which of them save on the device that they read from."""
     words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
     words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []
     shared = sorted({f"{row['target']} on {device}" for row in rows_of(cells) if (device := beside_data(row))})
@@ -136,9 +138,9 @@ def saved_how(facts: Facts, cells: pd.DataFrame) -> str:
 
 
 def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
-    """Return the cells with a status that says why one is not drawn: it is `done` just where it is.
+    """Return the cells with a status that is `done` only if the cell can be drawn, and otherwise says why not.
 
-    Two cells at one place are both `ambiguous`; one that is done and lacks the figure is `without figures`.
+    Cells with equal values of the columns `place` become `ambiguous`; a done cell without the metric `without figures`.
     """
     twins = cells.duplicated(place, keep=False)
     without = (cells["status"] == "done") & cells[figure].isna()
@@ -146,7 +148,7 @@ def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
 
 
 def of_done(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
-    """Return the frame with these numbers, `n_valid` and `unstable` of the cells that are done alone."""
+    """Return the frame with these numbers, `n_valid` and `unstable` set to missing in cells that are not done."""
     names = [*numbers, "n_valid", "unstable"]
     frame = frame.astype({"n_valid": "Int64"})
     frame[names] = frame[names].where(frame["status"] == "done")
@@ -154,13 +156,121 @@ def of_done(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
 
 
 def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
-    """Return the cells that differ at most in storage, batch size and prefetch.
+    """Return sets of cells that differ at most in storage, batch size and prefetch.
 
-    The number of batches may follow the batch size (an epoch each); where one batch size has several numbers of
-    batches, each number is a set of its own.
+    The number of batches may depend on the batch size (one epoch each); if one batch size has several numbers of
+    batches, there is one set per number.
     """
     sets: dict[Settings, pd.DataFrame] = {}
     for key, group in families(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
         alike = families(group, {"prefetch", "batch_size"}, ["threads"])
         sets |= alike if group.duplicated(BATCH_PLACE).any() or len(alike) == 1 else {key: group}
     return sets
+
+
+# Settings that never count as swept: the data read, and its path.
+NEVER_SWEPT = ("data", "dataset.path")
+
+
+def is_plain(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Return a mask of the rows of benchmarks that are not in the paper."""
+    return ~frame["benchmark"].isin(paper.BENCHMARKS)
+
+
+def plain_sets(table: pd.DataFrame) -> Iterator[tuple[Settings, pd.DataFrame]]:
+    """Yield the cells of each benchmark and version that is not in the paper, with their common settings."""
+    for _, cells in table[is_plain(table)].groupby(["benchmark", "benchmark_version"], sort=True):
+        every = [key.facts for key in dict.fromkeys(cells["set_key"])]
+        shared = {name: it for name, it in every[0].items() if all(name in one and one[name] == it for one in every)}
+        threads = set(cells["threads"]) if "threads" in cells else set()
+        yield Settings.of({**shared, **({"threads": threads.pop()} if len(threads) == 1 else {})}), cells
+
+
+def swept(cells: pd.DataFrame) -> list[str]:
+    """Return the column names of the settings that differ between cells, except the storage's."""
+    names = distinguishing([key.facts for key in dict.fromkeys(cells["series_key"])])
+    names = [name for name in names if not is_storage(name) and name not in NEVER_SWEPT]
+    names += ["threads"] if "threads" in cells and len(set(cells["threads"])) > 1 else []
+    return [name if name in cells else f"settings.{name}" for name in names if not name.endswith(".emulated")]
+
+
+def held(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
+    """Return the cells with equal values of `others`: the values that were measured with most values of `name`."""
+    if not others:
+        return cells
+    done = cells[cells["status"] == "done"]
+    places = pd.Series(list(zip(*(cells[other] for other in others), strict=True)), index=cells.index)
+    many = (done if len(done) else cells).groupby(places)[name].nunique(dropna=False)
+    chosen: pd.DataFrame = cells[places == many.index[int(many.to_numpy().argmax())]]
+    return chosen
+
+
+@lru_cache(1 << 12, typed=True)
+def orderly(value: Any) -> tuple[bool, float, str]:
+    """Return a sort key for the value of any setting: numbers by size, then everything else as text."""
+    number = is_number(value)
+    return not number, float(value) if number else 0.0, str(value)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number; True and False are not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+HEPCNN, CLIMATE = "hepcnn", "climate"
+NODES, SHUFFLE, SYNC = "nodes", "benchmark.shuffle", "sync"
+# Parts of the wall time, from bottom to top of a stacked bar. `unpack_s` is the waiting for a batch besides reading;
+# it is all of the waiting if other threads read, as in CDB.
+WALL_PARTS = ("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "rest_s")
+_LOADS = tuple(f"{phase}_{source}_{what}" for phase in ("train", "validation")
+               for source in ("cold", "warm") for what in ("loads", "read_s"))  # fmt: skip
+WORKLOAD_FIGURES = (*WALL_PARTS, "io_share", "loads", "private_caches", *_LOADS)
+FREE_OF_NODES = frozenset({NODES, SYNC, SHUFFLE})
+
+
+def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of NERSC's workloads with `nodes`, shuffle and control as words, and medians of their metrics.
+
+    The metrics (`WORKLOAD_FIGURES`) are NaN where a cell has no valid run; without such cells the frame has no rows.
+    """
+    mine = table[table["benchmark"].isin([HEPCNN, CLIMATE])]
+    if mine.empty:
+        return mine
+    known = {
+        name: mine.get(name, pd.Series(None, mine.index, dtype=object)) for name in (NODES, SHUFFLE, SYNC, CONTROL)
+    }
+    nodes = pd.to_numeric(known[NODES]).fillna(1).astype("int64")
+    words = {SHUFFLE: known[SHUFFLE].fillna(""), SYNC: known[SYNC].fillna(""), CONTROL: known[CONTROL].fillna("none")}
+    good = _of_runs(runs[runs["cell"].isin(mine["cell"])])
+    medians = good.groupby("cell")[list(WORKLOAD_FIGURES)].median()
+    mine = mine.drop(columns=[name for name in WORKLOAD_FIGURES if name in mine])
+    return mine.assign(**{NODES: nodes, **words}).join(medians, on="cell")
+
+
+def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the metrics of each run that counts; NaN if the run has none."""
+    names = ["wall_s", "load_s", "read_s", "compute_s", "validate_s", "sync_s", "checkpoint_s"]
+    good = counted(
+        runs.reindex(columns=[*runs, *({*names, *WORKLOAD_FIGURES} - set(runs))]),
+        [*names, *{*WORKLOAD_FIGURES} - {*names}],
+    )
+    read = good["read_s"].fillna(0.0)
+    good = good.assign(
+        read_s=read,
+        unpack_s=(good["load_s"] - read).clip(lower=0),
+        io_share=good["read_s"].fillna(good["load_s"]) / good["wall_s"],
+        **{name: good[name].fillna(0.0) for name in ("validate_s", "sync_s", "checkpoint_s")},
+    )
+    return good.assign(rest_s=(good["wall_s"] - good[list(WALL_PARTS[:-1])].sum(axis=1)).clip(lower=0))
+
+
+def by_nodes(cells: pd.DataFrame, free: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
+    """Return sets of cells, no controls, that differ at most in storage, nodes, sync, shuffling and `free`."""
+    plain = cells[cells[CONTROL] == "none"] if len(cells) else cells
+    return families(plain, FREE_OF_NODES | {*free})
+
+
+def by_control(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
+    """Return sets of cells that differ at most in storage and control; only sets with several controls."""
+    sets = families(cells, {CONTROL}, [NODES]) if len(cells) else {}
+    return {family_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}

@@ -1,33 +1,36 @@
-"""The mini-application's own figures per cell: what its time went to, and where it lies between its controls."""
+"""Metrics of training cells: shares of their runtime, its place between two controls, and the cost of snapshots."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from analysis.records.merit import TRAINING
-from analysis.records.settings import family_key
+from analysis.paper import BURST_BUFFER
+from analysis.records.frame import Row, rows_of
+from analysis.records.record import NAMED
+from analysis.records.runs import BETWEEN, OF_SNAPSHOT, TRAINING
+from analysis.records.settings import Facts, family_key, with_emulated
 from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted, ends
 
 CONTROL = "benchmark.control"
-# Seconds of a run whose share of its runtime is shown.
+# Times of a run (seconds) that are shown as a share of its runtime.
 SHARES = {"input_share": "load_s", "compute_share": "compute_s", "checkpoint_share": "checkpoint_s"}
-# What no_io may differ in from what it is the control of, beside storage and threads.
+# Settings in which a no_io control may differ from its cell, besides storage and threads.
 OF_READING = {CONTROL, "prefetch", "cache", "seed", "benchmark.prefetch_to_device", "benchmark.private_threads"}
-# A control bounds what ran on the same machine with the same software, and nothing else.
+# A control is valid only for cells on the same machine with the same software.
 ALIKE = ("accelerator", "host", "tensorflow")
 
 
 def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Say which rows are of cells that train."""
+    """Return a mask of the rows of cells that train."""
     trains: pd.Series[bool] = frame["kind"] == TRAINING
     return trains
 
 
 def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the medians with the mini-application's columns, the table as it is where it holds none of it.
+    """Return the medians with the columns of training cells; unchanged if the table has no such cell.
 
-    Added columns: `accelerator` (what the runs really had); median, `_min` and `_max` of the seconds spent waiting
+    Added columns: `accelerator` (which the runs really had); median, `_min` and `_max` of the seconds spent waiting
     for input (`load_s`); `input_share` = load_s / wall_s, `compute_share` and `checkpoint_share` of the same kind,
     medians over the runs; `no_io_s`, `no_compute_s` and `between` (see `between`).
     """
@@ -39,27 +42,29 @@ def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     cell = good["cell"]
     columns = ends(good.groupby("cell"), "load_s")
     columns |= {share: (good[part] / good["wall_s"]).groupby(cell).median() for share, part in SHARES.items()}
-    known = {name: of_cell for name, of_cell in columns.items() if name not in table}
-    table = table.join(pd.DataFrame(known), on="cell").copy()
+    new = {name: of_cell for name, of_cell in columns.items() if name not in table}
+    table = table.join(pd.DataFrame(new), on="cell").copy()
     table["accelerator"] = table["cell"].map(ran_on(runs)).astype(object).where(mine).fillna("")
     return table.assign(**between(table))
 
 
 def ran_on(runs: pd.DataFrame) -> pd.Series[str]:
-    """Return for each cell the accelerator that its measured runs had, all of them where they differ."""
+    """Return for each cell the accelerator of its measured runs; all accelerators if they differ."""
     if "accelerator" not in runs:
         return pd.Series(dtype="object")
-    told = runs[(runs["role"] == "measured") & runs["accelerator"].notna()].drop_duplicates(["cell", "accelerator"])
-    return told.sort_values("accelerator").groupby("cell")["accelerator"].agg(AND.join)
+    accelerators = runs[(runs["role"] == "measured") & runs["accelerator"].notna()].drop_duplicates(
+        ["cell", "accelerator"]
+    )
+    return accelerators.sort_values("accelerator").groupby("cell")["accelerator"].agg(AND.join)
 
 
 def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
-    """Return where the runtime of each cell lies between its controls: (runtime - no_io) / no_compute.
+    """Return the position of each cell's runtime between its controls: (runtime - no_io) / no_compute.
 
-    0 is the runtime without input (`control=no_io`: one batch in memory, again and again), where all input is hidden;
-    1 is no_io and no_compute (`control=no_compute`: input alone) laid end to end, where nothing overlaps. The controls
-    are the done cells of otherwise equal settings on the same host with the same accelerator and TensorFlow; two of a
-    kind are none. What reads nothing need not agree in how it would read: `no_io_s` is the median of such cells.
+    0 is the runtime without input (`control=no_io`: one batch in memory, again and again): all input is hidden. 1 is
+    no_io plus no_compute (`control=no_compute`: input alone): nothing overlaps. The controls are the done cells of
+    otherwise equal settings on the same host with the same accelerator and TensorFlow; of two no_compute controls none
+    counts. A no_io control may differ in settings of reading: `no_io_s` is the median of all such cells.
     """
     nothing = pd.Series(float("nan"), index=table.index)
     if CONTROL not in table:
@@ -76,9 +81,98 @@ def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
 
 
 def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.Series[str]:
-    """Return what cells share that a control bounds: the settings in `key` but for those that are `free`."""
+    """Return for each cell the key that it shares with its controls: the settings in `key` without the `free` ones."""
     names = [*more, *ALIKE]
     of = table.reindex(columns=names)
     held = (tuple(zip(names, values, strict=True)) for values in zip(*(of[name] for name in names), strict=True))
     keys = [family_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
     return pd.Series(keys, index=table.index)
+
+
+NO_TARGET = "none"
+BELOW = ("target_below", "fast_below")
+"""Columns that decide which cells may be compared; they are written to no file."""
+SNAPSHOT_TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
+
+
+def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians with the columns of checkpoints; unchanged if no cell trains.
+
+    Added columns: `target` (`none`, a storage, or the two storages of a burst buffer), `target_name` (decides its
+    colour and order in charts), `mode`; the storage and the device that hold the snapshots at the end
+    (`target_storage`, `target_device`), the devices below that one, unless it is emulated (`target_below`), and the
+    same for a burst buffer's fast side (`fast_storage`, `fast_device`, `fast_below`); median, `_min` and `_max` over
+    the runs of each of `SNAPSHOT_TIMES`, which in a run is the median over its snapshots.
+    """
+    mine = is_training(table)
+    if not mine.any():
+        return table
+    facts = [key.facts for key in table["set_key"]]
+    # A cell may be set to save snapshots and yet have no run that saved one.
+    good = (
+        counted(runs, runs.columns.intersection([*SNAPSHOT_TIMES]))
+        .reindex(columns=["cell", *SNAPSHOT_TIMES])
+        .groupby("cell")
+    )
+    columns = {name: values for time in SNAPSHOT_TIMES for name, values in ends(good, time).items()}
+    return (
+        table.assign(
+            target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
+            target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
+            mode=[saving_mode(each) for each in facts],
+            target_storage=[
+                str(each.get("checkpoint.slow.name", each.get("checkpoint.name", NO_TARGET))) for each in facts
+            ],
+            fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
+            target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
+            fast_device=table["cell"].map(_device(runs, ("source_fast",))),
+            target_below=table["cell"].map(_device(runs, ("below_slow", "below_only"))).mask(_emulated(table, "slow")),
+            fast_below=table["cell"].map(_device(runs, ("below_fast",))).mask(_emulated(table, "fast")),
+        )
+        .join(pd.DataFrame(columns), on="cell")
+        .copy()
+    )
+
+
+def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
+    """Return per cell the kernel's counter of the device behind one side of its target, if there is one."""
+    devices = [runs[["cell", name]].dropna().set_axis(["cell", "source"], axis=1) for name in sources if name in runs]
+    return {row["cell"]: row["source"] for each in devices for row in rows_of(each)}
+
+
+def _emulated(table: pd.DataFrame, role: str) -> pd.Series[bool]:
+    """Return for each cell whether this side of its checkpoint target, or its only target, is emulated."""
+    keys = (f"checkpoint.{role}.emulated", "checkpoint.emulated")
+    return table["set_key"].map(lambda key: any(key.facts.get(each) for each in keys)).astype("bool")
+
+
+def beside_data(row: Row) -> str:
+    """Return the device that holds both the data and the snapshots of a cell; `""` if they are on two devices."""
+    (_, data), *saved = NAMED
+    devices = {each for _, name in saved if isinstance(row.get(name), str) for each in row[name].split(BETWEEN)}
+    return str(row[data]) if row.get(data) in devices - {""} else ""
+
+
+def of_checkpoint(facts: Facts) -> frozenset[str]:
+    """Return the names of the settings that belong to checkpoints."""
+    return frozenset(name for name in facts if name.startswith("checkpoint."))
+
+
+def target(facts: Facts) -> str:
+    """Return the checkpoint target of a cell, in words."""
+    name = str(facts.get("checkpoint.name", NO_TARGET))
+    if name != BURST_BUFFER:
+        return with_emulated(name, facts, "checkpoint")
+    return f"burst buffer, {' to '.join(side(facts, each) for each in ('fast', 'slow'))}"
+
+
+def side(facts: Facts, role: str) -> str:
+    """Return the storage of one role of the target, in words; the role is `only` if the target has one storage."""
+    key = "checkpoint" if role == "only" else f"checkpoint.{role}"
+    return with_emulated(str(facts[f"{key}.name"]), facts, key)
+
+
+def saving_mode(facts: Facts) -> str:
+    """Return the mode in which a cell saves snapshots, with the number of copies in flight if it may be above 1."""
+    name, copies = facts.get("checkpoint.mode"), facts.get("checkpoint.in_flight")
+    return "" if name is None else str(name) if copies == 1 else f"{name}, {copies} in flight"

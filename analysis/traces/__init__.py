@@ -1,1 +1,1 @@
-"""Traces beside the records, read."""
+"""Readers of the traces and profiles that lie beside the records."""

@@ -1,1 +1,1 @@
-"""What bounds a cell, by evidence, with the command that tests it; predictions are kept and held to account."""
+"""Advise on a cell: what bounds it, by evidence, and the command that tests it; keep predictions and judge them."""

@@ -1,4 +1,4 @@
-"""What rules predicted and what came of it: ``advice.json`` of a campaign folder; a prediction that failed stays."""
+"""Keep the predictions of the rules and their outcomes in ``advice.json``; failed predictions stay in the file."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError
 from jobs.judging import stopping
 from jobs.model import reading
-from jobs.model.predictions import Account, Measured, Tested
-from jobs.model.record import Record
+from jobs.model.record import Account, Measured, Record, Tested
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 
 SCHEMA = 1
-_CURE = "restore it, or move it away: what was predicted so far is then forgotten"
+_CURE = "restore it, or move it away: the predictions so far are then forgotten"
 
 
-def load(folder: CampaignFolder) -> list[Tested]:
-    """Return every prediction that was put to the test in this campaign, the oldest first."""
+def load_predictions(folder: CampaignFolder) -> list[Tested]:
+    """Return all predictions that this campaign has tested or will test, the oldest first."""
     try:
         return reading.read(folder.advice, Account, SCHEMA)["tests"]
     except FileNotFoundError:
@@ -36,12 +35,17 @@ def load(folder: CampaignFolder) -> list[Tested]:
         raise EnvironmentFaultError(f"{folder.advice} is of a newer version: {error}", _CURE) from error
 
 
-def promise(
-    folder: CampaignFolder, rule: str, predicted: Prediction, cells: tuple[str, str], told: tuple[str, float]
+def record_prediction(
+    folder: CampaignFolder,
+    rule: str,
+    predicted: Prediction,
+    cells: tuple[str, str],
+    command_and_metric: tuple[str, float],
 ) -> None:
-    """Write a prediction down, before it is tested.
+    """Write a prediction into ``advice.json`` before it is tested.
 
-    `cells`: the one that it is of, and the one that tests it; `told`: the command, and the figure as it is.
+    `cells`: the id of the cell that the prediction is about, and the id of the cell that tests it;
+    `command_and_metric`: the command that measures the second cell, and the present metric of the first one.
     """
     cell, tested = cells
     made: Tested = {
@@ -50,10 +54,10 @@ def promise(
         "rule": rule,
         "cell": cell,
         "tested": tested,
-        "command": told[0],
+        "command": command_and_metric[0],
         "figure": predicted.figure,
         "unit": predicted.unit,
-        "before": told[1],
+        "before": command_and_metric[1],
         "predicted": predicted.value,
         "low": predicted.low,
         "high": predicted.high,
@@ -62,36 +66,39 @@ def promise(
         "holds": None,
         "why_not": "not measured yet",
     }
-    _change(folder, [made])
+    _save_predictions(folder, [made])
 
 
-def settle(verdicts: Verdicts, origin: Record) -> list[Tested]:
-    """Hold predictions of a cell that are open against what was measured since; returns all of the campaign."""
+def judge_predictions(verdicts: Verdicts, origin: Record) -> list[Tested]:
+    """Compare the open predictions on a cell with the records; return all predictions of the campaign."""
     folder = verdicts.folder
-    kept = load(folder)
-    found: list[Any] = [
-        {**each, **_outcome(verdicts, each, origin)}
+    predictions = load_predictions(folder)
+    judged: list[Any] = [
+        {**each, **_judge_prediction(verdicts, each, origin)}
         if each["measured"] is None and each["cell"] == origin["cell"]["id"]
         else each
-        for each in kept
+        for each in predictions
     ]
-    if settled := [after for before, after in zip(kept, found, strict=True) if before["measured"] != after["measured"]]:
-        _change(folder, settled)
-    return found
+    if settled := [
+        after for before, after in zip(predictions, judged, strict=True) if before["measured"] != after["measured"]
+    ]:
+        _save_predictions(folder, settled)
+    return judged
 
 
-def _outcome(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, Any]:
-    found, fault = verdicts.read(verdicts.folder.record(tested["tested"]))
-    if found is None:
+def _judge_prediction(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, Any]:
+    """Return the new keys of a judged prediction: the measured value and whether it holds, or why it is not judged."""
+    recorded, fault = verdicts.read(verdicts.folder.record(tested["tested"]))
+    if recorded is None:
         return {"why_not": fault or "not measured yet"}
-    if found["status"] != "done":
-        return {"why_not": f"{found['status']}: {found.get('reason') or 'under way'}"}
-    here, there = (_where(each) for each in (origin, found))
-    if here != there:
-        return {"why_not": f"measured on {there}, and the cell itself on {here}"}
-    runs: Sequence[Any] = stopping.measured(found, "valid")
-    if why := advice_rules.held(evidence.gathered(verdicts, found), tested["rule"]):
-        return {"why_not": f"{why}: `why {tested['tested']}` names the command, add redo=true"}
+    if recorded["status"] != "done":
+        return {"why_not": f"{recorded['status']}: {recorded.get('reason') or 'under way'}"}
+    machine, tested_machine = (_machine_of(each) for each in (origin, recorded))
+    if machine != tested_machine:
+        return {"why_not": f"measured on {tested_machine}, and the cell itself on {machine}"}
+    runs: Sequence[Any] = stopping.measured(recorded, "valid")
+    if disturbance := advice_rules.disturbance_by_others(evidence.gather_evidence(verdicts, recorded), tested["rule"]):
+        return {"why_not": f"{disturbance}: `show {tested['tested']}` names the command, add redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}
@@ -100,15 +107,15 @@ def _outcome(verdicts: Verdicts, tested: Tested, origin: Record) -> dict[str, An
     return {"measured": measured, "holds": tested["low"] <= median <= tested["high"], "why_not": None}
 
 
-def _where(recorded: Record) -> str:
-    """Return what must be the same of both: the machine, and what a quota leaves of it."""
+def _machine_of(recorded: Record) -> str:
+    """Return the host of a record with its quota of processors, in words."""
     quota = min((each for run in recorded["runs"] if (each := run.get("quota_cores"))), default=None)
     host = recorded["provenance"].get("host", "an unknown host")
     return host if quota is None else f"{host} with {quota:g} processors"
 
 
-def _change(folder: CampaignFolder, changed: Sequence[Tested]) -> None:
-    """Add predictions, or put them in the place of what they were; whole, and one process at a time."""
+def _save_predictions(folder: CampaignFolder, changed: Sequence[Tested]) -> None:
+    """Add predictions to ``advice.json`` or replace earlier ones; one process writes at a time, a whole file."""
     with FileLock(folder.root / "advice.lock"):
-        by_name = {(each["utc"], each["cell"], each["rule"]): each for each in [*load(folder), *changed]}
+        by_name = {(each["utc"], each["cell"], each["rule"]): each for each in [*load_predictions(folder), *changed]}
         files.write_json(folder.advice, {"schema": SCHEMA, "tests": list(by_name.values())})

@@ -1,4 +1,4 @@
-"""What is known of a cell: its record, its trace, its profile, and what its storage gives by itself."""
+"""Gather the evidence on a cell: its record, its trace, its profile, and the speed of its storage alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): 
 
 
 class Fact(NamedTuple):
-    """One figure that a rule rests on."""
+    """A number that a rule rests on."""
 
     what: str
     value: float
@@ -36,7 +36,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that rules may know; figures of runs are medians, times in seconds."""
+    """All that rules may know; metrics of runs are medians, times in seconds."""
 
     cell: str
     settings: Mapping[str, Any]  # by dotted keys
@@ -57,22 +57,22 @@ class Evidence:
     trace: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
-        """Return the median of a figure of the runs; 0 where they have none."""
+        """Return the median of a metric of the runs; 0 if they have none."""
         return self.run.get(name, 0.0)
 
     @property
     def threads(self) -> int:
-        """Return how many calls of the map there were at once."""
+        """Return the number of calls of the map that were under way at once."""
         return int(self.settings["threads"])
 
     @property
     def cold(self) -> bool:
-        """Tell whether the files came from the storage."""
+        """Return whether the files came from the storage."""
         return self.settings.get("cache") == "cold" and self["bytes_read"] > 0
 
     @property
     def batch(self) -> int:
-        """Return the images of a batch."""
+        """Return the number of images in a batch."""
         return int(self.settings["batch_size"])
 
     @property
@@ -84,37 +84,37 @@ class Evidence:
 
     @property
     def bound(self) -> Bound:
-        """Return the one word for it, and the numbers that decide."""
+        """Return the bound of the cell (see `jobs.judging.bound`), with the numbers that decide it."""
         return bound_of_work(self.work)
 
     @property
     def trains(self) -> bool:
-        """Tell whether processors train, so that what the input takes of them is not known."""
+        """Return whether the processors train, so that the input's part of their time is not known."""
         return self.work.steps is not None and self.work.steps.on_processors
 
     @property
     def waiting(self) -> float:
-        """Return the share of the run in which it waited for its input."""
+        """Return the share of its time in which the run waited for its input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
 
     def facts(self, *names: str) -> list[Fact]:
-        """Return figures of the runs with their units."""
-        return [Fact(name, self[name], _unit(name), "record") for name in names]
+        """Return metrics of the runs with their units."""
+        return [Fact(name, self[name], _unit_of(name), "record") for name in names]
 
     def traced(self) -> list[Fact]:
-        """Return what the system trace says."""
+        """Return the facts of the system trace."""
         return [Fact(name, value, "%", "trace") for name, value in self.trace.items()]
 
 
-def _unit(name: str) -> str:
+def _unit_of(name: str) -> str:
     units = {"mb_per_s": "MB/s", "images_per_s": "images/s", "_s": "s", "_cpu": "cores", "bytes_read": "B"}
     return next((unit for end, unit in units.items() if name.endswith(end)), "")
 
 
-def gathered(verdicts: Verdicts, recorded: Record) -> Evidence:
-    """Gather what is known of a cell by its judged record.
+def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
+    """Return the evidence on a cell by its judged record.
 
-    Raises UsageError for a cell that is not advised on, CampaignError where no run has figures.
+    Raises UsageError for a cell without advice, CampaignError if no run has metrics.
     """
     settings = recorded["cell"]["settings"]
     benchmark = registry.of(settings)
@@ -123,7 +123,7 @@ def gathered(verdicts: Verdicts, recorded: Record) -> Evidence:
     runs, done = figured(recorded), work_of(recorded, verdicts.peaks)
     if done is None:
         raise CampaignError(
-            f"{recorded['cell']['id']} has no run with figures", f"python -m campaign why {recorded['cell']['id']}"
+            f"{recorded['cell']['id']} has no run with figures", "measure it first: show names the command"
         )
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
@@ -144,21 +144,21 @@ def gathered(verdicts: Verdicts, recorded: Record) -> Evidence:
         readers=peaks.readers(recorded),
         sequential=peaks.sequential(recorded),
         elsewhere=peaks.elsewhere(recorded),
-        profile=_nested(runs, "profile", "meta_s"),
-        tensorflow=_nested(runs, "tensorflow", "remedies_s"),
-        trace=_trace(verdicts.folder.cell(recorded["cell"]["id"]), in_the_middle),
+        profile=_medians_of_part(runs, "profile", "meta_s"),
+        tensorflow=_medians_of_part(runs, "tensorflow", "remedies_s"),
+        trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), in_the_middle),
     )
 
 
-def _nested(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
-    """Return the medians of the numbers in a part of the runs, of those runs that have there what is needed."""
-    found = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
-    by_name = {name: numbers(found, name) for name in (found[0] if found else ())}
+def _medians_of_part(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
+    """Return the medians of the numbers in a part of the runs, of the runs that have `needed` there."""
+    parts = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
+    by_name = {name: numbers(parts, name) for name in (parts[0] if parts else ())}
     return {name: statistics.median(values) for name, values in by_name.items() if values}
 
 
-def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
-    """Return means over the iteration of the run in the middle; nothing where its trace cannot be read."""
+def _trace_means(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the means of a trace over the iteration of a run; empty if its trace cannot be read."""
     name = Path(str((run.get("trace") or {}).get("file") or "")).name
     try:
         text = files.read(home / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
@@ -169,11 +169,13 @@ def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
     group = ""
     for place, (own, column) in enumerate(zip(groups, columns, strict=False)):
         group = own or group
-        told = f"{group} busy" if group.startswith("model/") and column == "busy" else _TRACED.get((group, column))
-        places |= {told: place} if told else {}
+        label = f"{group} busy" if group.startswith("model/") and column == "busy" else _TRACED.get((group, column))
+        places |= {label: place} if label else {}
     inside = [row for row in rows if len(row) == len(columns) and row[-1] == "iteration"]
-    found = {told: [float(row[place]) for row in inside if _is_number(row[place])] for told, place in places.items()}
-    return {told: statistics.fmean(values) for told, values in found.items() if values}
+    values_of_label = {
+        label: [float(row[place]) for row in inside if _is_number(row[place])] for label, place in places.items()
+    }
+    return {label: statistics.fmean(values) for label, values in values_of_label.items() if values}
 
 
 def _is_number(cell: str) -> bool:

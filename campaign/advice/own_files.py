@@ -1,27 +1,27 @@
-"""What a user's own profile, time log or TensorFlow trace says of what bounds a program, by the rules for cells.
+"""Apply the rules for cells to a user's own profile, time log or TensorFlow trace of any program.
 
-Such a file has a part of what a record has. What it lacks is named, and no rule guesses it.
+Such a file contains less than a record. The report names the missing measurements, and no rule guesses them.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from campaign.advice.advice_rules import metadata
+from campaign.advice.advice_rules import find_input, find_input_bound, find_metadata
 from campaign.advice.evidence import Evidence
-from campaign.advice.findings import Finding, Lacking
-from campaign.advice.training import input_, input_bound
+from campaign.advice.findings import Finding, Undecided
 from campaign.errors import UsageError
+from jobs.errors import JobError
+from jobs.events import read_time_logs, step_times, tensorflow_trace
+from jobs.events.run_log import Budget, budgets
+from jobs.events.table import NS
+from jobs.events.tensorflow_trace import INPUT, REMEDIES
 from jobs.judging.bound import Bound, Number, bound_of_spent, help_of
 from jobs.judging.work_done import Steps, Work
-from jobs.profiler import ProfilerError, report, saved
-from jobs.profiler.tensorflow_table import INPUT, REMEDIES
-from jobs.system import untrusted
-from jobs.system.programs import python
+from jobs.profiler import report, saved
 
 _PROCESSORS = "CPU seconds of the program, so nothing is said of processors"
 _DEVICE = "what its devices did and could give, so a busy storage is not told from a slow one"
@@ -36,48 +36,38 @@ _CURE = (
     "name a profile (Profile.save, a campaign's profile-N.npz, a spill, a Darshan log), a time log, or a *.xplane.pb"
 )
 
-Rule = Callable[[Evidence], Finding | Lacking | None]
+Rule = Callable[[Evidence], Finding | Undecided | None]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a file says: its kind, in words what it holds, what bounds the program, what rules found, what it lacks."""
+class FileReport:
+    """The advice on a file: its kind and content, what bounds the program, the findings, and what the file lacks."""
 
     kind: str
     holds: str
     bound: Bound
     findings: Sequence[Finding]
     lacks: Sequence[str]
-    helps: str = ""  # empty where nothing is decided
+    helps: str = ""  # what would help; empty if the bound is undecided
 
 
-def read(path: Path) -> Told:
-    """Return what a file says. Raises UsageError: it is of no kind that is known, damaged or too large."""
+def read_own_file(path: Path) -> FileReport:
+    """Return the advice on a file; raises UsageError if its kind is unknown, or it is damaged or too large."""
     try:
-        return _profile(path, report.figures(saved.read(path)))
-    except ProfilerError as error:
+        return _report_profile(path, report.window_metrics(saved.read_profile(path)))
+    except JobError as error:
         first = error
-    if path.suffix in (".pb", ".npz"):
-        found, why = _analysis("trace", path)
-        if found:
-            return _trace(path, found[0])
-        raise UsageError(why or first.message, _CURE)
-    ranks, why = _analysis("timelog", path, "--budget")
-    if ranks:
-        return _time_log(path, ranks)
-    raise UsageError(why or first.message, _CURE)
+    try:
+        if path.suffix in (".pb", ".npz"):
+            return _report_trace(path, tensorflow_trace.read_trace(path))
+        log, _ = read_time_logs.read_logs([path])
+        return _report_time_log(path, [*budgets(log, log.ranks)])
+    except JobError as error:
+        raise UsageError(error.message, _CURE) from first
 
 
-def _analysis(verb: str, path: Path, *words: str) -> tuple[Any, str]:
-    """Return what the analysis reads in a file, as JSON, or None and why it cannot."""
-    call = python("-m", "analysis", verb, str(path), *words, "--json")
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    if done.returncode > 1:
-        return None, done.stderr.partition("\n")[0].removeprefix("error: ")
-    return untrusted.json_value(done.stdout.encode()), ""
-
-
-def _evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
+def _make_evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
+    """Return evidence that has only the measurements of a file, not those of a record."""
     settings = {"threads": work.threads or 1, "batch_size": 1, "prefetch": 0, "cache": "as_is"}
     run = {"elapsed_s": work.elapsed_s, "wall_s": work.elapsed_s, "load_s": work.elapsed_s}
     if work.steps:
@@ -87,16 +77,16 @@ def _evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
     )
 
 
-def _found(evidence: Evidence, rule: Rule) -> list[Finding]:
-    """Return what a rule finds, without its test: there is no cell to measure again."""
-    found = rule(evidence)
-    if not isinstance(found, Finding):
+def _findings_of(evidence: Evidence, rule: Rule) -> list[Finding]:
+    """Return the finding of a rule without its test, because there is no cell to measure again."""
+    finding = rule(evidence)
+    if not isinstance(finding, Finding):
         return []
-    return [replace(found, test=None, facts=[fact._replace(source="file") for fact in found.facts])]
+    return [replace(finding, test=None, facts=[fact._replace(source="file") for fact in finding.facts])]
 
 
-def _profile(path: Path, seen: Mapping[str, Any]) -> Told:
-    """Return what calls tell: for how long one was under way, and which kind took long."""
+def _report_profile(path: Path, seen: Mapping[str, Any]) -> FileReport:
+    """Return the advice on a profile: for how long a call was under way, and which calls took long."""
     wall_s, threads = seen["wall_s"], seen["threads"]
     calls_s = seen["read_s"] + seen["write_s"] + seen["meta_s"]
     share = calls_s / (wall_s * threads) if threads and wall_s else None
@@ -112,41 +102,53 @@ def _profile(path: Path, seen: Mapping[str, Any]) -> Told:
     bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not tell")
     profile = {name: float(value) for name, value in seen.items() if isinstance(value, int | float)}
     holds = f"{wall_s:.3f} s, {seen['reads']:,} reads of {seen['files']:,} files, {seen['bytes_read'] / 1e6:,.1f} MB"
-    return Told("profile", holds, bound, _found(_evidence(path, "pipeline", work, profile=profile), metadata), lacks)
-
-
-def _trace(path: Path, seen: Mapping[str, Any]) -> Told:
-    """Return what TensorFlow's trace of steps tells."""
-    spent = {name: each["spent_s"] for name, each in seen["seconds"].items()}
-    waited = seen["verdict"]["waited_s"]
-    steps = Steps(
-        seen["steps"], waited, 0.0, spent["compute"], spent["checkpoint"], ahead=seen["verdict"]["prefetched"]
+    return FileReport(
+        "profile",
+        holds,
+        bound,
+        _findings_of(_make_evidence(path, "pipeline", work, profile=profile), find_metadata),
+        lacks,
     )
+
+
+def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
+    """Return the advice on TensorFlow's trace of steps."""
+    seen = step_times.metrics(runtime)
+    spent, waited = seen["spent_s"], seen["waited_s"]
+    steps = Steps(seen["steps"], waited, 0.0, spent["compute"], spent["checkpoint"], ahead=runtime.prefetched)
     found = {"steps_s": seen["steps_s"], "waited_s": waited}
-    found |= {f"exposed_s.{name}": seen["seconds"][name]["exposed_s"] for name in INPUT}
-    found |= {f"remedies_s.{name}": spent.get(name, 0.0) for name in REMEDIES}
-    found["remedies_s.prefetch"] = seen["verdict"]["remedies_s"].get("prefetch", 0.0)
-    evidence = _evidence(path, "training", Work(seen["steps_s"], steps=steps), tensorflow=found)
+    found |= {f"exposed_s.{name}": seen["exposed_s"][name] for name in INPUT}
+    found |= {f"remedies_s.{name}": seen["remedies_s"][name] for name in REMEDIES}
+    evidence = _make_evidence(path, "training", Work(seen["steps_s"], steps=steps), tensorflow=found)
     bound = bound_of_spent(steps, seen["steps_s"], spent)
     holds = f"{seen['steps']} steps of {seen['steps_s']:.3f} s"
-    lacks = [] if seen["steps_marked"] else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
+    lacks = [] if runtime.marked else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
     helps = help_of(bound, evidence.work)
-    return Told("TensorFlow trace", holds, bound, _found(evidence, input_bound), [*lacks, *_BESIDE], helps)
+    return FileReport(
+        "TensorFlow trace", holds, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps
+    )
 
 
-def _time_log(path: Path, ranks: Mapping[str, Mapping[str, Any]]) -> Told:
-    """Return what a time log tells: all ranks together, each moment of a rank to one action."""
-    wall_s = sum(each["wall_s"] for each in ranks.values())
+def _report_time_log(path: Path, ranks: Sequence[Budget]) -> FileReport:
+    """Return the advice on a time log of all ranks together; at each moment a rank does one action."""
+    wall_s = sum(each.end_ns - each.start_ns for each in ranks) / NS
     spent = {
-        part: sum(each["spent_s"].get(name, 0.0) for each in ranks.values() for name in names)
+        part: sum(each.spent_ns.get(name, 0) for each in ranks for name in names) / NS
         for part, names in (("read", _READS), ("decode", _DECODES), ("wait", _WAITS), ("compute", _COMPUTES),
                             ("checkpoint", ("checkpoint",)))
     }  # fmt: skip
     steps = Steps(1, spent["read"] + spent["decode"] + spent["wait"], 0.0, spent["compute"], spent["checkpoint"])
     bound = bound_of_spent(steps, wall_s, spent)
-    evidence = _evidence(path, "training", Work(wall_s, steps=steps))
+    evidence = _make_evidence(path, "training", Work(wall_s, steps=steps))
     holds = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
-    known = any(each["spent_s"].get(name) for each in ranks.values() for name in (*_READS, *_COMPUTES))
-    lacks = [] if known else [f"actions that are known ({', '.join((*_COMPUTES, *_READS))})"]
+    has_known_actions = any(each.spent_ns.get(name) for each in ranks for name in (*_READS, *_COMPUTES))
+    lacks = [] if has_known_actions else [f"actions that are known ({', '.join((*_COMPUTES, *_READS))})"]
     helps = help_of(bound, evidence.work)
-    return Told("time log", holds, bound, _found(evidence, input_) if known else [], [*lacks, *_BESIDE], helps)
+    return FileReport(
+        "time log",
+        holds,
+        bound,
+        _findings_of(evidence, find_input) if has_known_actions else [],
+        [*lacks, *_BESIDE],
+        helps,
+    )

@@ -1,1 +1,1 @@
-"""Cells, their records, their folder, and the plan of which run when."""
+"""Hold cells, their records, their folder, and the plan of their runs."""

@@ -1,4 +1,4 @@
-"""A cell: one point of the grid, and the name it has for ever."""
+"""Make a cell of a point of the grid: its settings, and an id that never changes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from jobs.benchmarks.benchmark import OUTSIDE
 from jobs.model.conduct import Point
 from jobs.model.record import Access
 from jobs.model.settings import Settings, flat
-from jobs.objects.address import split
+from jobs.objects.address import canonical, split
 
 _HASH_DIGITS = 10
-_WORDS = {"checkpoint.name": "checkpoint"}  # as a command line has it
+_ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # each has several spellings
+_SHORT_KEYS = {"checkpoint.name": "checkpoint"}  # as a command line has it
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Cell:
 
 
 def make_cell(point: Point) -> Cell:
-    """Take the settings out of a composed configuration and name them."""
+    """Return the cell of a composed configuration: the settings that can change its result, and their id."""
     benchmark = registry.of(point)
     settings = benchmark.acting(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
@@ -51,13 +52,15 @@ def make_cell(point: Point) -> Cell:
     if "://" in (slow.get("root") or ""):  # of a bucket, whose device is no part of a cell either
         root, access["slow_device"] = split(slow["root"])
         settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
-    text = json.dumps({"version": benchmark.version, **dict(flat(settings))}, sort_keys=True)
+    values = dict(flat(settings))
+    values |= {key: canonical(str(values[key])) for key in _ADDRESSES if "://" in str(values.get(key))}
+    text = json.dumps({"version": benchmark.version, **values}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
-    return Cell(f"{_readable(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
+    return Cell(f"{_readable_name(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
 
 
-def _readable(settings: Settings) -> str:
-    """Name what people vary."""
+def _readable_name(settings: Settings) -> str:
+    """Return the settings that people vary most as the readable part of an id."""
     words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
@@ -66,28 +69,36 @@ def _readable(settings: Settings) -> str:
     return "-".join([*words, *(each for each in counts if each != "n1")])
 
 
-def told_apart(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return by id the settings in which a cell differs from those whose ids differ from its own in the hash alone.
+def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return by id the settings that tell a cell from others whose ids differ in the hash alone.
 
     Of storages their names alone, where these differ. Empty for a cell whose id is enough.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.id.rpartition("-")[0], []).append(cell)
-    return {cell.id: words for alike in groups.values() if len(alike) > 1 for cell, words in _apart(alike)}
+    return {
+        cell.id: words for alike in groups.values() if len(alike) > 1 for cell, words in _settings_that_differ(alike)
+    }
 
 
-def _apart(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
-    each = [dict(flat(cell.settings)) for cell in cells]
-    every = dict.fromkeys(key for mine in each for key in mine)
-    known = {key: [mine[key] for mine in each if key in mine] for key in every}
-    names = {key for key in known if key.endswith(".name") and len(known[key]) < len(cells)}  # not all have that
-    keys = [key for key, values in known.items() if key in names or any(value != values[0] for value in values)]
+def _settings_that_differ(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+    """Yield each cell with the settings in which some of the cells differ."""
+    settings_of_cells = [dict(flat(cell.settings)) for cell in cells]
+    keys_of_all = dict.fromkeys(key for settings in settings_of_cells for key in settings)
+    values_of_key = {key: [settings[key] for settings in settings_of_cells if key in settings] for key in keys_of_all}
+    names = {
+        key for key in values_of_key if key.endswith(".name") and len(values_of_key[key]) < len(cells)
+    }  # not all have that
+    keys = [key for key, values in values_of_key.items() if key in names or any(value != values[0] for value in values)]
     keys = [key for key in keys if not (key.endswith(".root") and f"{key.removesuffix('root')}name" in keys)]
-    for cell, mine in zip(cells, each, strict=True):
-        yield cell, " ".join(f"{_WORDS.get(key, key)}={_typed(mine[key])}" for key in keys if key in mine)
+    for cell, settings in zip(cells, settings_of_cells, strict=True):
+        yield (
+            cell,
+            " ".join(f"{_SHORT_KEYS.get(key, key)}={_format_value(settings[key])}" for key in keys if key in settings),
+        )
 
 
-def _typed(value: object) -> str:
-    """Return a value as it is typed on the command line: ``null`` and ``true``, not ``None`` and ``True``."""
+def _format_value(value: object) -> str:
+    """Return a value as a user types it: ``null`` and ``true``, not ``None`` and ``True``."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""What there is to do: the cells asked for, against what is recorded of them."""
+"""Plan the runs of a campaign: compare the requested cells with their records."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
 from campaign.console import counted
 from jobs.benchmarks import registry
-from jobs.judging import disturbed, paired, peaks, stopping
+from jobs.judging import judge, peaks, stopping
 from jobs.model.conduct import Conduct
-from jobs.model.record import Record
-from jobs.model.terms import Terms, terms_of
+from jobs.model.record import Record, Terms, terms_of
 from jobs.system import files
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell, its state on disk, and how many runs it lacks, warm-ups apart."""
+    """A cell, its state on disk, and the number of runs that it lacks, without warm-ups."""
 
     cell: Cell
     # ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
@@ -35,8 +34,8 @@ class Entry:
     stamp: files.Stamp | None = None  # of the record that was read
 
 
-def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:
-    """Return how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
+def format_number_of_runs(entries: Sequence[Entry], conduct: Conduct) -> str:
+    """Return how many runs cells lack, with warm-ups: `24 runs`, or `24 to 120 runs` if some may be added."""
     warmups = len(entries) * conduct["warmup_runs"]
     few, many = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
     return counted(few, "run") if few == many else f"{few} to {many} runs"
@@ -44,9 +43,9 @@ def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells asked for, in the order of the words, and how they are conducted.
+    """The requested cells in their order, and the settings of the campaign's conduct.
 
-    It is made once a command, and `refreshed` where records may have changed.
+    It is made once a command, and `refresh` where records may have changed.
     """
 
     entries: tuple[Entry, ...]
@@ -56,7 +55,7 @@ class Plan:
 
     @property
     def to_do(self) -> list[Entry]:
-        """Entries that lack runs, in the seeded shuffled order in which they are run.
+        """Return the entries that lack runs, in the seeded shuffled order of the campaign.
 
         Baselines come first: the other cells are judged by them.
         """
@@ -66,63 +65,65 @@ class Plan:
 
     @property
     def done(self) -> int:
-        """How many cells are done."""
+        """Return the number of cells that are done."""
         return sum(entry.state == "done" for entry in self.entries)
 
-    def refreshed(self) -> Plan:
-        """Read the records that changed since; all of them where a baseline did, for it judges the others."""
+    def refresh(self) -> Plan:
+        """Return the plan after reading records that changed; all of them if a baseline, which judges others, did."""
         if Verdicts(self.folder).stamps != self.verdicts.stamps:
-            return make([entry.cell for entry in self.entries], self.conduct, self.folder)
+            return make_plan([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
             entry
-            if entry.stamp == record.stamp(self.folder.record(entry.cell.id))
-            else _entry(entry.cell, self.conduct, self.verdicts)
+            if entry.stamp == record.stamp_of(self.folder.record(entry.cell.id))
+            else _read_entry(entry.cell, self.conduct, self.verdicts)
             for entry in self.entries
         )
         return replace(self, entries=entries)
 
 
-def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
-    """Look up what is recorded of each cell."""
+def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
+    """Return the plan of these cells, by the records in the folder."""
     ids, terms = {cell.id for cell in cells}, terms_of(conduct)
-    verdicts, recorded = Verdicts(folder, terms, ids), _recorded(folder, ids)
+    verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
-        _entry(cell, conduct, verdicts) if cell.id in recorded else _to_do(cell, "planned", None, terms)
-        for cell in console.counting(cells, "reading records")
+        _read_entry(cell, conduct, verdicts) if cell.id in recorded else _make_entry(cell, "planned", None, terms)
+        for cell in console.show_count(cells, "reading records")
     )
     return Plan(entries, conduct, folder, verdicts)
 
 
-def _recorded(folder: CampaignFolder, ids: Collection[str]) -> Collection[str]:
+def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[str]:
     """Return the cells that have a folder among the records; all of `ids` if the folders cannot be listed.
 
     An NFS client asks the server for news when it opens the folder of the records.
     """
     try:
-        with os.scandir(folder.records) as found:
-            return {each.name for each in found}
+        with os.scandir(folder.records) as entries:
+            return {each.name for each in entries}
     except FileNotFoundError:
         return ()
     except OSError:
         return ids
 
 
-def _entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
+def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
+    """Return the entry of a cell, judged by its record."""
     path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
-    stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
+    stamp = record.stamp_of(path)  # before it is read: a record that is written meanwhile is read again
     try:
-        recorded = record.read(path)
+        recorded = record.read_record(path)
         if recorded is None:
-            return _to_do(cell, "planned", None, terms)
+            return _make_entry(cell, "planned", None, terms)
         recorded = verdicts.judged(recorded)
-        allowed = disturbed.allowing(disturbed.failed_checks(recorded["runs"]), conduct["checks"])
-        entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
+        allowed = judge.settings_allowing(judge.failed_quiet_checks(recorded["runs"]), conduct["checks"])
+        entry = _make_entry(cell, recorded["status"], None if conduct["redo"] else recorded, terms)
         return replace(entry, disturbed=allowed, stamp=stamp)
     except record.DamagedRecordError:
-        return replace(_to_do(cell, "damaged", None, terms), stamp=stamp)
+        return replace(_make_entry(cell, "damaged", None, terms), stamp=stamp)
 
 
-def _to_do(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
+def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
+    """Return the entry of a cell with the runs that its record lacks; all if it has none."""
     least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
-    each = 2 if paired.asked(cell.settings, terms) else 1
+    each = 2 if stopping.is_paired(cell.settings, terms) else 1
     return Entry(cell, state, least * each, most * each)

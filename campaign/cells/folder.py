@@ -1,21 +1,29 @@
-"""The campaign folder: where everything lies, whose it is, and which process uses it."""
+"""Lay out the campaign folder, hold it for one process, and recognise the user's own requests in it.
+
+A folder that was copied has the requests of whoever measured there. A request has a keyed hash over itself and the path
+of its folder; the key is the user's alone: ``~/.local/state/tfio-campaign/key`` (``XDG_STATE_HOME``).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import json
 import os
 import platform
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from filelock import FileLock, Timeout
 
+from campaign.cells.cell import make_cell
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.model import reading
-from jobs.model.record import SCHEMA, Manifest
+from jobs.model.record import ODD_FIGURES, SCHEMA, Asked, Manifest, Record
 from jobs.system import files, untrusted
 from jobs.system.clock import is_utc
 from jobs.system.files import write_json
@@ -35,7 +43,7 @@ class _Process(TypedDict):
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """Paths inside one campaign folder.
+    """The paths inside one campaign folder.
 
     ::
 
@@ -50,9 +58,10 @@ class CampaignFolder:
           records/<cell id>/tensorflow-<n>.npz  what TensorFlow's profiler saw, likewise
           records/<cell id>/timelog-<n>.timelog  when it did what, where the benchmark logs it
           report.html figures/ tables/     made by the analysis
+          comparison/                      with another campaign, likewise (`compare`)
           manifests/                       of the user's own folders of images
-          advice.json                      what `advise` predicted, and what came of it
-          summaries.json                   what `status` has found: a cache (`campaign.cells.summaries`)
+          advice.json                      what `show` predicted, and what came of it
+          summaries.json                   what `status` has found: a cache (`campaign.cells.verdicts`)
           staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
@@ -61,47 +70,47 @@ class CampaignFolder:
 
     @property
     def marker(self) -> Path:
-        """``campaign.json``."""
+        """Return the path of ``campaign.json``."""
         return self.root / "campaign.json"
 
     @property
     def records(self) -> Path:
-        """Folder of the cells' folders."""
+        """Return the folder of the cells' folders."""
         return self.root / "records"
 
     @property
     def manifests(self) -> Path:
-        """Folder of the manifests of datasets that are not ours to write into."""
+        """Return the folder of the manifests of data sets that we must not write into."""
         return self.root / "manifests"
 
     def manifest(self, name: str) -> Path:
-        """Folder of one of these manifests, made; the campaign folder itself is not made anew."""
-        own = self.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
-        for folder in (self.manifests, own):
+        """Make and return the folder of one of these manifests; never makes the campaign folder itself."""
+        manifest_folder = self.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
+        for folder in (self.manifests, manifest_folder):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
-        return own
+        return manifest_folder
 
     @property
     def staging(self) -> Path:
-        """Folder of the plan and the maps of staged files (`campaign.staging`)."""
+        """Return the folder of the plan and the maps of staged copies (`campaign.staging`)."""
         return self.root / "staging"
 
     @property
     def advice(self) -> Path:
-        """File of what was predicted (`campaign.advice.account`)."""
+        """Return the path of the file of predictions (`campaign.advice.account`)."""
         return self.root / "advice.json"
 
     @property
     def workers(self) -> Path:
-        """Folder of the batches (`campaign.worker.batch`)."""
+        """Return the folder of the batches (`campaign.worker.batch`)."""
         return self.root / "workers"
 
     def cell(self, cell_id: str) -> Path:
-        """Folder of one cell."""
+        """Return the folder of one cell."""
         return self.records / cell_id
 
     def record(self, cell_id: str) -> Path:
-        """``record.json`` of one cell."""
+        """Return the path of ``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
 
     def recorded(self) -> list[str]:
@@ -113,11 +122,11 @@ class CampaignFolder:
             return []
 
     def lease(self, cell_id: str) -> Path:
-        """``lease.json`` of one cell."""
+        """Return the path of ``lease.json`` of one cell."""
         return self.cell(cell_id) / "lease.json"
 
-    def hindrance(self) -> str:
-        """Return what keeps workers from writing their records; empty where nothing does. They cannot report it.
+    def write_hindrance(self) -> str:
+        """Return why workers cannot write their records, which they cannot report; empty if they can.
 
         A quota is not seen.
         """
@@ -133,16 +142,16 @@ class CampaignFolder:
         return ""
 
     def _needed_bytes(self) -> int:
-        """Return what the next record needs: it is written beside the one before, with a run more."""
-        largest = max(map(_size, self.records.glob("*/record.json")), default=0)
+        """Return the bytes that the next record needs: it is written beside the last one, with one more run."""
+        largest = max(map(_file_size, self.records.glob("*/record.json")), default=0)
         return max(_ROOM_BYTES, 2 * largest)
 
     def worker_lock(self) -> FileLock:
-        """Lock that a worker on a workstation holds while it works in this folder: there is one at a time."""
+        """Return the lock that a worker on a workstation holds while it works here: one worker at a time."""
         return FileLock(self.workers / "worker.lock")
 
-    def worker_at_work(self) -> bool | None:
-        """Return whether a worker of this machine holds its lock; None where this user may not try it."""
+    def is_worker_running(self) -> bool | None:
+        """Return whether a worker of this machine holds its lock; None if this user may not try the lock."""
         if not self.workers.is_dir():
             return False
         try:
@@ -154,16 +163,19 @@ class CampaignFolder:
             return None
 
 
-def _size(path: Path) -> int:
-    """Return the bytes of a file; 0 where it has just been set aside."""
+def _file_size(path: Path) -> int:
+    """Return the bytes of a file; 0 if it was removed meanwhile."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open a campaign folder to read it; returns the contents of its ``campaign.json``, too."""
+def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
+    """Open a campaign folder to read it; return it with the content of its ``campaign.json``.
+
+    Raises UsageError if there is no campaign, EnvironmentFaultError if its file is damaged or newer.
+    """
     folder = CampaignFolder(root.resolve())
     try:
         campaign = reading.read(folder.marker, Manifest, SCHEMA)
@@ -187,7 +199,21 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     return folder, campaign
 
 
-def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
+def folder_named(text: str) -> Path:
+    """Return the folder of a campaign that is named so, there or not, without a link in its path.
+
+    Raises UsageError where it is a file, EnvironmentFaultError where it is a link that another user may turn elsewhere.
+    """
+    path = Path(text).expanduser()
+    with suppress(OSError):  # whoever opens it says what hinders
+        if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+            raise EnvironmentFaultError(f"{path} is another user's link", "choose a folder of yours: campaign_dir=…")
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file, and no campaign's folder", "choose another name: campaign_dir=…")
+    return path.resolve()
+
+
+def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open or create a campaign folder to work in: private to the user, and never somebody else's."""
     folder = CampaignFolder(root.resolve())
     try:
@@ -203,15 +229,15 @@ def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
             f"cannot create the campaign folder {folder.root}: {error.strerror}",
             "choose a folder that you may write to: campaign_dir=…",
         ) from error
-    _own(folder)
-    return existing(root)
+    _require_own(folder)
+    return open_existing(root)
 
 
 def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
     folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
         folder.root.chmod(_PRIVATE)  # an empty folder of the user's own becomes a campaign's
-    _own(folder)
+    _require_own(folder)
     for part in (folder.records, folder.workers):
         part.mkdir(mode=_PRIVATE, exist_ok=True)
     campaign: Manifest = {"schema": SCHEMA, "tool": TOOL, "requests": []}
@@ -219,15 +245,15 @@ def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
     return folder, campaign
 
 
-def _own(folder: CampaignFolder) -> None:
-    """Refuse a folder that another user could have prepared, or could put another one in the place of."""
+def _require_own(folder: CampaignFolder) -> None:
+    """Refuse a folder that another user could have prepared, or could replace by another one."""
     if fault := files.distrust(folder.root):
         raise EnvironmentFaultError(fault, "choose a folder of yours: campaign_dir=…")
 
 
 @contextmanager
-def removed_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a new folder again where an error comes before a worker was given anything to do."""
+def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
+    """Remove a new folder again if an error comes before any worker got something to do."""
     try:
         yield
     except CampaignError:
@@ -237,7 +263,7 @@ def removed_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None
 
 
 @contextmanager
-def occupied(folder: CampaignFolder) -> Iterator[None]:
+def hold_folder(folder: CampaignFolder) -> Iterator[None]:
     """Hold the folder for one front process; a second one is refused."""
     lock = FileLock(folder.root / "campaign.lock")
     holder = folder.root / "campaign.lock.holder"
@@ -245,8 +271,8 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise EnvironmentFaultError(
-            f"another campaign is running in {folder.root} ({_holder(holder)})",
-            f"`python -m campaign watch {folder.root}` shows it; another folder is free: campaign_dir=…",
+            f"another campaign is running in {folder.root} ({_describe_holder(holder)})",
+            f"`python -m campaign status --watch {folder.root}` shows it; another folder is free: campaign_dir=…",
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(
@@ -260,9 +286,65 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
         lock.release()
 
 
-def _holder(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
+    """Return which process holds the folder, for a message."""
     try:
         who = reading.read(path, _Process)
         return f"process {who['pid']} on {who['host']}"
     except (OSError, ValueError):
         return "process unknown"
+
+
+_KEY_BYTES = 32
+_NO_KEY = (OSError, RuntimeError)  # RuntimeError: a user without a home
+
+
+def sign_request(root: Path, request: Asked) -> Asked:
+    """Return a request with this user's signature; without one if no key can be kept."""
+    with suppress(*_NO_KEY):
+        return {**request, "mark": _signature(root, request)}
+    return request
+
+
+def is_own_request(root: Path, request: Asked) -> bool:
+    """Return whether this user gave a request in this campaign folder."""
+    with suppress(*_NO_KEY):
+        return hmac.compare_digest(str(request.get("mark", "")).encode(), _signature(root, request).encode())
+    return False
+
+
+def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> Asked | None:
+    """Return this user's last request for the cell of a record; None if there is none, or the cell is another one."""
+    cell = recorded["cell"]["id"]
+    with suppress(*ODD_FIGURES):
+        point: Any = recorded["cell"]["settings"]
+        if make_cell(point).id == cell:
+            of_cell = (each for each in reversed(campaign["requests"]) if cell in each.get("cells", ()))
+            return next((each for each in of_cell if is_own_request(root, each)), None)
+    return None
+
+
+def _signature(root: Path, request: Asked) -> str:
+    """Return the keyed hash over a request and the path of its folder."""
+    signed = [str(root), {key: value for key, value in request.items() if key != "mark"}]
+    return hmac.new(_own_key(), json.dumps(signed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _own_key() -> bytes:
+    """Return the user's key, made at its first use; raises OSError if there is no place for it."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().resolve()
+    path = state / "tfio-campaign" / "key"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        new = path.with_name(f".key.{secrets.token_hex(8)}")
+        with files.whole(new, mode=0o600) as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+        try:
+            with suppress(FileExistsError):  # another process was faster; no process ever sees half a key
+                path.hardlink_to(new)
+        finally:
+            files.remove(new)
+    key = files.read(path, owner=os.geteuid())
+    if len(key) != _KEY_BYTES:
+        raise OSError(f"{path} is no key")
+    return key

@@ -1,4 +1,4 @@
-"""What one cell leaves on disk; the only bridge to the analysis (schema 1, held by a contract test)."""
+"""Read and write ``record.json``, the file of one cell and the only bridge to the analysis."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.codes import End
-from jobs.model.record import SCHEMA, Data, Record, Submission
+from jobs.model.record import SCHEMA, Data, Record, Submission, Terms
 from jobs.model.results import Addition, Role, Run
-from jobs.model.terms import Terms
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
-from jobs.system.durable import keep_trying
-from jobs.system.files import write_json
+from jobs.system.files import keep_trying, write_json
 
 _CURE = "restore it, or move it away"
 
 
 class RecordError(EnvironmentFaultError):
-    """There is a record that cannot be used."""
+    """Raised for a record that cannot be used."""
 
 
 class DamagedRecordError(RecordError):
-    """The file is there and is no record, or what it says cannot be used."""
+    """Raised for a file that is no record, or whose content cannot be used."""
 
 
 class NewerRecordError(RecordError):
-    """The record is of a newer schema."""
+    """Raised for a record of a newer schema."""
 
 
 class UnreadableRecordError(RecordError):
-    """The file system does not give it: it may be good, and is not to be replaced."""
+    """Raised if the file system does not give the record: it may be good, and must not be replaced."""
 
 
-def read(path: Path) -> Record | None:
-    """Read a record; None where there is none. One that cannot be used raises a `RecordError`, and is left as it is."""
+def read_record(path: Path) -> Record | None:
+    """Return a record, None if there is none; raise RecordError for one that cannot be used, and leave it as it is."""
     try:
-        record = _read(path)
+        record = _read_file(path)
     except untrusted.UntrustedError as error:
         raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
     except reading.NewerFileError as error:
@@ -57,23 +55,23 @@ def read(path: Path) -> Record | None:
 
 
 def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
-    """Read a record without raising: the record, or None and what is wrong with it, if anything."""
+    """Return the record, or None and the message of its fault, if it has one; raises nothing."""
     try:
-        return read(path), None
+        return read_record(path), None
     except RecordError as error:
         return None, error.message
 
 
-def stamp(path: Path) -> files.Stamp | None:
-    """Return the stamp of a record; None where it cannot be opened."""
+def stamp_of(path: Path) -> files.Stamp | None:
+    """Return the stamp of a record; None if it cannot be opened."""
     try:
         return files.stamp(path)
     except OSError:
         return None
 
 
-def _read(path: Path, *, again: bool = True) -> Record | None:
-    """Read the file, None where there is none; an NFS client's cache of it is not trusted."""
+def _read_file(path: Path, *, again: bool = True) -> Record | None:
+    """Return the content of a record, None if there is none; does not trust an NFS client's cache."""
     try:
         return reading.read(path, Record, SCHEMA)
     except OSError as error:
@@ -82,18 +80,18 @@ def _read(path: Path, *, again: bool = True) -> Record | None:
                 # Only then an NFS client asks whether another node has made or replaced it.
                 with contextlib.suppress(OSError):
                     os.scandir(folder).close()
-            return _read(path, again=False)
+            return _read_file(path, again=False)
         if error.errno == errno.ENOENT:
             return None
         hint = "repair the file system or the file's mode; the record is left as it is"
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
-def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
+def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
     """Write a record, whole and durably.
 
-    A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
-    in memory only. The campaign folder is not made anew; before each try `check` may raise what ends the waiting.
+    Waits at most `patience_s` for a file system that is full, read-only or away: the measured values are in memory
+    only. Does not make the campaign folder anew; before each try `check` may raise an error to end the waiting.
     """
 
     def put() -> None:
@@ -104,8 +102,8 @@ def write(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[
     keep_trying(put, patience_s)
 
 
-def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
-    """Make the record of a cell that has no run yet."""
+def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
+    """Return the record of a cell that has no run yet."""
     benchmark = registry.of(cell.settings)
     figure = benchmark.figure_of(cell.settings["benchmark"])
     return {
@@ -133,10 +131,10 @@ def new(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record
 
 
 def begin_run(record: Record, role: Role, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
-    """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
+    """Append a run to a record and return it; its number, role and submission (`token`) are written when it starts.
 
-    `added` is why there are more than were asked for (`jobs.judging.stopping.reason_to_add`), `pair` the number of
-    its pair (`jobs.judging.paired`).
+    `added` is why the campaign adds the run (`jobs.judging.stopping.reason_to_add`), `pair` the number of its pair
+    (`jobs.judging.stopping`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "started_utc": utc_now()}
@@ -151,7 +149,7 @@ def begin_run(record: Record, role: Role, token: str, added: Addition | None = N
 
 
 def fail_open_runs(record: Record, end: End) -> None:
-    """Mark runs that a worker left open when it ended: they are lost, and say so."""
+    """Mark the runs as failed that a worker left open when it ended."""
     for run in record["runs"]:
         if run["status"] == "running":
             run["status"], run["end"] = "failed", end

@@ -1,1 +1,1 @@
-"""The verbs of the command line; `campaign.__main__` says which function does which."""
+"""Run the verbs of the command line; `campaign.__main__` names the function of each verb."""

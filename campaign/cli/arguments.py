@@ -1,4 +1,4 @@
-"""What the verbs have in common: the campaign folder as an argument, and a cell named in short."""
+"""Parse what the verbs share: the argument of the campaign folder, and cells by a part of their ids."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
     from campaign.cells.verdicts import Verdicts
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
+_SHOWN = 10  # cells that an ambiguous name may mean
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors show odd words as text."""
+    """A parser whose errors show unprintable characters as text."""
 
     def error(self, message: str) -> NoReturn:
         """Print usage and message, and exit with 2."""
         super().error(visible(message))
 
 
-def parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
-    """Make the parser of a verb that reads one campaign folder."""
-    made = Parser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
+def make_parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
+    """Return the parser of a verb that reads one campaign folder."""
+    parser = Parser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
     if json:
-        made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
-    return made
+        parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    return parser
 
 
-def add_folder(made: argparse.ArgumentParser) -> None:
-    """Add the argument that names the campaign folder, as a path or as the main verb spells it."""
-    made.add_argument(
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of the campaign folder: a path, or ``campaign_dir=PATH`` as in the main command."""
+    parser.add_argument(
         "campaign_dir",
         nargs="?",
         default=_DEFAULT,
@@ -46,8 +47,8 @@ def add_folder(made: argparse.ArgumentParser) -> None:
     )
 
 
-def cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
-    """Tell the cells that are named from the campaign folder: a folder that is there, or a path."""
+def split_cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
+    """Return the names of cells, and the campaign folder: the word that is a folder or a path."""
     places = [word for word in words if word.startswith(_PREFIX) or "/" in word or Path(word).expanduser().is_dir()]
     if len(places) > 1:
         raise UsageError(f"one folder at a time: {', '.join(places)}", "give the command for each of them")
@@ -55,28 +56,31 @@ def cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
     return [word for word in words if word not in places], folder
 
 
-def find(folder: CampaignFolder, words: str) -> list[str]:
-    """List the ids of the recorded cells that `words` may mean: a whole id, its start or its hash."""
-    return matching(sorted(path.parent.name for path in folder.records.glob("*/record.json")), words)
+def find_cells(folder: CampaignFolder, name: str) -> list[str]:
+    """Return the ids of the recorded cells that a name may mean, as `matching_ids` says."""
+    return matching_ids(sorted(path.parent.name for path in folder.records.glob("*/record.json")), name)
 
 
-def recorded(folder: CampaignFolder, words: str) -> Record:
-    """Read the record of the one cell that `words` mean."""
-    found, ids = find(folder, words), [path.name for path in folder.records.glob("*")]
-    if not found:
-        raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
-    if len(found) > 1:
-        raise UsageError(f"'{words}' may be {len(found)} cells", "one of: " + ", ".join(found[:10]))
-    if (read := record.read(folder.record(found[0]))) is None:
-        raise EnvironmentFaultError(f"{folder.record(found[0])} is gone", "give the command again")
-    return read
+def read_one_record(folder: CampaignFolder, name: str) -> Record:
+    """Return the record of the one cell that a name means; raises UsageError for none or several."""
+    matches, ids = find_cells(folder, name), [path.name for path in folder.records.glob("*")]
+    if not matches:
+        raise UsageError(f"no recorded cell '{name}'", nearest(name, ids) if ids else "nothing is recorded yet")
+    if len(matches) > 1:
+        more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+        raise UsageError(f"'{name}' may be {len(matches)} cells", f"one of: {', '.join(matches[:_SHOWN])}{more}")
+    if (recorded := record.read_record(folder.record(matches[0]))) is None:
+        raise EnvironmentFaultError(f"{folder.record(matches[0])} is gone", "give the command again")
+    return recorded
 
 
-def judged(verdicts: Verdicts, words: str) -> Record:
-    """Read the record of the one cell that `words` mean, with its verdicts."""
-    return verdicts.judged(recorded(verdicts.folder, words))
+def read_judged_record(verdicts: Verdicts, name: str) -> Record:
+    """Return the record of the one cell that a name means, with its verdicts."""
+    return verdicts.judged(read_one_record(verdicts.folder, name))
 
 
-def matching(ids: Sequence[str], words: str) -> list[str]:
-    """List the ids that `words` may mean: a whole one, the start of some, or a hash."""
-    return [words] if words in ids else [cell for cell in ids if cell.startswith(words) or cell.endswith(words)]
+def matching_ids(ids: Sequence[str], name: str) -> list[str]:
+    """Return the ids that a name may mean: a whole id, or all whose id, or the hash at its end, begins so."""
+    if name in ids:
+        return [name]
+    return [cell for cell in ids if cell.startswith(name) or cell.rpartition("-")[2].startswith(name)]

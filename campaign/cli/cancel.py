@@ -1,4 +1,4 @@
-"""`python -m campaign cancel`: end what is ours and nothing else."""
+"""Run `cancel`: end the Slurm jobs of a campaign, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,96 +8,101 @@ from contextlib import suppress
 from pathlib import Path
 
 from campaign import console
-from campaign.cells.folder import CampaignFolder, existing
+from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.cli import arguments
 from campaign.cluster import fleet
 from campaign.console import counted
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
-from campaign.slurm.task import Key, Task
-from campaign.worker.batch import Batch, latest, read_all
+from campaign.slurm.scheduler import Key, Task
+from campaign.worker.batch import Batch, last_workers, read_batches
 
 _IDS_A_CALL = 200  # a command line has its limits
-_WORDS = "the jobs of these cells alone (an id, the start of it, or the hash at its end); the folder (default: results)"
+_WORDS = "the jobs of these cells alone (by the beginning of an id or hash); the folder (default: results)"
 _CHECKS = 6
 _CHECK_EACH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    """Cancel the jobs of a campaign, or those of some cells; exit code 4 where Slurm does not answer or would not."""
-    parser = arguments.parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
+    """Cancel the jobs of a campaign, or those of some cells; return the exit code."""
+    parser = arguments.make_parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
     parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
-    cells, root = arguments.cells_and_folder(parser.parse_args(argv).words)
+    cells, root = arguments.split_cells_and_folder(parser.parse_args(argv).words)
     folder = CampaignFolder(root.resolve())
-    batches = [batch for batch in read_all(folder) if batch.cluster == "slurm"]
-    only = _workers(folder, batches, cells)
-    jobs, left = cancel(folder, only) if batches or client.found() else ([], [])
+    batches = [batch for batch in read_batches(folder) if batch.cluster == "slurm"]
+    only = _find_workers(folder, batches, cells)
+    jobs, left = cancel_jobs(folder, only) if batches or client.has_cluster() else ([], [])
     if not jobs:
-        return _nothing(existing(root)[0], "these cells" if cells else "this campaign")
+        return _report_no_job(open_existing(root)[0], "these cells" if cells else "this campaign")
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
             "scancel them by hand, or try again",
         )
-    kept = "what was measured is kept, and the same command continues from it"
-    console.say(f"cancelled {counted(len(jobs), 'job')}; {kept if folder.marker.exists() else 'their folder is gone'}")
+    remark = "what was measured is kept, and the same command continues from it"
+    console.say(
+        f"cancelled {counted(len(jobs), 'job')}; {remark if folder.marker.exists() else 'their folder is gone'}"
+    )
     return 0
 
 
-def _nothing(folder: CampaignFolder, whose: str) -> int:
-    if folder.worker_at_work():
+def _report_no_job(folder: CampaignFolder, whose: str) -> int:
+    """Print that no job is left; return 1 if a worker runs on this machine, else 0."""
+    if folder.is_worker_running():
         console.say(f"no Slurm job of {whose} is left; a worker is running on this machine: Ctrl-C its front process")
         return 1
     console.say(f"no job of {whose} is left")
     return 0
 
 
-def _workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[Key] | None:
-    """Find the workers that have the cells that are named; None where none is named: all.
+def _find_workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[Key] | None:
+    """Return the workers that have the named cells; None for all workers if no cell is named.
 
-    Raises UsageError: no job has such a cell; a job has others, too, that are not over and not named.
+    Raises UsageError if no job has such a cell, or if a job also has cells that are neither over nor named.
     """
     if not words:
         return None
-    last = latest([*batches])
-    named: set[str] = set()
+    workers = last_workers([*batches])
+    cells: set[str] = set()
     for word in words:
-        found = arguments.matching(sorted(last), word)
-        if not found:
+        matches = arguments.matching_ids(sorted(workers), word)
+        if not matches:
             hint = f"`python -m campaign status` lists them; a folder that is gone: campaign_dir={word}"
             raise UsageError(f"no job of this campaign has a cell '{word}'", hint)
-        named.update(found)
-    for batch, index in {str(worker): worker for worker in map(last.__getitem__, named)}.values():
+        cells.update(matches)
+    for batch, index in {str(worker): worker for worker in map(workers.__getitem__, cells)}.values():
         beside = [
-            cell for cell in batch.cells[index] if cell not in named and not fleet.is_over(folder, cell, batch.token)
+            cell
+            for cell in batch.cells[index]
+            if cell not in cells and not fleet.is_cell_over(folder, cell, batch.token)
         ]
         if beside:
             raise UsageError(
                 f"the job of {batch.cells[index][0]} has other cells, too: {', '.join(beside)}",
                 "name them as well, or cancel the whole campaign; the same command then continues",
             )
-    return {(str(batch.folder), index) for batch, index in map(last.__getitem__, named)}
+    return {(str(batch.folder), index) for batch, index in map(workers.__getitem__, cells)}
 
 
-def cancel(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
-    """Cancel every job of a campaign that waits or runs, also one that was believed to be refused or over.
+def cancel_jobs(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
+    """Cancel every job of a campaign that waits or runs, also one that seemed to be refused or over.
 
-    Where workers are named, of these `only`. Returns the jobs that were to end, and those that live on.
+    With `only`, cancel the jobs of these workers. Returns the jobs to end, and those that still live.
     """
-    jobs = _live(folder, only)
+    jobs = _live_jobs(folder, only)
     if jobs is None:
         raise SchedulerError(
             "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
         )
-    for batch in read_all(folder):
+    for batch in read_batches(folder):
         if indices := [task.index for task in jobs if task.folder == str(batch.folder)]:
             with suppress(OSError):  # a full disk keeps no job alive
                 batch.save_cancelled(indices)
     for start in range(0, len(jobs), _IDS_A_CALL):
-        client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
+        client.ask_slurm("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs
     for _ in range(_CHECKS if jobs else 0):
-        live = _live(folder, only)
+        live = _live_jobs(folder, only)
         left = left if live is None else live
         if not left:
             break
@@ -105,9 +110,9 @@ def cancel(folder: CampaignFolder, only: Collection[Key] | None = None) -> tuple
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
-def _live(folder: CampaignFolder, only: Collection[Key] | None) -> list[Task] | None:
-    """List the jobs that wait or run, by their working directories: also where the campaign folder was removed."""
-    listed = scheduler.listed(())
+def _live_jobs(folder: CampaignFolder, only: Collection[Key] | None) -> list[Task] | None:
+    """Return the jobs that wait or run, by their working directories, even if the campaign folder was removed."""
+    listed = scheduler.list_tasks(())
     if listed is None:
         return None
     ours = [task for task in listed if task.live and Path(task.folder).parent == folder.workers]

@@ -1,8 +1,7 @@
-"""`python -m campaign clean`: what campaigns have made on storages, and its removal."""
+"""Run `clean`: list what campaigns have made on storages, and remove it."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,14 +15,13 @@ from campaign.cli import arguments
 from campaign.config import command_line
 from campaign.console import counted
 from campaign.errors import CampaignError, UsageError, nearest
-from campaign.storage import checkpoint_targets, datasets, made
-from campaign.storage.made import Made
-from campaign.worker.batch import read_all, read_file
+from campaign.storage import checkpoint_targets, datasets, made_data
+from campaign.storage.made_data import Made
+from campaign.worker.batch import read_batches, read_file
 from jobs.data import staged_copies
 from jobs.errors import DatasetError
-from jobs.judging.judge import ODD_FIGURES
 from jobs.model.conduct import Point
-from jobs.model.record import Data
+from jobs.model.record import ODD_FIGURES, Data
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkList
 
@@ -38,49 +36,52 @@ _HOUR_S, _DAY_H = 3600, 24
 
 
 def main(argv: list[str]) -> int:
-    """List what was made, or remove what is named; exit code 1 where something was left or the answer was no."""
-    parser = arguments.parser("clean", _ABOUT, json=True)
+    """List what was made, or remove the named things; return 1 if something was left or the answer was no, else 0."""
+    parser = arguments.make_parser("clean", _ABOUT, json=True)
     parser.usage = "%(prog)s [--json] [--unused] [--yes] [KEY=VALUE ...] [NAME ...]"
     parser.add_argument("--unused", action="store_true", help="remove what no campaign in campaign_dir reads")
     parser.add_argument("--yes", action="store_true", help="do not ask (also CAMPAIGN_YES=1)")
     options, words = parser.parse_known_args(argv)
-    split = command_line.split(words)
-    if split.dry_run or split.shown or split.only:
+    split = command_line.parse_command_line(words)
+    if split.dry_run or split.hydra_flags or split.only:
         raise UsageError("clean takes no such flag", "without a name and --unused it lists, and removes nothing")
-    from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to clean --help
+    from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to clean --help
 
     names = [word for word in split.overrides if "=" not in word]
-    points = collect([*split.flags, *(word for word in split.overrides if "=" in word)]) or []
+    points = collect_points([*split.config_dir_flags, *(word for word in split.overrides if "=" in word)]) or []
     folder = CampaignFolder(Path(points[0]["campaign_dir"]).expanduser().resolve())
-    roots, used = _of_campaign(folder)
-    things = made.made_below({*_roots_of_words(points), *roots}, used)
-    chosen = [_named(things, name) for name in names] + [each for each in things if options.unused and not each.used]
+    roots, used = _roots_and_folders_in_use(folder)
+    things = made_data.made_below({*_roots_of_points(points), *roots}, used)
+    chosen = [_find_by_name(things, name) for name in names] + [
+        each for each in things if options.unused and not each.used
+    ]
     chosen = list(dict.fromkeys(chosen))
     if not options.json:
-        _print(chosen if names or options.unused else things, "is unused" if things else "was made")
-    left = _removed(chosen, folder, sure=options.yes) if chosen else {}
+        _print_table(chosen if names or options.unused else things, "is unused" if things else "was made")
+    left = _remove(chosen, folder, sure=options.yes) if chosen else {}
     if options.json:
-        print(json.dumps([_as_json(each, chosen, left) for each in things], indent=1))
+        console.show_json([_thing_as_json(each, chosen, left) for each in things])
     for each, why in left.items():
         console.say(f"left: {each.path}: {why}")
     return 1 if left else 0
 
 
-def _roots_of_words(points: Sequence[Point]) -> Iterator[Path]:
+def _roots_of_points(points: Sequence[Point]) -> Iterator[Path]:
+    """Yield the roots of the storages of the points and of their site."""
     for point in points:
-        yield from _roots(point)
+        yield from _roots_of_settings(point)
         roots = (storage.get("root") for storage in point["site"]["storages"].values())
         yield from (Path(root).expanduser() for root in roots if root)
 
 
-def _roots(settings: Settings) -> Iterator[Path]:
-    """Yield the roots of the storages that a cell reads from and saves to, where they are folders."""
+def _roots_of_settings(settings: Settings) -> Iterator[Path]:
+    """Yield the roots of the storages that a cell reads from and saves to, if they are folders."""
     roots = (settings["storage"].get("root"), *checkpoint_targets.roots(settings))
     yield from (Path(root).expanduser() for root in roots if root and "://" not in root)
 
 
-def _of_campaign(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
-    """Return the roots of the storages of a campaign's records and staged copies, and the folders that it reads.
+def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
+    """Return the roots of a campaign's storages, and the folders that its records and jobs read.
 
     Read is what is in records and maps of copies, and what open jobs are to read.
     """
@@ -88,36 +89,38 @@ def _of_campaign(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
     for path in folder.records.glob("*/record.json"):
         recorded, _ = record.read_or_fault(path)
         if recorded:
-            used.update(_folders(recorded["dataset"]))
+            used.update(_folders_of_data(recorded["dataset"]))
             with suppress(*ODD_FIGURES, RuntimeError):  # settings of another shape, or without a home, name no place
-                roots.update(_roots(recorded["cell"]["settings"]))
+                roots.update(_roots_of_settings(recorded["cell"]["settings"]))
     for path in folder.staging.glob("*.json"):
         with suppress(DatasetError):  # plan.json is no map
-            copies = staged_copies.load(path)
+            copies = staged_copies.load_map(path)
             roots.add(copies.root)
             used.add(copies.copies)
-    for batch in read_all(folder):
+    for batch in read_batches(folder):
         for index in batch.open_workers():
             with suppress(CampaignError):  # its front process was killed before it could submit
                 work = read_file(batch.work_list(index), WorkList)
                 for item in (*work["cells"], *work.get("to_make", ())):
-                    used.update(_to_read(item))
+                    used.update(_folders_to_read(item))
     return roots, used
 
 
-def _to_read(item: ListedItem) -> Iterator[Path]:
-    yield from _folders(item["dataset"])
+def _folders_to_read(item: ListedItem) -> Iterator[Path]:
+    """Yield the folders that a job will read for a cell."""
+    yield from _folders_of_data(item["dataset"])
     dataset, root = item["settings"].get("dataset"), item.get("root")
     if root and dataset and "path" not in dataset:
         yield from datasets.folders_of(dataset, Path(root), datasets.layout_of(item["settings"]["storage"]))
 
 
-def _folders(data: Data | None) -> Iterator[Path]:
+def _folders_of_data(data: Data | None) -> Iterator[Path]:
+    """Yield the folders of a data set."""
     yield from (Path(place) for place in ((data or {}).get("path"), (data or {}).get("folder")) if place)
 
 
-def _named(things: Sequence[Made], name: str) -> Made:
-    """Return the thing that is named: by its path, by the name of its folder, or by the start of it."""
+def _find_by_name(things: Sequence[Made], name: str) -> Made:
+    """Return the thing with this path, this folder name or this start of it; raises UsageError for none or several."""
     path = Path(name).expanduser().absolute()
     same = [each for each in things if path == each.path or name == each.path.name]
     same = same or [each for each in things if each.path.name.startswith(name)]
@@ -128,33 +131,33 @@ def _named(things: Sequence[Made], name: str) -> Made:
     raise UsageError(what, nearest(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
 
 
-def _removed(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> dict[Made, str]:
-    """Ask, and remove; returns what was left, and why."""
+def _remove(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> dict[Made, str]:
+    """Ask, and remove; return the things that were left, each with the reason."""
     size = sum(each.bytes for each in chosen) / 1e9
-    answer = sure or console.agreed(f"remove {counted(len(chosen), 'folder')} of {size:,.2f} GB in all?")
+    answer = sure or console.ask_for_yes(f"remove {counted(len(chosen), 'folder')} of {size:,.2f} GB in all?")
     if answer is None:
         raise UsageError("nothing is removed without a yes, and there is no terminal to ask on", "--yes")
     if not answer:
         return dict.fromkeys(chosen, "the answer was no")
-    reasons = {each: made.remove(each, folder.root) for each in chosen}
+    reasons = {each: made_data.remove_made(each, folder.root) for each in chosen}
     left = {each: why for each, why in reasons.items() if why}
     gone = [each for each in chosen if each not in left]
     console.say(f"removed {counted(len(gone), 'folder')} of {sum(each.bytes for each in gone) / 1e9:,.2f} GB")
     return left
 
 
-def _print(things: Sequence[Made], what: str) -> None:
+def _print_table(things: Sequence[Made], what: str) -> None:
     rows = [("made", "MB", "files", "age", "", "place")]
     for each in things:
         used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
         age = f"{hours / _DAY_H:.0f} d" if hours >= _DAY_H else f"{hours:.0f} h"
         rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, used, str(each.path)))
-    for line in console.table(rows, range(1, 5)):
+    for line in console.format_table(rows, range(1, 5)):
         console.show(line)
     if not things:
         console.say(f"nothing {what} on these storages; {_OTHERS}")
 
 
-def _as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:
+def _thing_as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:
     values = {**asdict(each), "path": str(each.path), "root": str(each.root), "age_s": time.time() - each.made_s}
     return {**values, "removed": each in chosen and each not in left, "left_because": left.get(each)}

@@ -1,22 +1,21 @@
-"""`python -m campaign doctor`: whether this machine can measure, and prove what it measures."""
+"""Run `doctor`: report whether this machine or cluster can measure, and prove what it measures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from campaign import console
+from campaign import console, doctor_cluster, doctor_node
 from campaign.cells.cell import Cell
-from campaign.cells.cell_plan import make
+from campaign.cells.cell_plan import make_plan
 from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
-from campaign.cluster.choice import chosen
-from campaign.config.points import cells_of
-from campaign.doctor import cluster, node
-from campaign.doctor.node import Finding
-from campaign.worker.work_list import Request
+from campaign.cluster.placement import choose_cluster
+from campaign.config.collect import make_cells
+from campaign.doctor_node import Finding
+from campaign.worker.batch import Request
+from jobs.benchmarks import registry
 from jobs.checkpoints.run_snapshots import roles
 from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import Node
@@ -25,61 +24,65 @@ from jobs.system.clock import utc_now
 
 
 def main(argv: list[str]) -> int:
-    """Print the findings; exit code 3 where one forbids a campaign."""
-    parser = arguments.parser(
+    """Print the findings; return exit code 3 if one forbids a campaign, else 0."""
+    parser = arguments.make_parser(
         "doctor", "Report whether this machine can measure, and prove what it measures.", json=True
     )
     parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
     options, overrides = parser.parse_known_args(argv)
-    from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to doctor --help
+    from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    points = collect(overrides) or []
-    cells, conduct = cells_of(points)
+    points = collect_points(overrides) or []
+    cells, conduct = make_cells(points)
     findings = []
-    for finding in _examine(points, cells, conduct):
+    for finding in _examine_machine(points, cells, conduct):
         findings.append(finding)
         if not options.json:
-            _print(finding)
+            _print_finding(finding)
     if options.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        console.show_json([asdict(finding) for finding in findings])
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _examine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[Finding]:
-    """Check one thing after the other; a machine is checked where it will measure."""
-    storages, on_nodes = _storages(points), chosen(cells, conduct) == "slurm"
+def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[Finding]:
+    """Yield the findings one after the other; nodes of a cluster are examined by a job."""
+    storages, on_nodes = _storages_of_grid(points), choose_cluster(cells, conduct) == "slurm"
     root = Path(conduct["campaign_dir"]).expanduser()
-    yield node.python()
-    yield node.records(root.absolute())
+    yield doctor_node.check_python()
+    yield doctor_node.check_campaign_folder(root.absolute())
     if not on_nodes:
-        yield from node.machine(storages, conduct["checks"])
+        needing = registry.needing_tensorflow(cell.settings for cell in cells)
+        yield from doctor_node.examine_machine(storages, conduct["checks"], needing)
         return
     folder = CampaignFolder(root.resolve())
     request = Request(folder, conduct, "doctor", utc_now(), ())
-    yield from cluster.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)
+    yield from doctor_cluster.examine_cluster(
+        make_plan(cells, {**conduct, "redo": True}, folder).entries, storages, request
+    )
 
 
-def _storages(points: list[Point]) -> list[Node]:
-    """List the storages of the grid, each once, with `nodes`, how many ranks read there at most.
+def _storages_of_grid(points: list[Point]) -> list[Node]:
+    """Return the storages of the grid, each once, with `nodes`, the most ranks that read there.
 
     ``cold`` says whether a cell asks that its files are not in memory.
     """
-    found: dict[tuple[str, str | None], Node] = {}
+    storages: dict[tuple[str, str | None], Node] = {}
     for point in points:
-        saved = [{"exclusive": "lock", **_side(side)} for side in roles(point["checkpoint"]).values()]
+        saved = [{"exclusive": "lock", **_storage_of_side(side)} for side in roles(point["checkpoint"]).values()]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
             where = storage.get("root") or storage.get("endpoint")
-            known = found.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})
-            known["cold"] |= cold
-            known["nodes"] = max(known["nodes"], point["nodes"])
-    return list(found.values())
+            entry = storages.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})
+            entry["cold"] |= cold
+            entry["nodes"] = max(entry["nodes"], point["nodes"])
+    return list(storages.values())
 
 
-def _side(side: Node) -> Node:
+def _storage_of_side(side: Node) -> Node:
+    """Return the storage of one side of a checkpoint target."""
     return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
 
 
-def _print(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     mark = {True: "ok", False: "FAILED", None: "warning"}[finding.passed]
     console.show(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
     if finding.passed is not True and finding.hint:

@@ -1,4 +1,4 @@
-"""`python -m campaign --help` and `help TOPIC`: printed from declarations and files, without starting Hydra."""
+"""Run `help` and `--help`, from declarations and files, without starting Hydra."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from campaign.config.command_line import CONFIG_DIR_VARIABLE, TASKS, VERBS
+from campaign.config.command_line import CONFIG_DIR_VARIABLE
 from campaign.errors import UsageError, nearest
+from campaign.verbs import TASKS, VERBS
 from jobs.model.codes import ExitCode
 
 _USAGE = """\
@@ -24,6 +25,7 @@ _MEASURE = {
     "threads=1,2,4 storage=/mnt/a": "a grid; what is recorded is not measured again",
     "+paper=fig4 +size=smoke": "a figure's recipe, small (help recipes)",
     "--dry-run | --yes | --only ID": "start nothing | ask nothing | some cells alone",
+    "--json | --version": "results for programs | which version this is",
     "--config-dir | --hydra-help": "your own sites, recipes, ... | Hydra's flags",
 }
 _WIDTH = max(map(len, _MEASURE))
@@ -32,14 +34,15 @@ _ALL = "python -m campaign help keys lists all keys"
 
 
 def main(argv: list[str]) -> int:
-    """Print what there is to do, or what the words are: a key, a group, ``recipes`` or ``keys``."""
+    """Print the overview, or the help on a key, a group, ``recipes`` or ``keys``; return 0."""
     topics = [word for word in argv if word not in ("-h", "--help")]
-    lines = itertools.chain.from_iterable(map(_topic, topics)) if {*topics} - {"help"} else _short()
-    print("\n".join(_fitting(lines, shutil.get_terminal_size((120, 24)).columns)).strip("\n"))
+    lines = itertools.chain.from_iterable(map(_help_on, topics)) if {*topics} - {"help"} else _overview()
+    print("\n".join(_fold_lines(lines, shutil.get_terminal_size((120, 24)).columns)).strip("\n"))
     return 0
 
 
-def _short() -> Iterator[str]:
+def _overview() -> Iterator[str]:
+    """Yield the lines of ``--help``."""
     yield _USAGE
     for task, verbs in TASKS.items():
         yield f"{task[0].upper()}{task[1:]}"
@@ -48,33 +51,34 @@ def _short() -> Iterator[str]:
     yield "Exit codes: " + ", ".join(f"{code} {code.meaning}" for code in ExitCode) + "."
 
 
-def _topic(word: str) -> Iterator[str]:
-    """Yield what a word is; raises UsageError if there is no such thing."""
+def _help_on(word: str) -> Iterator[str]:
+    """Yield the help on a word; raises UsageError if there is no such thing."""
     reference = importlib.import_module("campaign.config.reference")  # as fast as can be without it
     word = word.lstrip("+").partition("=")[0]
-    own = _own_choices()
+    own = _choices_of_groups()
     if word in ("recipes", "paper"):
         yield "Recipes (+paper=NAME[,NAME...]; +size=smoke, lab or paper):"
-        yield from (f"  {name:16} # {about}" for name, about in sorted(own["paper"].items(), key=_by_number))
+        yield from (f"  {name:16} # {about}" for name, about in sorted(own["paper"].items(), key=_number_key))
         return
-    sections = [each for each in reference.sections() if word in ("keys", each.key, each.verb.partition(" ")[0])]
-    found = [*reference.of_key(word)] if word != "keys" else []
+    sections = [each for each in reference.list_sections() if word in ("keys", each.key, each.verb.partition(" ")[0])]
+    lines = [*reference.describe_key(word)] if word != "keys" else []
     for section in sections if word else ():
-        found += reference.as_text(section)
-    mine = own.get(word, {}).items() - {(choice.name, choice.about) for each in sections for choice in each.choices}
-    found += [f"  {word}={name}  # {about}" for name, about in sorted(mine) if name]
-    if not found:
-        known = {*reference.all_keys(), *own, *VERBS, *_TOPICS}
-        raise UsageError(f"no help on '{word}'", nearest(word, known, otherwise=_ALL) if word else _ALL)
-    yield from found
+        lines += reference.format_section(section)
+    choices = own.get(word, {}).items() - {(choice.name, choice.about) for each in sections for choice in each.choices}
+    lines += [f"  {word}={name}  # {about}" for name, about in sorted(choices) if name]
+    if not lines:
+        topics = {*reference.list_keys(), *own, *VERBS, *_TOPICS}
+        raise UsageError(f"no help on '{word}'", nearest(word, topics, otherwise=_ALL) if word else _ALL)
+    yield from lines
 
 
-def _by_number(recipe: tuple[str, str]) -> list[object]:
+def _number_key(recipe: tuple[str, str]) -> list[object]:
+    """Return a key that sorts names by the numbers in them."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", recipe[0])]
 
 
-def _own_choices() -> dict[str, dict[str, str]]:
-    """Return the choices of each group with what they are, those of the user's own folder among them."""
+def _choices_of_groups() -> dict[str, dict[str, str]]:
+    """Return the choices of each group with their descriptions, also those of the user's own folder."""
     own = os.environ.get(CONFIG_DIR_VARIABLE)
     groups: dict[str, dict[str, str]] = {}
     for root in (files("conf"), *([Path(own)] if own and Path(own).is_dir() else [])):
@@ -87,8 +91,8 @@ def _own_choices() -> dict[str, dict[str, str]]:
     return groups
 
 
-def _fitting(texts: Iterable[str], width: int) -> Iterator[str]:
-    """Yield their lines, each that is wider folded below its comment, or else below its second word."""
+def _fold_lines(texts: Iterable[str], width: int) -> Iterator[str]:
+    """Yield the lines of texts; a line that is too wide is folded below its comment, or below its second word."""
     for line in itertools.chain.from_iterable(text.split("\n") for text in texts):
         below = re.match(r"[^#]*# |  \w+ +|\s*", line)
         indent = re.sub("[^#]", " ", below[0]) if below else ""

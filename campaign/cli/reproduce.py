@@ -1,4 +1,4 @@
-"""`python -m campaign reproduce`: the baselines, then every recipe of a paper, as one campaign, then the report."""
+"""Run `reproduce`: the baselines, then every recipe of a paper, as one campaign, then the report."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from campaign import console
 from campaign.cells import cell_plan
 from campaign.cells.cell_plan import Plan
 from campaign.cells.folder import CampaignFolder
-from campaign.cli import run
+from campaign.cli import analyse, run
 from campaign.cluster import price
-from campaign.cluster.choice import chosen
+from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.cluster.progress import Follower
 from campaign.config import command_line, recipes
-from campaign.config.collect import collect
-from campaign.config.command_line import Words
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
+from campaign.config.command_line import CommandLine
 from campaign.console import counted
 from campaign.errors import UsageError
 from jobs.benchmarks import registry
@@ -27,7 +27,7 @@ from jobs.model.conduct import Point
 
 HELP = """\
 usage: python -m campaign reproduce [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]
-                                   [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes]
+                                   [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes] [--json]
 
 A whole paper as one campaign: the baselines of the storages (Table I), then every recipe of the paper in conf/paper on
 each storage that the site has, then tables, figures, verdicts and report.html. paper=chien2018 is the default,
@@ -37,7 +37,8 @@ terminal it asks; --yes and CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads fro
 storage or a checkpoint target take the place of the recipes' own. A word that only some benchmarks know is meant for
 those.
 
---dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
+--dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing. --json gives, in
+place of the summary, the state of each cell and the verdicts on the claims.
 Exit codes: those of `python -m campaign`."""
 _SITE = ("site=", "site.")
 _RECIPE = re.compile(r"[+~]+paper=")
@@ -45,82 +46,89 @@ _PAPER = "paper="
 
 
 def main(argv: Sequence[str]) -> int:
-    """Collect every recipe, print the cost, and run them as one campaign."""
+    """Collect every recipe, print the cost, and run them as one campaign; return the exit code."""
     if {"-h", "--help"}.intersection(argv):
         print(HELP)
         return 0
-    papers, rest = _papers(argv)
-    split = replace(command_line.split(rest), of_recipes=True)
+    papers, rest = _take_papers(argv)
+    split = replace(command_line.parse_command_line(rest), of_recipes=True)
     if any(_RECIPE.match(word) for word in split.overrides):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
-    if split.shown:
+    if split.hydra_flags:
         raise UsageError(
-            f"reproduce has no single configuration for {split.shown[0]}",
+            f"reproduce has no single configuration for {split.hydra_flags[0]}",
             "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
-    planned = run.restricted(run.planned(_points(split, papers)), split.only)
-    if not split.dry_run and not _agreed(planned, sure=split.sure):
+    planned = run.restrict_plan(run.plan_points(_compose_recipes(split, papers)), split.only)
+    if not split.dry_run and not _ask_for_consent(planned, sure=split.assume_yes):
         console.say("nothing was started")
         return 1
-    return run.carry_out(planned, ["reproduce", *argv], split)
+    return run.run_plan(planned, ["reproduce", *argv], split, as_json=_as_json)
 
 
-def _papers(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Take ``paper=`` out of the words; return the papers that it names, and the other words."""
+def _as_json(planned: Plan) -> dict[str, Any]:
+    """Return the state of each cell, and the verdicts on the claims of the papers."""
+    return {**run.plan_as_json(planned), "claims": analyse.read_verdicts(planned.folder.root)}
+
+
+def _take_papers(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take ``paper=`` out of the arguments; return the papers that it names, and the other arguments."""
     named = [word.removeprefix(_PAPER) for word in argv if word.startswith(_PAPER)]
     every = list(recipes.PAPERS)
-    chosen = {"all": every} | {name: [name] for name in every}
-    if unknown := [name for name in named if name not in chosen]:
+    choices = {"all": every} | {name: [name] for name in every}
+    if unknown := [name for name in named if name not in choices]:
         raise UsageError(f"paper={unknown[0]} is none that has recipes", f"paper={'|'.join([*every, 'all'])}")
-    return chosen[named[-1]] if named else every[:1], [word for word in argv if not word.startswith(_PAPER)]
+    return choices[named[-1]] if named else every[:1], [word for word in argv if not word.startswith(_PAPER)]
 
 
-def _points(split: Words, papers: Sequence[str]) -> list[Point]:
-    """Compose every recipe on the storages of the site, and say what it must do without."""
-    site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
-    own, here = recipes.choose(split.overrides, site)
-    found = recipes.recipes(papers)
+def _compose_recipes(split: CommandLine, papers: Sequence[str]) -> list[Point]:
+    """Return the points of every recipe on the storages of the site, and print what the site lacks."""
+    site = _site_storages([*split.config_dir_flags, *(word for word in split.overrides if word.startswith(_SITE))])
+    own, here = recipes.take_storage_choice(split.overrides, site)
+    paper_recipes = recipes.list_recipes(papers)
     points: list[Point] = []
     for word in own:
-        if not any(recipe.takes([word]) for recipe in found):
+        if not any(recipe.accepted_overrides([word]) for recipe in paper_recipes):
             raise UsageError(f"no recipe knows '{word}'", "python -m campaign help keys lists the keys")
-    for recipe in found:
-        meant = recipe.takes(own)
-        if missing := recipes.lacking(recipe, meant, here):
+    for recipe in paper_recipes:
+        accepted = recipe.accepted_overrides(own)
+        if missing := recipes.missing_targets(recipe, accepted, here):
             console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
-        points += _composed(recipe.name, [*split.flags, *meant, *recipes.grid(recipe, meant, here)])
-    points = _with_copies(points)
-    return [*points, *_small_reads(points)]
+        points += _compose_recipe(
+            recipe.name, [*split.config_dir_flags, *accepted, *recipes.recipe_overrides(recipe, accepted, here)]
+        )
+    points = _drop_missing_copies(points)
+    return [*points, *_small_read_baselines(points)]
 
 
-def _with_copies(points: Sequence[Point]) -> list[Point]:
-    """Leave out the points that read copies which are not made yet, and say so."""
-    lacks: dict[str, int] = {}
-    kept = []
+def _drop_missing_copies(points: Sequence[Point]) -> list[Point]:
+    """Return the points without those that read staged copies which are not made, and print how many."""
+    missing: dict[str, int] = {}
+    remaining = []
     for point in points:
         rule, folder = point["staging"], CampaignFolder(Path(point["campaign_dir"]).expanduser())
         if rule == "none" or (folder.staging / f"{rule}.json").is_file():
-            kept.append(point)
+            remaining.append(point)
         else:
-            lacks[rule] = lacks.get(rule, 0) + 1
-    for rule, number in lacks.items():
+            missing[rule] = missing.get(rule, 0) + 1
+    for rule, number in missing.items():
         console.say(f"without {counted(number, 'cell')} of staging={rule}: `stage plan`, `stage apply` make the copies")
-    return kept
+    return remaining
 
 
-def _composed(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
-    """Compose a recipe; an error says which it is of."""
+def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
+    """Return the points of a recipe; an error names the recipe."""
     try:
-        points = collect(hydra_words) or []
+        points = collect_points(hydra_words) or []
         if points:
-            cells_of(points)
+            make_cells(points)
     except UsageError as error:
         raise UsageError(f"{recipe}: {error.message}", error.hint) from error
     return points
 
 
-def _small_reads(points: Sequence[Point]) -> list[Point]:
-    """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
+def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
+    """Return baselines of each storage with the sizes and the readers of the recipes."""
     baseline = next((point for point in points if registry.of(point).kind == peaks.KIND), None)
     if baseline is None:
         return []
@@ -138,33 +146,30 @@ def _small_reads(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def _storages(site_words: Sequence[str]) -> list[str]:
-    """Return the names of the storages that the site has, but for what emulated nodes read: the paper has one node."""
-    points = collect(site_words) or []
+def _site_storages(site_words: Sequence[str]) -> list[str]:
+    """Return the names of the site's storages, without those of emulated nodes: the paper has one node."""
+    points = collect_points(site_words) or []
     return [
         name
         for point in points[:1]
-        for name, said in point["site"]["storages"].items()
-        if said["root"] is not None and said["node_root"] is None
+        for name, storage in point["site"]["storages"].items()
+        if storage["root"] is not None and storage["node_root"] is None
     ]
 
 
-def _agreed(planned: Plan, *, sure: bool) -> bool:
-    """Print how much is to be run; on this machine, also how long it takes, and ask: on Slurm the submission asks."""
+def _ask_for_consent(planned: Plan, *, sure: bool) -> bool:
+    """Print how much is to run; on this machine also how long, and ask: on Slurm the submission asks."""
     todo, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     if not todo:
         console.say(f"{counted(len(cells), 'cell')}, 0 to run")
         return True
-    amount = (
-        f"{counted(len(cells), 'cell')}, {len(todo)} to run: {cell_plan.runs_in_words(todo, conduct)} with warm-ups"
-    )
-    if chosen(cells, conduct) == "slurm":
+    runs = cell_plan.format_number_of_runs(todo, conduct)
+    amount = f"{counted(len(cells), 'cell')}, {len(todo)} to run: {runs} with warm-ups"
+    if choose_cluster(cells, conduct) == "slurm":
         console.say(amount)
         return True
-    from campaign.cluster import making  # noqa: PLC0415 - numpy is not on the way to --help
-
-    times = price.expected([Follower.to_be(planned.folder, todo, conduct)], price.RunTimes(planned.folder))
+    times = price.expect_times([Follower.of_entries(planned.folder, todo, conduct)], price.RunTimes(planned.folder))
     console.say(f"{amount}; {times or 'how long they take is not known: nothing is recorded yet'}")
-    for line in making.making(todo, None).lines:
+    for line in plan_data(todo, None).lines:
         console.say(line)
-    return sure or console.agreed("start?") is not False
+    return sure or console.ask_for_yes("start?") is not False

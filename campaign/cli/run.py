@@ -1,34 +1,37 @@
-"""The main verb, of a command line without a verb: collect the grid, plan, run, report."""
+"""Run a campaign: the command line without a verb. Collect the grid, plan, run, report."""
 
 from __future__ import annotations
 
 import datetime as dt
 import secrets
 import shlex
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from campaign import console
-from campaign.cells import cell_plan, requests
+from campaign.cells import cell_plan
 from campaign.cells import folder as folders
-from campaign.cells.cell import Cell, told_apart
+from campaign.cells.cell import Cell, distinguishing_settings
 from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.folder import sign_request
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
-from campaign.cluster.choice import chosen
+from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.config import command_line
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError, nearest
-from campaign.storage import emulation
-from campaign.worker.signals import WorkerStoppedError
-from campaign.worker.work_list import Request
+from campaign.storage import datasets, emulation
+from campaign.worker.batch import Request
+from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
-from jobs.model.record import Asked, Manifest
-from jobs.model.terms import terms_of
+from jobs.model.record import Asked, Manifest, terms_of
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
@@ -37,59 +40,86 @@ _SHOWN = 5  # ids of cells, in a hint
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the campaign that the words describe; returns the exit code."""
-    split = command_line.split(argv)
-    points = collect(argv)
-    return 0 if points is None else carry_out(restricted(planned(points), split.only), argv, split)
+    """Run the campaign that the arguments describe; return the exit code."""
+    split = command_line.parse_command_line(argv)
+    points = collect_points(argv)
+    return 0 if points is None else run_plan(restrict_plan(plan_points(points), split.only), argv, split)
 
 
-def planned(points: Sequence[Point]) -> Plan:
-    """Plan the campaign of these points; nothing is written."""
-    cells, conduct = cells_of(points)
-    return cell_plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
+def plan_points(points: Sequence[Point]) -> Plan:
+    """Return the plan of a campaign of these points; writes nothing."""
+    cells, conduct = make_cells(points)
+    return cell_plan.make_plan(cells, conduct, folders.CampaignFolder(folders.folder_named(conduct["campaign_dir"])))
 
 
-def restricted(planned: Plan, only: Sequence[str]) -> Plan:
-    """Leave of a plan the cells that are named; all where none is."""
+def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
+    """Return the plan restricted to the named cells; unchanged if `only` is empty. Raises UsageError."""
     ids = [entry.cell.id for entry in planned.entries]
-    kept = set(ids) if not only else set()
+    ids_kept = set(ids) if not only else set()
     for words in only:
-        found = arguments.matching(ids, words)
-        if not found:
+        matches = arguments.matching_ids(ids, words)
+        if not matches:
             raise UsageError(f"--only {words}: no cell of this grid", nearest(words, ids[:_SHOWN]))
-        kept.update(found)
-    return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in kept))
+        ids_kept.update(matches)
+    return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in ids_kept))
 
 
-def carry_out(
-    planned: Plan, argv: Sequence[str], split: command_line.Words, shown: Callable[[Plan], None] | None = None
+def plan_as_json(*plans: Plan) -> dict[str, Any]:
+    """Return the cells of plans, with the state of each and the runs that it lacks, as ``--json`` prints them."""
+    entries = [entry for plan in plans for entry in plan.entries]
+    cells = {
+        entry.cell.id: {"status": entry.state, "missing": entry.missing, "at_most": entry.at_most} for entry in entries
+    }
+    counts = Counter(cell["status"] for cell in cells.values())
+    return {"campaign_dir": str(plans[0].folder.root), "counts": counts, "cells": cells}
+
+
+def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
+    planned: Plan,
+    argv: Sequence[str],
+    split: command_line.CommandLine,
+    shown: Callable[[Plan], None] | None = None,
+    as_json: Callable[[Plan], Any] = plan_as_json,
+    *,
+    reports: bool = True,
 ) -> int:
-    """Run a campaign that was asked for with the words `argv`; returns the exit code.
+    """Run a planned campaign for the arguments `argv`; return the exit code.
 
-    `shown` prints what came of it, in place of the summary of the report.
+    `shown` prints what came of it, in place of the summary of the report; `as_json` returns it for ``--json``. Without
+    `reports` nothing is reported: the caller runs more cells after these.
     """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
-    cluster = chosen(cells, conduct)
-    for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring(cells)):
+    cluster = choose_cluster(cells, conduct)
+    notes = (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring_warnings(cells))
+    for line in notes if reports else ():
         console.say(line)
     if split.dry_run:
-        todo = _preview(planned, _request(planned.folder, conduct, argv), cluster)
-        _refuse_what_cannot_be(todo, cluster)
+        with redirect_stdout(sys.stderr) if split.as_json else nullcontext():
+            todo = _preview_plan(planned, _make_request(planned.folder, conduct, argv), cluster)
+            _require_possible(todo, cluster)
+        if split.as_json:
+            console.show_json(plan_as_json(planned))
         return 0
     is_new = not planned.folder.root.exists()
-    folder, campaign = folders.opened(planned.folder.root)
-    request = _request(folder, conduct, argv, after=campaign["requests"])
-    with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), console.polite_end():
+    folder, campaign = folders.open_or_create(planned.folder.root)
+    request = _make_request(folder, conduct, argv, after=campaign["requests"])
+    with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder), console.interrupt_on_kill():
         try:
-            _write_down(request, campaign, cells)
-            return _follow(planned, request, campaign, cluster, sure=split.sure, shown=shown)
+            _record_request(request, campaign, cells)
+            shown = (lambda _: None) if split.as_json else shown
+            code = _run_and_report(
+                planned, request, campaign, cluster, sure=split.assume_yes, shown=shown, reports=reports
+            )
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return ExitCode.INTERRUPTED
+    if split.as_json:
+        console.show_json(as_json(planned.refresh()))
+    return code
 
 
-def _ring(cells: Sequence[Cell]) -> Iterator[str]:
-    """Say that nodes open ports that ask for no secret, where they do."""
+def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a warning if nodes will open ports that ask for no secret."""
     if any(cell.settings.get("sync") == "ring" for cell in cells):
         yield (
             "note: site.trusted_network=true: gradients are added up by TensorFlow's servers, which listen on all "
@@ -97,16 +127,17 @@ def _ring(cells: Sequence[Cell]) -> Iterator[str]:
         )
 
 
-def _request(
+def _make_request(
     folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[Asked] = ()
 ) -> Request:
+    """Return a new request, with a token of its own and a time after all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
     first = after[0].get("token", "") if after else ""
-    return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv, first=first)
+    return Request(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
 
 
-def _later_than(last: str) -> str:
-    """Return the time or, where clocks of login nodes differ, a moment after `last`: it distinguishes requests."""
+def _time_after(last: str) -> str:
+    """Return the time or, if the clocks of login nodes differ, a moment after `last`: it distinguishes requests."""
     now = utc_now()
     if now > last:
         return now
@@ -114,9 +145,9 @@ def _later_than(last: str) -> str:
     return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
-def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
+def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
     """Add the request to ``campaign.json``."""
-    asked: Asked = {
+    entry: Asked = {
         "token": request.token,
         "utc": request.utc,
         "words": list(request.words),
@@ -124,11 +155,11 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
         "cells": [cell.id for cell in cells],
         "terms": terms_of(request.conduct),
     }
-    campaign["requests"].append(requests.marked(request.folder.root, asked))
+    campaign["requests"].append(sign_request(request.folder.root, entry))
     write_json(request.folder.marker, campaign)
 
 
-def _follow(  # noqa: PLR0913 - as `carry_out`
+def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     planned: Plan,
     request: Request,
     campaign: Manifest,
@@ -136,39 +167,41 @@ def _follow(  # noqa: PLR0913 - as `carry_out`
     *,
     sure: bool,
     shown: Callable[[Plan], None] | None = None,
+    reports: bool = True,
 ) -> int:
-    """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
+    """Run the missing cells, then report; return exit code 0 if every requested cell is done, else 1."""
     try:
-        alone = _work_with_retries(planned, request, campaign, cluster, sure=sure)
+        alone = _run_with_retries(planned, request, campaign, cluster, sure=sure)
     except (SchedulerError, NotQuietError):
         if any(request.folder.records.glob(_RECORDS)):
-            _report_on(planned.refreshed(), shown)  # of what the jobs before did, or came to
+            _report(planned.refresh(), shown)  # of what the jobs before did, or came to
         raise
     if alone:
-        console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
+        console.say(f"the jobs continue without this process: python -m campaign status --watch {request.folder.root}")
         return 0
-    after = planned.refreshed()  # by the records on disk, whatever was meant to happen
-    _report_on(after, shown)
-    lacking = [entry for entry in after.entries if entry.state != "done"]
-    if not lacking:
-        return 0
-    allowing = next((entry.disturbed for entry in lacking if entry.disturbed), "")
+    after = planned.refresh()  # by the records on disk, whatever was meant to happen
+    if reports:
+        _report(after, shown)
+    unfinished = [entry for entry in after.entries if entry.state != "done"]
+    if not (unfinished and reports):
+        return int(bool(unfinished))
+    allowing = next((entry.disturbed for entry in unfinished if entry.disturbed), "")
     when = f" when nothing else keeps the machine busy, or with {allowing}," if allowing else ""
     console.say(
-        f"not every cell is done (`python -m campaign status{_named(request.folder.root)}` says why); "
+        f"not every cell is done (`python -m campaign status{_folder_word(request.folder.root)}` says why); "
         f"the same command{when} runs again what is missing; one cell alone:"
     )
-    console.say_first([f"  {command_line.again(request.words, entry.cell.id)}" for entry in lacking])
+    console.say_first([f"  {command_line.command_to_continue(request.words, entry.cell.id)}" for entry in unfinished])
     return 1
 
 
-def _named(folder: Path) -> str:
-    """Return the campaign folder as a word of a command; empty for the default one."""
+def _folder_word(folder: Path) -> str:
+    """Return the campaign folder as a word of a command; empty for the default folder."""
     return "" if folder == Path("results").resolve() else f" {shlex.quote(str(folder))}"
 
 
-def _report_on(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
-    """Write the report, and print its summary or what `shown` makes of the plan, as the records are now."""
+def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
+    """Write the report, and print its summary, or whatever `shown` prints of the plan."""
     if not any(planned.folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
         return
@@ -180,14 +213,14 @@ def _report_on(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
         shown(planned)
 
 
-def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
-    """Run what is missing, and `retries` times more what lacks runs for a reason that is not its own."""
-    from campaign.cluster import local, retry  # noqa: PLC0415 - numpy is not on the way to --help
+def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
+    """Run the missing cells, and `retries` times more those that lack runs by no fault of their own."""
+    from campaign.cluster import local, survey  # noqa: PLC0415 - workers and submission are not on the way to --help
 
     retries = int(request.conduct["retries"])
     for attempt in range(retries + 1):
         try:
-            alone = _work(planned, request, cluster, sure=sure or attempt > 0)
+            alone = _run_missing(planned, request, cluster, sure=sure or attempt > 0)
         except (local.WorkerLostError, NotQuietError):
             if attempt == retries:
                 raise
@@ -195,64 +228,63 @@ def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, clus
         if alone or attempt == retries:
             return alone
         conduct: Conduct = {**request.conduct, "redo": False}
-        cells, lines = retry.chosen(cell_plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
+        cells, lines = survey.cells_to_retry(
+            cell_plan.make_plan([entry.cell for entry in planned.entries], conduct, request.folder)
+        )
         for line in lines:
             console.say(line)
         if not cells:
             break
         console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")
-        planned = cell_plan.make(cells, conduct, request.folder)
-        following = _request(request.folder, conduct, request.words, after=campaign["requests"])
+        planned = cell_plan.make_plan(cells, conduct, request.folder)
+        following = _make_request(request.folder, conduct, request.words, after=campaign["requests"])
         request = replace(following, attempt=attempt + 1)
-        _write_down(request, campaign, cells)
+        _record_request(request, campaign, cells)
     return False
 
 
-def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
-    """Run what is missing, here or on the cluster; returns whether jobs continue without this process."""
-    from campaign.cluster import local, slurm  # noqa: PLC0415 - numpy is not on the way to --help
+def _run_missing(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
+    """Run the missing cells here or on the cluster; return whether jobs continue without this process."""
+    from campaign.cluster import local, slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
 
     if cluster == "slurm":
-        return slurm.work(planned, request, sure=sure)
-    slurm.refuse_beside_jobs(request.folder)
+        return slurm.run_campaign_on_slurm(planned, request, sure=sure)
+    slurm.refuse_while_jobs_live(request.folder)
     local.wait_for_worker(request.folder)
-    planned = planned.refreshed()
+    planned = planned.refresh()
     if planned.to_do:
-        local.work(planned.to_do, request)
+        local.run_campaign_here(planned.to_do, request)
     else:
         console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
     return False
 
 
-def _preview(planned: Plan, request: Request, cluster: str) -> list[Entry]:
-    """Print the plan and, for Slurm, the price and the scripts; returns what would be run."""
+def _preview_plan(planned: Plan, request: Request, cluster: str) -> list[Entry]:
+    """Print the plan and, for Slurm, the price and the scripts; return the entries that would run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
-    apart = told_apart([entry.cell for entry in planned.entries])
+    differences = distinguishing_settings([entry.cell for entry in planned.entries])
     for entry in planned.entries:
         to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"
-        said = f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go"
-        console.show("  ".join(filter(None, [said, apart.get(entry.cell.id)])))
+        line = f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go"
+        console.show("  ".join(filter(None, [line, differences.get(entry.cell.id)])))
     todo = planned.to_do
     if cluster == "slurm":
-        from campaign.cluster import slurm  # noqa: PLC0415 - numpy is not on the way to --help
+        from campaign.cluster import slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
 
-        todo = slurm.preview(planned, request)
+        todo = slurm.preview_submission(planned, request)
     else:
-        from campaign.cluster import making  # noqa: PLC0415 - as above
-
-        for line in making.making(todo, None).lines:
+        for line in plan_data(todo, None).lines:
             console.say(line)
     console.say(
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
-        f"{cell_plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
+        f"{cell_plan.format_number_of_runs(todo, request.conduct)} with warm-ups; nothing started"
     )
     return todo
 
 
-def _refuse_what_cannot_be(todo: Sequence[Entry], cluster: str) -> None:
-    """Refuse wrong words as the campaign itself would; what this machine lacks is said: the plan may be for another."""
-    from campaign.cluster import local  # noqa: PLC0415 - numpy is not on the way to --help
-    from campaign.storage import datasets  # noqa: PLC0415
+def _require_possible(todo: Sequence[Entry], cluster: str) -> None:
+    """Refuse wrong settings as the campaign itself would; only note what this machine lacks."""
+    from campaign.cluster import local  # noqa: PLC0415 - workers and submission are not on the way to --help
 
     try:
         if cluster == "slurm":
@@ -260,7 +292,7 @@ def _refuse_what_cannot_be(todo: Sequence[Entry], cluster: str) -> None:
         else:
             local.require_possible(todo)
     except EnvironmentFaultError as error:
-        console.say(f"note: it would not start here: {error.message}\nhint: {error.hint}")
+        console.say(f"note: it would not start here: {error.message}; hint: {error.hint}")
 
 
 def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
@@ -268,7 +300,7 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
     if cluster == "slurm":
         where = conduct["campaign_dir"]
         console.say(
-            f"detached; submitted jobs continue. Come back: python -m campaign watch {where}, or {again}; "
+            f"detached; submitted jobs continue. Come back: python -m campaign status --watch {where}, or {again}; "
             f"end them: python -m campaign cancel {where}"
         )
     else:

@@ -1,22 +1,23 @@
-"""`python -m campaign stage`: which files to read from a faster storage, their copies, and what they gain."""
+"""Run `stage`: choose files to read from a faster storage, copy them, and check the gain."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells.folder import existing
+from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, nearest
 
 if TYPE_CHECKING:
+    from campaign.staging.apply_copies import Outcome
     from campaign.staging.observed import Observed
     from campaign.staging.staging_plan import Plan
 
@@ -25,78 +26,83 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?B|)", re.IGNORECASE)
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say; exit code 0 also where staging cannot help, which the plan says."""
-    options = _parsed(argv)
-    with console.polite_end():
+    """Run a verb of staging; return its exit code, 0 also if staging cannot help, which the plan says."""
+    options = _parse_arguments(argv)
+    with console.interrupt_on_kill():
         return int(options.act(options))
 
 
-def _parsed(argv: list[str]) -> argparse.Namespace:
+def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.Parser(
         prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
     )
     verbs = parser.add_subparsers(required=True, metavar="plan | apply | check | undo")
     plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
-    plan.add_argument("profile", type=_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
+    plan.add_argument("profile", type=_read_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
                       help="a campaign with a profiled cell (profile.posix=…), a profile, a Darshan log")  # fmt: skip
-    plan.add_argument("--fast", type=_path, required=True, metavar="ROOT", help="a folder on the faster storage")
-    plan.add_argument("--capacity", type=_size, metavar="10GB", help="the most to copy there (default: what is free)")
+    plan.add_argument("--fast", type=_read_path, required=True, metavar="ROOT", help="a folder on the faster storage")
+    plan.add_argument(
+        "--capacity", type=_read_size, metavar="10GB", help="the most to copy there (default: what is free)"
+    )
     plan.add_argument("--cell", help="which profiled cell of the campaign, where there are several")
     plan.add_argument("--data", type=Path, metavar="FOLDER", help="of a PROFILE: the files that may be copied")
-    plan.add_argument("--out", type=_path, metavar="DIR", help="folder of plan and maps (default: RESULTS/staging)")
+    plan.add_argument(
+        "--out", type=_read_path, metavar="DIR", help="folder of plan and maps (default: RESULTS/staging)"
+    )
     plan.add_argument("--json", action="store_true", help="the plan without its files, on stdout")
-    plan.set_defaults(act=_plan)
+    plan.set_defaults(act=_make_plan)
     apply = verbs.add_parser("apply", help="copy what the plan names, and write the map")
     apply.add_argument("--rule", action="append", choices=("advised", "smallest", "largest", "all"),
                        help="which files (default: advised); several times for several")  # fmt: skip
     apply.add_argument("--yes", action="store_true", help="do not ask")
-    apply.set_defaults(act=_apply)
+    apply.set_defaults(act=_apply_plan)
     check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
-    check.add_argument("--profile", type=_path, action="append", metavar="FILE",
+    check.add_argument("--profile", type=_read_path, action="append", metavar="FILE",
                        help="of a plan by a profile: the same program's with the copies; may be repeated")  # fmt: skip
-    check.set_defaults(act=_check)
+    check.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    check.set_defaults(act=_check_plan)
     undo = verbs.add_parser("undo", help="remove copies and maps")
-    undo.set_defaults(act=_undo)
+    undo.set_defaults(act=_undo_plan)
     for verb in (apply, check, undo):
         verb.add_argument(
-            "folder", type=_path, nargs="?", default=Path("results"), help="the campaign, or the plan's folder"
+            "folder", type=_read_path, nargs="?", default=Path("results"), help="the campaign, or the plan's folder"
         )
     return parser.parse_args(argv)
 
 
-def _path(text: str) -> Path:
+def _read_path(text: str) -> Path:
     return Path(text.removeprefix("campaign_dir=")).expanduser().resolve()
 
 
-def _size(text: str) -> int:
-    """Read bytes: ``10GB``, powers of ten."""
-    if not (found := _SIZE.fullmatch(text)):
+def _read_size(text: str) -> int:
+    """Return the bytes that a text like ``10GB`` names, in powers of ten."""
+    if not (size := _SIZE.fullmatch(text)):
         raise argparse.ArgumentTypeError(f"{text} is no number of bytes, such as 10GB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(float(size[1]) * _UNITS[size[2].upper()])
 
 
-def _plan(options: argparse.Namespace) -> int:
+def _make_plan(options: argparse.Namespace) -> int:
     from campaign.staging import staging_plan as plans  # noqa: PLC0415 - numpy is not on the way to --help
 
     root = options.fast
     if not root.is_dir():
         raise EnvironmentFaultError(f"there is no folder {root}", "mount the fast storage, or name another --fast")
-    observed, out = _observed(options)
+    observed, out = _observe(options)
     made = plans.make(observed, root, shutil.disk_usage(root).free if options.capacity is None else options.capacity)
     plans.save(out, made)
     if options.json:
         rules = {name: {**rule, "files": len(rule["files"])} for name, rule in made["rules"].items()}
-        told = {key: value for key, value in made.items() if key != "listed"}
-        print(json.dumps({**told, "rules": rules}, indent=1))
+        without_files = {key: value for key, value in made.items() if key != "listed"}
+        console.show_json({**without_files, "rules": rules})
     else:
-        _print(made)
+        _print_plan(made)
     if not made["why_not"]:
         console.say(f"copy them: python -m campaign stage apply {out}")
     return 0
 
 
-def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:
-    """Read the profile; returns where the plan goes, too."""
+def _observe(options: argparse.Namespace) -> tuple[Observed, Path]:
+    """Return what a profile observed, and the folder of the plan."""
     from campaign.staging import observed  # noqa: PLC0415
 
     if options.profile.is_file():
@@ -105,9 +111,9 @@ def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:
         return observed.of_file(options.profile, options.data), options.out or Path("staging").resolve()
     if options.data is not None:
         raise UsageError("--data is for a single profile", "a campaign knows its data")
-    folder, campaign = existing(options.profile)
+    folder, campaign = open_existing(options.profile)
     cells = observed.profiled(Verdicts(folder, requests=campaign["requests"]))
-    ids = arguments.matching(list(cells), options.cell) if options.cell else list(cells)
+    ids = arguments.matching_ids(list(cells), options.cell) if options.cell else list(cells)
     if not cells:
         raise UsageError(
             f"{folder.root} has no valid profiled run of a cell that reads no copies",
@@ -119,7 +125,7 @@ def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:
     return observed.of_cell(folder, cells[ids[0]]), options.out or folder.staging
 
 
-def _print(plan: Plan) -> None:
+def _print_plan(plan: Plan) -> None:
     slow, fast = (
         f"{each['seek_s'] * 1e3:.3g} ms a file and {each['byte_s'] * 1e9:.3g} ms a MB"
         for each in (plan["slow"], plan["fast"])
@@ -131,52 +137,53 @@ def _print(plan: Plan) -> None:
     console.show(f"  read at {plan['mb_per_s']:.1f} MB/s, {how}")
     console.show(f"  {plan['source']} costs {slow}")
     console.show(f"  {plan['root']} costs {fast}")
-    for line in _of_memory(plan):
+    for line in _lines_on_memory(plan):
         console.show(f"  {line}")
     if plan["left_out"]:
         console.show(f"  {plan['left_out']:,} files are links or are gone, and stay where they are")
     rows = [("rule", "files", "", "MB", "", "bandwidth, predicted", "95 %")]
     for name, rule in plan["rules"].items():
         number, gain = len(rule["files"]), rule["gain"]
-        told = (
+        amounts = (
             f"{number:,}",
             f"{number / plan['files']:.1%}",
             f"{rule['bytes'] / 1e6:,.1f}",
             f"{rule['bytes'] / plan['bytes']:.1%}",
         )
         bounds = (f"{gain['gain']:+.1%}", f"{gain['low']:+.1%} to {gain['high']:+.1%}") if number else ("nothing", "")
-        rows.append((name, *told, *bounds))
-    for line in console.table(rows, range(1, len(rows[0]))):
+        rows.append((name, *amounts, *bounds))
+    for line in console.format_table(rows, range(1, len(rows[0]))):
         console.show(line)
     if plan["why_not"]:
         console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
 
 
-def _of_memory(plan: Plan) -> Iterator[str]:
-    """Yield what of a single profile came from memory: what is sure, and what is inferred."""
-    found = plan["from_memory"]
-    if found and found["files"]:
-        yield f"at least {found['sure_bytes'] / 1e6:,.1f} MB more came from memory, by the kernel's count: sure"
+def _lines_on_memory(plan: Plan) -> Iterator[str]:
+    """Yield how much of a single profile came from memory: the certain part, and the inferred part."""
+    from_memory = plan["from_memory"]
+    if from_memory and from_memory["files"]:
+        yield f"at least {from_memory['sure_bytes'] / 1e6:,.1f} MB more came from memory, by the kernel's count: sure"
         yield (
-            f"{found['files']:,.0f} files ({found['bytes'] / 1e6:,.1f} MB) are taken for these and left out, for they"
-            f" took least for their size, the others {found['apart']:.1f} times as long and more: inferred"
+            f"{from_memory['files']:,.0f} files ({from_memory['bytes'] / 1e6:,.1f} MB) are taken for these and left"
+            " out, for they took least for their size, the others"
+            f" {from_memory['apart']:.1f} times as long and more: inferred"
         )
-    elif not found and Path(plan["origin"]).is_absolute():
+    elif not from_memory and Path(plan["origin"]).is_absolute():
         yield "how much of it came from memory is not known: all reads are taken for reads of the storage"
 
 
-def _plans_folder(folder: Path) -> Path:
+def _folder_of_plan(folder: Path) -> Path:
     return folder / "staging" if (folder / "staging" / "plan.json").is_file() else folder
 
 
-def _apply(options: argparse.Namespace) -> int:
+def _apply_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415 - numpy is not on the way to --help
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
-    what = apply_copies.copying(_plans_folder(options.folder), rules)
+    what = apply_copies.copying(_folder_of_plan(options.folder), rules)
     console.say(str(what))
     # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
-    if not (options.yes or console.agreed("copy them?", by_variable=False)):
+    if not (options.yes or console.ask_for_yes("copy them?", by_variable=False)):
         raise CampaignError("nothing was copied", "where there is no terminal to ask on, --yes says that you agree")
     with console.progress() as show:
         maps = apply_copies.apply(what, show)
@@ -186,35 +193,43 @@ def _apply(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> int:
-    from campaign.staging import outcome, staging_plan  # noqa: PLC0415
+def _check_plan(options: argparse.Namespace) -> int:
+    from campaign.staging import apply_copies, staging_plan  # noqa: PLC0415
 
-    folder = _plans_folder(options.folder)
+    folder = _folder_of_plan(options.folder)
     made = staging_plan.load(folder)
     if options.profile:
-        found = outcome.of_profiles(folder, made, options.profile)
+        outcomes = apply_copies.outcomes_of_profiles(folder, made, options.profile)
     elif Path(made["origin"]).is_absolute():
         cure = f"profile the program with the copies, then: stage check {folder} --profile AFTER"
         raise UsageError(f"the plan is by the profile {made['origin']}, of which there are no cells", cure)
     else:
-        campaign_folder, campaign = existing(options.folder)
-        found = outcome.outcomes(Verdicts(campaign_folder, requests=campaign["requests"]), made)
+        campaign_folder, campaign = open_existing(options.folder)
+        outcomes = apply_copies.outcomes_of_cells(Verdicts(campaign_folder, requests=campaign["requests"]), made)
+    if options.json:
+        rules = {rule: {**asdict(each), "holds": each.holds} for rule, each in outcomes.items()}
+        console.show_json({"folder": str(folder), "rules": rules})
+    else:
+        _print_outcomes(outcomes)
+    return 0 if all(each.holds for each in outcomes.values()) else 1
+
+
+def _print_outcomes(outcomes: Mapping[str, Outcome]) -> None:
     rows = [("rule", "predicted", "95 %", "measured", "min to max of the runs", "prediction")]
-    for rule, each in found.items():
+    for rule, each in outcomes.items():
         gain, runs = each.predicted, f"{each.low:+.1%} to {each.high:+.1%}"
         bounds = f"{gain['low']:+.1%} to {gain['high']:+.1%}"
         rows.append(
             (rule, f"{gain['gain']:+.1%}", bounds, f"{each.measured:+.1%}", runs, "holds" if each.holds else "FAILED")
         )
-    for line in console.table(rows, range(1, len(rows[0]))):
+    for line in console.format_table(rows, range(1, len(rows[0]))):
         console.show(line)
-    return 0 if all(each.holds for each in found.values()) else 1
 
 
-def _undo(options: argparse.Namespace) -> int:
+def _undo_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415
 
-    removed, left = apply_copies.undo(_plans_folder(options.folder))
+    removed, left = apply_copies.undo(_folder_of_plan(options.folder))
     console.show(f"{console.counted(removed, 'copy')} removed")
     for path in left[:10]:
         console.say(f"left: {path} is no copy of a file that is still as it was copied")

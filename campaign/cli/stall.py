@@ -3,55 +3,90 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from campaign import console
+from campaign.cells import folder
 from campaign.cells.cell_plan import Plan
 from campaign.cli import arguments, run
 from campaign.config import command_line
-from campaign.config.collect import collect
+from campaign.config.collect import collect_points
 from campaign.console import counted
 from campaign.errors import UsageError
-from campaign.stall import found_data, stall_answer
-from campaign.stall.program_grid import Program
+from campaign.stall import stall_answer
+from campaign.stall.measured_program import Program, files_below, find_data, require_same, write_list
 from campaign.stall.stall_answer import Outcome
-from jobs.judging.stopping import FEWEST_RUNS
+from jobs.judging import intervals, stopping
 from jobs.model.record import Record
 
 _ABOUT = "Run a program with its data cold and warm, in turn, and say what waiting for the storage costs."
-_RUNS, _MOST = 5, 20
+_RUNS, _MOST = 5, 20  # runs of each kind
 _LONGEST_NAME = 60
 
 
 def main(argv: list[str]) -> int:
     """Measure and print; exit code 0 where all runs count, 1 where some do not, or, with --cold, one was not cold."""
     before = argv[: argv.index("--")] if "--" in argv else argv
-    options, own = _parsed(before)
+    options, overrides = _parsed(before)
     words = argv[len(before) + 1 :]
     if not words:
-        raise UsageError("stall: no program", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
-    if odd := [word for word in own if "=" not in word]:
+        raise UsageError("stall: no program is named", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
+    if odd := [word for word in overrides if "=" not in word]:
         raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", "the program and its words follow behind --")
-    program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, own)
+    program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, overrides)
+    plan, outcomes, code = _measured(program, options, overrides)
+    counts = options.dry_run or any(stopping.measured(recorded, "valid") for recorded in _records(plan))
+    profiled, failed = _campaign(program.profiled(overrides), options) if options.profile and counts else (None, 0)
+    if options.dry_run:
+        if options.json:
+            console.show_json(run.plan_as_json(plan, *([profiled] if profiled else [])))
+        return code or failed
+    if options.cold:
+        cold = [run for recorded in _records(plan) for run in stall_answer.cold_runs(recorded)]
+        code = int(not cold or not all(run["cold"] for run in cold))
+        lines = stall_answer.cold_lines(_name(words), cold)
+        answer: dict[str, Any] = {"cold": not code, "runs": cold}
+    else:
+        lines = [line for outcome in outcomes for line in stall_answer.lines_of_outcome(outcome)]
+        answer = {"programs": [outcome.as_json() for outcome in outcomes]}
+    answer["campaign_dir"] = str(plan.folder.root)
+    if profiled:
+        answer["calls"] = [calls for recorded in _records(profiled) for calls in stall_answer.totals_of_calls(recorded)]
+        waits = options.cold or any(outcome.costs for outcome in outcomes)
+        for recorded in _records(profiled):
+            name = stall_answer.name_of_swept(recorded["cell"]["settings"]) if len(profiled.entries) > 1 else ""
+            lines += stall_answer.lines_on_calls(recorded, plan.folder.root, name=name, waits=waits)
+    if options.json:
+        console.show_json(answer)
+    for line in () if options.json else lines:
+        console.show(line)
+    console.say(f"report: {plan.folder.root / 'report.html'}")
+    return code or failed
+
+
+def _measured(
+    program: Program, options: argparse.Namespace, overrides: Sequence[str]
+) -> tuple[Plan, list[Outcome], int]:
+    """Run the campaign, with more runs until the share is known; returns its plan, its outcomes and the exit code."""
     runs = options.runs
     while True:
-        plan, code = _campaign(program.grid(runs, own), sure=options.yes, dry_run=options.dry_run)
-        if options.dry_run:
-            return code
-        if options.cold:
-            return _say_whether_cold(_name(words), plan, as_json=options.json)
-        found = _found(plan, _name(words))
-        if code or not (more := _more_runs(found, runs, options.within, options.most)):
-            break
+        plan, code = _campaign(program.grid(runs, overrides), options)
+        if options.dry_run or options.cold:
+            return plan, [], code
+        outcomes = stall_answer.compare_cells(
+            [entry.cell for entry in plan.entries], plan.verdicts, _name(program.argv)
+        )
+        if code or not (more := _more_runs(outcomes, runs, options.within, options.most)):
+            return plan, outcomes, code
         runs += more
         console.say(f"{counted(more, 'more pair')} of runs, for the share is not known well enough: {runs} in all")
-    _print(found, plan, as_json=options.json)
-    return code
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -62,28 +97,30 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--data", type=Path, action="append", default=[], help="folder or file that the program reads; may be repeated")
+    add("--data", type=_place, action="append", default=[], help="folder or file that it reads; may be repeated")
     add("--cold", action="store_true", help="cold runs alone: say whether each was, exit code 1 where one was not")
     add("--runs", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
     add("--within", type=_share, help="add runs until the share is known within so much to both sides, 3%% say")
-    add(
-        "--most",
-        type=_count,
-        default=_MOST,
-        help=f"measured runs of each kind at most, with --within (default: {_MOST})",
-    )
-    add(
-        "--from",
-        dest="begins",
-        metavar="REGEX",
-        help="the first line that the program prints in the part that is timed",
-    )
+    add("--most", type=_count, help=f"measured runs of each kind at most, with those that are added (default: {_MOST})")
+    add("--from", dest="begins", metavar="REGEX", help="the first line that it prints in the part that is timed")
+    add("--profile", action="store_true", help="one more cold run, in which the program's calls are counted")
     add("--yes", action="store_true", help="take the data that were found, and spend node-hours, without a question")
     add("--json", action="store_true", help="machine-readable, on stdout")
     add("--dry-run", action="store_true", help="print the plan and start nothing")
     add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign, cluster=slurm or benchmark.metric=… say")
     options = parser.parse_intermixed_args(argv)
+    if options.cold and (options.within or options.most):
+        parser.error("--within and --most are about the share of cold and warm runs, and --cold has cold ones alone")
+    if options.most and options.most < options.runs:
+        parser.error(f"--most {options.most} is less than --runs {options.runs}")
+    options.most = options.most or max(_MOST, options.runs)
     return options, options.words
+
+
+def _place(text: str) -> Path:
+    if text.strip():
+        return Path(text).expanduser().resolve()
+    raise argparse.ArgumentTypeError("it names no folder and no file")
 
 
 def _count(text: str) -> int:
@@ -103,31 +140,34 @@ def _share(text: str) -> float:
     return value
 
 
-def _with_data(program: Program, options: argparse.Namespace, own: Sequence[str]) -> Program:
+def _with_data(program: Program, options: argparse.Namespace, overrides: Sequence[str]) -> Program:
     """Return a program with the data that are named, or else found in a first run."""
-    paths = [path.expanduser().resolve() for path in options.data]
+    paths = options.data
+    (point, *_) = collect_points(program.grid(options.runs, overrides)) or ({},)
+    campaign_dir = folder.folder_named(point["campaign_dir"])
+    if around := next((path for path in paths if campaign_dir.is_relative_to(path)), None):
+        raise UsageError(
+            f"the campaign's folder {campaign_dir} would lie in the data {around}", "campaign_dir=ELSEWHERE"
+        )
     if len(paths) == 1:
         return replace(program, data=paths[0])
-    (point, *_) = collect(program.grid(options.runs, own)) or ({},)
-    if not paths and point["cluster"]["name"] == "slurm":
-        raise UsageError("stall: which files does the program read?", "on Slurm --data DIR names them")
-    if not paths and options.dry_run:
-        raise UsageError("stall: which files does the program read?", "--data DIR, for --dry-run starts nothing")
-    files = (
-        found_data.named(paths) if paths else found_data.find(point, float(point["run_timeout_s"]), sure=options.yes)
-    )
-    campaign_dir = Path(point["campaign_dir"]).expanduser().resolve()
-    data, listed = found_data.listed(files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
+    if not paths and (options.dry_run or point["cluster"]["name"] == "slurm"):
+        why = "for --dry-run starts nothing" if options.dry_run else "for on Slurm no first run finds them"
+        raise UsageError("stall: which files does the program read?", f"--data DIR names them, {why}")
+    limit_s = float(point["run_timeout_s"])
+    data_files = files_below(paths) if paths else find_data(point, limit_s, sure=options.yes)
+    data, listed = write_list(data_files, campaign_dir.with_name(f"{campaign_dir.name}.files"))
     return replace(program, data=data, listed=listed)
 
 
-def _campaign(asked: Sequence[str], *, sure: bool, dry_run: bool) -> tuple[Plan, int]:
+def _campaign(words: Sequence[str], options: argparse.Namespace) -> tuple[Plan, int]:
     """Run the campaign of these words; returns its plan and the exit code."""
-    flags = [*(["--yes"] if sure else []), *(["--dry-run"] if dry_run else [])]
-    split = command_line.split([*flags, *asked])
-    points = collect(asked)
-    plan = run.planned(points or ())
-    return plan, run.carry_out(plan, asked, split, shown=lambda _: None)
+    flags = [flag for flag, given in (("--yes", options.yes), ("--dry-run", options.dry_run)) if given]
+    plan = run.plan_points(collect_points(words) or ())
+    for recorded in () if plan.conduct["redo"] else _records(plan):
+        require_same(recorded)
+    with redirect_stdout(sys.stderr) if options.json else nullcontext():
+        return plan, run.run_plan(plan, words, command_line.parse_command_line([*flags, *words]), lambda _: None)
 
 
 def _name(argv: Sequence[str]) -> str:
@@ -135,39 +175,17 @@ def _name(argv: Sequence[str]) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def _reader(plan: Plan) -> Callable[[str], Record | None]:
-    return lambda cell: plan.verdicts.read(plan.folder.record(cell))[0]
+def _records(plan: Plan) -> list[Record]:
+    """Return the judged records of a plan's cells, those that there are."""
+    read = (plan.verdicts.read(plan.folder.record(entry.cell.id))[0] for entry in plan.entries)
+    return [recorded for recorded in read if recorded]
 
 
-def _found(plan: Plan, name: str) -> list[Outcome]:
-    return stall_answer.couples([entry.cell for entry in plan.entries], _reader(plan), name)
-
-
-def _more_runs(found: Sequence[Outcome], runs: int, within: float | None, most: int) -> int:
+def _more_runs(outcomes: Sequence[Outcome], runs: int, within: float | None, most: int) -> int:
     """Return how many pairs are to be added: for those that do not count, or as many as there are; 0 for none."""
-    pairs = min((each.whole.pairs if each.whole else 0 for each in found), default=0)
-    lacking = max(0, min(runs, FEWEST_RUNS) - pairs)
-    wide = within is not None and not all(each.deciding and each.deciding.is_within(within) for each in found)
+    pairs = min((outcome.whole.pairs if outcome.whole else 0 for outcome in outcomes), default=0)
+    lacking = max(0, min(runs, intervals.FEWEST_RUNS) - pairs)
+    wide = within is not None and not all(
+        outcome.deciding and outcome.deciding.is_within(within) for outcome in outcomes
+    )
     return max(0, min(lacking or (runs if wide else 0), most - runs))
-
-
-def _say_whether_cold(name: str, plan: Plan, *, as_json: bool) -> int:
-    records = [recorded for entry in plan.entries if (recorded := _reader(plan)(entry.cell.id))]
-    runs = [each for recorded in records for each in stall_answer.cold_runs(recorded)]
-    cold = bool(runs) and all(each.cold for each in runs)
-    if as_json:
-        print(json.dumps({"cold": cold, "runs": [asdict(each) for each in runs]}, indent=1))
-    for line in () if as_json else stall_answer.cold_lines(name, runs):
-        console.show(line)
-    return int(not cold)
-
-
-def _print(found: Sequence[Outcome], plan: Plan, *, as_json: bool) -> None:
-    if as_json:
-        told = {"campaign_dir": str(plan.folder.root), "programs": [each.as_json() for each in found]}
-        print(json.dumps(told, indent=1))
-        return
-    for each in found:
-        for line in stall_answer.lines(each):
-            console.show(line)
-    console.say(f"report: {plan.folder.root / 'report.html'}")

@@ -1,74 +1,139 @@
-"""`python -m campaign status`: what is done, what is not, and why."""
+"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that go on."""
 
 from __future__ import annotations
 
-import json
+import argparse
+import itertools
+import re
 from collections import Counter
 from contextlib import suppress
 
 from campaign import console
-from campaign.cells import record, requests
-from campaign.cells.folder import CampaignFolder, existing
-from campaign.cli import arguments, watch
-from campaign.cluster.states import State
-from campaign.cluster.states import states as states_of
+from campaign.cells import record
+from campaign.cells.folder import CampaignFolder, hold_folder, is_own_request, last_own_request, open_existing
+from campaign.cli import arguments
+from campaign.cluster import fleet, price
+from campaign.cluster.cell_state import Phase, WorkerState, ended_state
+from campaign.cluster.progress import Follower
+from campaign.cluster.survey import StateOfCell
+from campaign.cluster.survey import cell_states as states_of
 from campaign.config import command_line
 from campaign.console import counted
-from jobs.judging.judge import ODD_FIGURES
-from jobs.model.codes import CellState
-from jobs.model.record import Manifest
+from campaign.errors import CampaignError
+from campaign.worker import batch as batches
+from jobs.model.codes import CellState, JobEnd
+from jobs.model.record import ODD_FIGURES, Manifest
+
+_TICK_S = 1.0
+_SHORTEST_TICK_S, _LONGEST_TICK_S = 0.1, 3600.0
+
+
+def watch_campaign(folder: CampaignFolder, tick_s: float) -> None:
+    """Show the live table, drawn anew every `tick_s` seconds, until every job is over, or Ctrl-C."""
+    workers = fleet.open_fleet(folder)
+    workers.refresh_until_explained()
+    try:
+        if workers.open:
+            report_remaining_time(folder, sum(worker.phase == Phase.RUNNING for worker in workers.states.values()))
+            fleet.follow_fleet(folder, workers, tick_s)
+        elif folder.is_worker_running():
+            report_remaining_time(folder, at_once=1)
+            last = batches.read_batches(folder)[-1]  # of a worker that was started from another shell
+
+            def state() -> WorkerState:
+                at_work = folder.is_worker_running()
+                return WorkerState(Phase.RUNNING) if at_work else ended_state(last, 0, {"code": JobEnd.GONE})
+
+            fleet.follow_local_worker(Follower.of_worker(folder, last, 0), state, tick_s)
+    except KeyboardInterrupt:
+        come_back = f"python -m campaign status --watch {folder.root}"
+        console.say(f"no longer watched; what runs continues. Come back: {come_back}")
+        raise
+    _record_ends(folder, workers)
+
+
+def report_remaining_time(folder: CampaignFolder, at_once: int) -> None:
+    """Print how long the open workers, `at_once` of them at a time, will take by earlier runs."""
+    made = batches.read_batches(folder)
+    on_slurm = [batch for batch in made if batch.cluster == "slurm"]
+    here = [] if folder.is_worker_running() is False else made[-1:]  # this machine has one worker
+    open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
+    text = price.describe_rest(folder, [Follower.of_worker(folder, *worker) for worker in open_ones], at_once)
+    if text:
+        console.say(text)
+
+
+def _record_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
+    """Write down how jobs ended, because Slurm forgets, unless a front process in the folder does so."""
+    if all(worker.phase != Phase.ENDED for worker in workers.states.values()):
+        return
+    with suppress(CampaignError, OSError), hold_folder(folder):
+        fleet.record_ends(folder, workers)
+
 
 _ORDER = [*CellState]
-_CUT = (CellState.INTERRUPTED, CellState.FAILED, CellState.INVALID)
-_LACKING = (*_CUT, CellState.DAMAGED, CellState.UNFINISHED, CellState.PLANNED)
+_CUT_STATES = (CellState.INTERRUPTED, CellState.FAILED, CellState.INVALID)
+_UNFINISHED_STATES = (*_CUT_STATES, CellState.DAMAGED, CellState.UNFINISHED, CellState.PLANNED)
 _SHOWN = 40
 
 
-def watched(argv: list[str]) -> int:
-    """Do as ``status --watch``: the verb ``watch``."""
-    return main(["--watch", *argv], "watch")
-
-
-def main(argv: list[str], verb: str = "status") -> int:
-    """Print the state of each cell; exit code 0 where all are done, else 1."""
-    parser = arguments.parser(verb, "Show what is done, what is not, and why.", json=True)
-    parser.add_argument(
-        "--watch", action="store_true", help="the live table first, until all is over; the verb `watch`"
-    )
+def main(argv: list[str]) -> int:
+    """Print the state of each cell; return exit code 0 if all are done, else 1."""
+    parser = arguments.make_parser("status", "Show what is done, what is not, and why.", json=True)
+    about = f"first a live table, drawn anew every SECONDS (default {_TICK_S:g}), until all jobs are over"
+    parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=_tick, help=about)
     parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
     parser.add_argument(
         "--buckets", action="store_true", help="ask the buckets that records name for what cut runs left there"
     )
     arguments.add_folder(parser)
-    options = parser.parse_args(argv)
-    folder, campaign = existing(options.campaign_dir)
+    options = parser.parse_args(_watch_words(argv))
+    folder, campaign = open_existing(options.campaign_dir)
     if options.watch:
-        watch.watch(folder)
+        watch_campaign(folder, options.watch)
     states = states_of(folder, campaign)
     counts = Counter(state["status"] for state in states.values())
     if options.json:
-        print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
+        console.show_json({"campaign_dir": str(folder.root), "counts": counts, "cells": states})
     else:
         summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
         console.show(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
-        if counts[CellState.RUNNING] and (hindrance := folder.hindrance()):
+        if counts[CellState.RUNNING] and (hindrance := folder.write_hindrance()):
             console.say(f"warning: {hindrance}")
-        _print_left(
+        _print_leftovers(
             folder,
             campaign,
-            [cell for cell, state in states.items() if state["status"] in _CUT],
+            [cell for cell, state in states.items() if state["status"] in _CUT_STATES],
             buckets=options.buckets,
         )
         if counts[CellState.RUNNING]:
-            watch.say_to_go(folder, counts[CellState.RUNNING])
+            report_remaining_time(folder, counts[CellState.RUNNING])
         else:
-            _print_commands(folder, campaign, {cell for cell, state in states.items() if state["status"] in _LACKING})
+            _print_commands_to_continue(
+                folder, campaign, {cell for cell, state in states.items() if state["status"] in _UNFINISHED_STATES}
+            )
     return 0 if counts[CellState.DONE] == len(states) else 1
 
 
-def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
-    """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote.
+def _watch_words(argv: list[str]) -> list[str]:
+    """Return the arguments with a number in each ``--watch`` that has none: what follows it may be the folder."""
+    return [
+        f"--watch={_TICK_S}" if word == "--watch" and not re.fullmatch(r"\d+(\.\d+)?", after) else word
+        for word, after in itertools.pairwise([*argv, ""])
+    ]
+
+
+def _tick(text: str) -> float:
+    """Return the seconds between two live tables; raises argparse's error if they are out of range."""
+    with suppress(ValueError):
+        if _SHORTEST_TICK_S <= (seconds := float(text)) <= _LONGEST_TICK_S:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text}: give {_SHORTEST_TICK_S:g} to {_LONGEST_TICK_S:g} seconds")
+
+
+def _print_leftovers(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
+    """List files that fill a storage and that nobody needs: snapshots, and files that baselines wrote.
 
     Buckets are asked where that is wanted, and of cells that this user has asked for here: a record may come from
     somebody else, and a request is signed.
@@ -79,16 +144,16 @@ def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *,
 
     recorded, places = [], []
     for cell in cells:
-        if found := record.read_or_fault(folder.record(cell))[0]:
+        if cell_record := record.read_or_fault(folder.record(cell))[0]:
             with suppress(*ODD_FIGURES):  # settings of another shape name no place
-                places += [*checkpoint_targets.left(found), *baseline_files.left(found)]
-                recorded.append(found)
+                places += [*checkpoint_targets.left(cell_record), *baseline_files.left(cell_record)]
+                recorded.append(cell_record)
     what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
     saved = [each for each in recorded if any("://" in at for at in checkpoint_targets.roots(each["cell"]["settings"]))]
-    own = [each for each in saved if requests.own(folder.root, campaign, each)]
+    own = [each for each in saved if last_own_request(folder.root, campaign, each)]
     if buckets and own:
         campaign_id = checkpoint_targets.campaign_id(folder, campaign["requests"][0].get("token", ""))
         console.say_first([*checkpoint_targets.left_in_buckets(own, campaign_id)])
@@ -98,26 +163,26 @@ def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *,
         console.say("buckets of cells that you did not ask for in this folder are not asked")
 
 
-def _print_commands(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:
-    """Print the user's commands that go on with these cells: the one that asked for most of them, then for the rest."""
-    own = [each for each in reversed(campaign["requests"]) if requests.is_own(folder.root, each)]
-    asked = [(each["words"], set(each["cells"])) for each in own]
-    found = []
-    while cells and asked:
-        words, most = max(asked, key=lambda one: len(cells & one[1]))
+def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cells: set[str]) -> None:
+    """Print the user's commands that continue these cells, the one with most cells first."""
+    own = [each for each in reversed(campaign["requests"]) if is_own_request(folder.root, each)]
+    requests = [(each["words"], set(each["cells"])) for each in own]
+    lines = []
+    while cells and requests:
+        words, most = max(requests, key=lambda one: len(cells & one[1]))
         if not cells & most:
             break
-        found.append(f"  {command_line.again(words)}")
+        lines.append(f"  {command_line.command_to_continue(words)}")
         cells = cells - most
-    if found:
+    if lines:
         console.say("what is missing is run by the same command, in the folder where it was given:")
-    console.say_first(found)
+    console.say_first(lines)
     if cells:
-        console.say("others were not asked for by you in this folder: python -m campaign why CELL names a command")
+        console.say("others were not asked for by you in this folder: python -m campaign show CELL names a command")
 
 
-def _print_cells(states: dict[str, State], limit: int) -> None:
-    """Print a line for each cell, those that need attention first."""
+def _print_cells(states: dict[str, StateOfCell], limit: int) -> None:
+    """Print a line for each cell, first those that need attention."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(item[1]["status"]))
     for cell, state in ordered[:limit]:
         # A refusal of Slurm's has several lines.

@@ -1,9 +1,8 @@
-"""`python -m campaign testbed`: emulated storages as the paper's, on one disk."""
+"""Run `testbed`: emulated storages like the paper's, on one disk."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -15,16 +14,16 @@ from campaign import console
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, s3, throttle
-from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
-from campaign.testbed.state import inspect
+from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, StorageRequest
+from campaign.testbed.state import inspect_testbed
 from campaign.testbed.steps import Call
 from jobs.model.codes import Wait, wait_sentence
-from jobs.objects.room import CURE, Room
+from jobs.objects.client import ROOM_CURE, Room
 from jobs.system.device import mount_of, mounts
 from jobs.system.programs import python
 
 if TYPE_CHECKING:
-    from campaign.testbed.state import Seen
+    from campaign.testbed.state import TestbedState
     from campaign.testbed.steps import Group
     from jobs.model.settings import Node
     from jobs.system.device import Mount
@@ -41,8 +40,8 @@ _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's 
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say; exit code 0; else 1: `status` found what is not up, `check` what is not as its model."""
-    options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
+    """Run a verb of the testbed; return 0, or 1 if `status` or `check` found a storage that is not as requested."""
+    options = _make_parser().parse_intermixed_args(argv)  # a flag may stand among the words
     if not options.folder.isprintable():
         raise UsageError(f"--folder {options.folder!r} is no path", "name a folder, without line breaks")
     folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
@@ -52,32 +51,32 @@ def main(argv: list[str]) -> int:
             name = flag.replace("_", "-")
             raise UsageError(f"testbed {options.what} takes no --{name}", f"--{name} goes with {' and '.join(verbs)}")
     if options.what == "status":
-        return _status(folder, as_json=options.json)
+        return _report_status(folder, as_json=options.json)
     if options.what == "check":
-        return _check(folder, options.words, as_json=options.json)
+        return _check_speeds(folder, options.words, as_json=options.json)
     if options.words and options.what == "down":
         raise UsageError(f"testbed down takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
     if options.dry_run:
-        return _preview(options, folder)
+        return _preview_steps(options, folder)
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
-            f"sudo {shlex.join(python('-m', 'campaign', 'testbed', *_with_folder(argv, folder)))}",
+            f"sudo {shlex.join(python('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
         )
     if options.what == "fill":
-        from campaign.testbed.fill import fill  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.testbed.fill import fill_nodes  # noqa: PLC0415 - Hydra is not on the way to status
 
-        return fill(folder, options.words)
-    return _up(options, folder) if options.what == "up" else _down(options, folder)
+        return fill_nodes(folder, options.words)
+    return _bring_up(options, folder) if options.what == "up" else _take_down(options, folder)
 
 
-def _with_folder(argv: list[str], folder: Path) -> list[str]:
-    """Return the words with the folder among them: sudo drops the variable that names it."""
+def _add_folder(argv: list[str], folder: Path) -> list[str]:
+    """Return the arguments with the folder among them: sudo drops the variable that names it."""
     named = any(word.partition("=")[0] == "--folder" for word in argv)
     return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = arguments.Parser(
         prog="python -m campaign testbed",
         usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | fill KEY=VALUE ... | status [--json] |"
@@ -104,23 +103,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _up(options: argparse.Namespace, folder: Path) -> int:
-    from campaign.config.testbed_words import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+def _bring_up(options: argparse.Namespace, folder: Path) -> int:
+    from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
     store = requested_store(options.words)
-    seen = apply.up(folder, requested(options.words), apply.owner(), store)
-    _print_state(seen)
-    if any(each.is_node and each.empty for each in seen.storages.values()):
+    state = apply.bring_up(folder, requested_storages(options.words), apply.find_owner(), store)
+    _print_state(state)
+    if any(each.is_node and each.empty for each in state.storages.values()):
         console.say(f"no dataset is there for emulated nodes: testbed fill {_EXAMPLE} makes that of a campaign")
     if store:
-        _say_how_to_use(folder)
+        _report_how_to_use_store(folder)
     if str(folder) != (os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER):
         console.say(f"site=twin finds it with: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
     return 0
 
 
-def _say_how_to_use(folder: Path) -> None:
-    store = s3.state(folder) or {}
+def _report_how_to_use_store(folder: Path) -> None:
+    store = s3.store_state(folder) or {}
     place = shlex.quote(str(Path(store["site"]).parent.parent))
     console.say(
         f"use it with: . {shlex.quote(store['credentials'])} && python -m campaign --config-dir {place}"
@@ -128,30 +127,30 @@ def _say_how_to_use(folder: Path) -> None:
     )
 
 
-def _down(options: argparse.Namespace, folder: Path) -> int:
-    if inspect(folder).marker is None:
-        _see_that_nothing_is_left(folder)
+def _take_down(options: argparse.Namespace, folder: Path) -> int:
+    if inspect_testbed(folder).marker is None:
+        _require_nothing_mounted(folder)
         console.say(f"no testbed in {folder}")
-    seen = apply.down(folder, keep=options.keep)
-    if seen.marker is None and seen.strangers:
-        console.say(f"{folder} stays: it holds what is not ours, such as {seen.strangers[0]}")
+    state = apply.take_down(folder, keep=options.keep)
+    if state.marker is None and state.foreign_names:
+        console.say(f"{folder} stays: it holds what is not ours, such as {state.foreign_names[0]}")
     return 0
 
 
-def _see_that_nothing_is_left(folder: Path) -> None:
-    """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files under it."""
+def _require_nothing_mounted(folder: Path) -> None:
+    """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files."""
     left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
     if left:
         raise EnvironmentFaultError(
             f"{folder} does not say any more that it is a testbed, and there is something mounted in it:"
             f" {shlex.join(each.point for each in left)}",
-            f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal(left)))}",
+            f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal_commands(left)))}",
         )
 
 
-def _removal(left: Sequence[Mount]) -> list[str]:
-    """Return what takes file systems away by hand, with their loop devices and the bounds of these."""
-    throttled, points = throttle.find(), shlex.join(each.point for each in left)
+def _removal_commands(left: Sequence[Mount]) -> list[str]:
+    """Return the commands that remove file systems, their loop devices and the limits of these by hand."""
+    throttled, points = throttle.find_throttle(), shlex.join(each.point for each in left)
     loops = [Path(each.source) for each in left if each.source.startswith("/dev/loop")]
     numbers = [device.stat().st_rdev for device in loops]
     bounds = [step for each in numbers for step in throttled.steps(f"{os.major(each)}:{os.minor(each)}", {})]
@@ -159,18 +158,18 @@ def _removal(left: Sequence[Mount]) -> list[str]:
     return [f"umount {points}", *map(str, bounds), *detached, f"rmdir {points}"]
 
 
-def _preview(options: argparse.Namespace, folder: Path) -> int:
-    """Print the steps, as they would be done."""
+def _preview_steps(options: argparse.Namespace, folder: Path) -> int:
+    """Print the steps as they would be done; return 0."""
     groups: list[Group]
     if options.what == "up":
-        from campaign.config.testbed_words import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.config.testbed_words import requested_storages, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
-        wanted, store = requested(options.words), requested_store(options.words)
-        groups = plan.up(wanted, apply.owner(), apply.expected(folder, wanted, store))
-        groups += [steps] if store and (steps := s3.steps(folder, store, apply.owner())) else []
+        wanted, store = requested_storages(options.words), requested_store(options.words)
+        groups = plan.plan_creation(wanted, apply.find_owner(), apply.expected_state(folder, wanted, store))
+        groups += [steps] if store and (steps := s3.store_steps(folder, store, apply.find_owner())) else []
     else:
-        groups = plan.down(inspect(folder), keep=options.keep)
-        if (s3.state(folder) or {}).get("state") == "up":
+        groups = plan.plan_removal(inspect_testbed(folder), keep=options.keep)
+        if (s3.store_state(folder) or {}).get("state") == "up":
             groups.append([Call(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
     for group in groups:
         for step in group:
@@ -179,50 +178,50 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-def _status(folder: Path, *, as_json: bool) -> int:
-    seen = inspect(folder)
-    storages = apply.states(seen)
-    store = s3.state(folder)
-    if seen.marker is None:
-        _see_that_nothing_is_left(folder)
+def _report_status(folder: Path, *, as_json: bool) -> int:
+    state = inspect_testbed(folder)
+    storages = apply.storage_states(state)
+    store = s3.store_state(folder)
+    if state.marker is None:
+        _require_nothing_mounted(folder)
     if as_json:
-        beneath = {**asdict(mount_of(folder)), "free_bytes": seen.free_bytes}
-        print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages, "s3": store}, indent=1))
+        beneath = {**asdict(mount_of(folder)), "free_bytes": state.free_bytes}
+        console.show_json({"folder": str(folder), "beneath": beneath, "storages": storages, "s3": store})
     else:
-        _print_state(seen)
+        _print_state(state)
     states = [each["state"] for each in (*storages.values(), *([store] if store else []))]
     return 0 if states and set(states) == {"up"} else 1
 
 
-def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
-    """Measure the storages of these names, or all; name what is not as its model says."""
+def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
+    """Measure the storages of these names, or all; return 1 if one differs from its model."""
     from campaign.testbed import check  # noqa: PLC0415 - NumPy is not on the way to status
 
-    seen = inspect(folder)
-    states = apply.states(seen)
-    chosen = list(dict.fromkeys(names or (name for name in states if not seen.storages[name].is_node)))
+    state = inspect_testbed(folder)
+    states = apply.storage_states(state)
+    chosen = list(dict.fromkeys(names or (name for name in states if not state.storages[name].is_node)))
     for name in chosen:
-        state = states.get(name, {"state": "unknown", "missing": None})
-        if state["state"] != "up":
-            why = f": {state['missing']}" if state["missing"] else ""
+        storage = states.get(name, {"state": "unknown", "missing": None})
+        if storage["state"] != "up":
+            why = f": {storage['missing']}" if storage["missing"] else ""
             raise EnvironmentFaultError(
-                f"{name} is {state['state']} in {folder}{why}", "python -m campaign testbed up, as root"
+                f"{name} is {storage['state']} in {folder}{why}", "python -m campaign testbed up, as root"
             )
-    if not chosen or seen.marker is None:
-        what = "nothing to check" if seen.marker else "no testbed"
+    if not chosen or state.marker is None:
+        what = "nothing to check" if state.marker else "no testbed"
         raise EnvironmentFaultError(f"{what} in {folder}", "python -m campaign testbed up, as root")
     rows: list[check.Row] = []
     load = os.getloadavg()[0]
-    with console.polite_end(), console.progress() as show:
+    with console.interrupt_on_kill(), console.progress() as show:
         for name in chosen:
-            each = seen.storages[name]
-            wanted = Wanted.of(seen.marker["storages"][name], each.size_bytes)
-            rows += check.measure(name, each, wanted, _say_wait, show)
+            each = state.storages[name]
+            wanted = StorageRequest.of(state.marker["storages"][name], each.size_bytes)
+            rows += check.measure_storage(name, each, wanted, _report_wait, show)
     if as_json:
         facts = {"folder": str(folder), "tolerance": check.TOLERANCE, "rows": [row.facts() for row in rows]}
-        print(json.dumps(facts, indent=1))
+        console.show_json(facts)
     else:
-        for line in check.table(rows):
+        for line in check.format_rows(rows):
             console.show(line)
     differs = any(row.differs for row in rows)
     if differs and load >= 1:
@@ -230,7 +229,7 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     return 1 if differs else 0
 
 
-def _say_wait(wait: Wait) -> None:
+def _report_wait(wait: Wait) -> None:
     console.say(f"waiting for {wait_sentence(wait)}")
 
 
@@ -240,36 +239,36 @@ def _print_store(store: Node) -> None:
     used = f", {room}" if room else ""
     console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}{used}")
     if room and room.is_nearly_full:
-        console.say(f"warning: s3 is nearly full: {CURE}")
+        console.say(f"warning: s3 is nearly full: {ROOM_CURE}")
 
 
-def _print_state(seen: Seen) -> None:
+def _print_state(state: TestbedState) -> None:
     """Print the state of each storage, and the disk beneath all of them."""
-    storages = apply.states(seen)
-    if store := s3.state(seen.folder):
+    storages = apply.storage_states(state)
+    if store := s3.store_state(state.folder):
         _print_store(store)
     if not storages and not store:
-        console.show(f"no testbed in {seen.folder}")
+        console.show(f"no testbed in {state.folder}")
     if not storages:
         return
     rows = [("emulated", "state", "GB", "model", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
     for name, each in storages.items():
         numbers = (each["read_mb_per_s"], each["write_mb_per_s"], each["read_iops"], each["write_iops"])
         size = None if each["size_bytes"] is None else each["size_bytes"] / GB
-        shown, *figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
+        size_text, *figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
         model = (each.get("model") or {"kind": "rates"})["kind"]
-        rows.append((name, each["state"], shown, model, *figures, each["device"] or _NONE, each["root"]))
-    for line in console.table(rows):
+        rows.append((name, each["state"], size_text, model, *figures, each["device"] or _NONE, each["root"]))
+    for line in console.format_table(rows):
         console.show(line)
     for name, each in storages.items():
         if each["missing"]:
             console.show(f"{name} is incomplete: {each['missing']}")
-    beneath = mount_of(seen.folder)
+    beneath = mount_of(state.folder)
     console.show(
-        f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that"
+        f"beneath: {beneath.source} ({beneath.fstype}), {state.free_bytes / GB:.1f} GB free; none is faster than that"
     )
-    sizes = {name: each.size_bytes for name, each in seen.storages.items() if each.size_bytes is not None}
-    small = [name for name, size in sizes.items() if size < _BASELINE_BYTES and not seen.storages[name].is_node]
-    said = [f"the baseline's file of 5 GB does not fit on {', '.join(small)}"] if small else []
-    for doubt in (*seen.bounds.doubts, *said):
+    sizes = {name: each.size_bytes for name, each in state.storages.items() if each.size_bytes is not None}
+    small = [name for name, size in sizes.items() if size < _BASELINE_BYTES and not state.storages[name].is_node]
+    too_small = [f"the baseline's file of 5 GB does not fit on {', '.join(small)}"] if small else []
+    for doubt in (*state.device_limits.doubts, *too_small):
         console.say(f"warning: {doubt}")

@@ -1,1 +1,1 @@
-"""Where cells run: on this machine or as Slurm's jobs; their states, price, progress and end."""
+"""Run cells on this machine or as Slurm's jobs; conclude their states, their price, their progress and their end."""

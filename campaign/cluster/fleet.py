@@ -1,6 +1,6 @@
-"""The workers of a campaign on the cluster: which are open, how they are, how they ended.
+"""Follow the workers of a campaign on the cluster: which are open, their states, and how they ended.
 
-The ends are written down, for Slurm forgets.
+The ends are written down, because Slurm forgets them.
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster import display, price
-from campaign.cluster.conclude import Phase, WorkerState, ended
-from campaign.cluster.progress import Follower, Watched, until_over
+from campaign.cluster import price, progress
+from campaign.cluster.cell_state import Phase, WorkerState, ended_state
+from campaign.cluster.progress import Follower, WatchedWorkers, show_until_over
 from campaign.slurm import client
-from campaign.slurm.scheduler import Scheduler
-from campaign.slurm.task import Key
-from campaign.worker.batch import Batch, read_all
+from campaign.slurm.scheduler import Key, Scheduler
+from campaign.worker.batch import Batch, read_batches
 from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
 
 _SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
@@ -49,16 +48,16 @@ class Fleet:
         self._pause_s = _SHORTEST_S
         self._asking: threading.Thread | None = None
         self._failed: Exception | None = None
-        self.seen: dict[Key, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
+        self.states: dict[Key, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
 
     @property
     def silent_since(self) -> float | None:
-        """When the controller was asked first of the questions that it has not answered; None where it answers."""
+        """Return when the controller was first asked without an answer, in monotonic seconds; None if it answers."""
         return self._scheduler.silent_since or self._scheduler.asking_since
 
     @property
     def silent_s(self) -> float:
-        """Seconds since then, 0 where it answers."""
+        """Return the seconds since then, 0 if the controller answers."""
         return time.monotonic() - self.silent_since if self.silent_since is not None else 0.0
 
     def batch(self, key: Key) -> Batch:
@@ -66,110 +65,113 @@ class Fleet:
         return self._batches[key[0]]
 
     def refresh(self) -> Mapping[Key, WorkerState]:
-        """Ask the scheduler, if its time has come, and return how every worker is."""
-        if self._is_time:
+        """Ask the scheduler if a question is due, and return the state of every worker."""
+        if self._is_question_due:
             self._scheduler.refresh(self.open)
-            self._take()
-        return self.seen
+            self._take_answer()
+        return self.states
 
-    def glance(self) -> Mapping[Key, WorkerState]:
-        """As `refresh`, but an answer that is late is not waited for: a later call takes it."""
-        if self._is_time and self._asking is None:
-            self._scheduler.ask = partial(client.ask, patient=True)
-            self._asking = threading.Thread(target=self._ask, args=(frozenset(self.open),), daemon=True)
+    def refresh_without_waiting(self) -> Mapping[Key, WorkerState]:
+        """Do as `refresh` does, but leave an answer that is late to a later call."""
+        if self._is_question_due and self._asking is None:
+            self._scheduler.ask = partial(client.ask_slurm, patient=True)
+            self._asking = threading.Thread(target=self._ask_scheduler, args=(frozenset(self.open),), daemon=True)
             self._asking.start()
             self._asking.join(_AT_ONCE_S)
         if self._asking and not self._asking.is_alive():
             self._asking = None
             if self._failed:
                 raise self._failed
-            self._take()
-        return self.seen
+            self._take_answer()
+        return self.states
 
-    def _ask(self, expected: Collection[Key]) -> None:
+    def _ask_scheduler(self, expected: Collection[Key]) -> None:
+        """Ask the scheduler in a thread, and keep its error for the caller."""
         try:
             self._scheduler.refresh(expected)
         except Exception as error:  # noqa: BLE001 - raised by who waits
             self._failed = error
 
-    def settle(self) -> None:
-        """Ask until no end is unexplained, so that nothing waits for a job that died earlier."""
+    def refresh_until_explained(self) -> None:
+        """Ask until the end of every job is explained, so that nothing waits for a job that died earlier."""
         for _ in range(_SETTLE_CHECKS):
             self.refresh()
-            if not any(self._scheduler.doubtful(key) for key in self.open):
+            if not any(self._scheduler.is_unexplained(key) for key in self.open):
                 return
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
-    def close(self, keys: Collection[Key]) -> None:
-        """Take as ended the workers whose records say that all their cells are over."""
+    def close_finished(self, keys: Collection[Key]) -> None:
+        """Take workers as ended whose records say that all their cells are over."""
         for key in self.open.intersection(keys):
             self.open.discard(key)
-            self.seen[key] = WorkerState(Phase.ENDED, None, self.seen[key].where, {"code": JobEnd.COMPLETED})
+            self.states[key] = WorkerState(Phase.ENDED, None, self.states[key].where, {"code": JobEnd.COMPLETED})
 
     @property
-    def _is_time(self) -> bool:
+    def _is_question_due(self) -> bool:
+        """Return whether a worker is open and the pause since the last question is over."""
         return bool(self.open) and time.monotonic() >= self._next_s
 
-    def _take(self) -> None:
-        """Take what the scheduler has answered, and decide when it is asked again."""
-        before = dict(self.seen)
-        self._update()
-        changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self.open)
+    def _take_answer(self) -> None:
+        """Take the scheduler's answer, and decide when to ask again."""
+        before = dict(self.states)
+        self._update_workers()
+        changed = before != self.states or any(self._scheduler.is_unexplained(key) for key in self.open)
         self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
         self._next_s = time.monotonic() + self._pause_s
 
-    def _update(self) -> None:
+    def _update_workers(self) -> None:
+        """Update the states of the open workers by the scheduler's tasks."""
         for key in list(self.open):
             task = self._scheduler.task(key)
             if task is None:
                 continue
             if task.live:
                 waits_for = task.waits_for
-                self.seen[key] = WorkerState(
+                self.states[key] = WorkerState(
                     Phase.QUEUED if task.queued else Phase.RUNNING,
                     {"code": Waiting.SCHEDULER, "words": waits_for} if task.queued and waits_for else None,
                     task.node or task.job_id,
                 )
             else:
                 self.open.discard(key)
-                self.seen[key] = ended(self.batch(key), key[1], task.end(), self.seen[key].where)
+                self.states[key] = ended_state(self.batch(key), key[1], task.end(), self.states[key].where)
 
 
-def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
-    """Find all open workers of a campaign."""
-    return Fleet(read_all(folder), facts or client.facts())
+def open_fleet(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
+    """Return all open workers of a campaign."""
+    return Fleet(read_batches(folder), facts or client.read_facts())
 
 
-def follow(folder: CampaignFolder, fleet: Fleet) -> None:
-    """Watch all open workers to their end; what is shown goes on while the controller does not answer."""
+def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) -> None:
+    """Show all open workers every `tick_s` seconds until their end, also while the controller does not answer."""
     clock_s = time.time() - time.monotonic()
-    watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
+    watched = WatchedWorkers({key: Follower.of_worker(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
     def states() -> Mapping[Key, WorkerState]:
-        fleet.close(watched.finished())
-        return fleet.glance()
+        fleet.close_finished(watched.finished_workers())
+        return fleet.refresh_without_waiting()
 
     def hindrance() -> str:
         if fleet.silent_since is not None and fleet.silent_s >= _SILENT_S:
             since = time.strftime("%H:%M:%S", time.localtime(clock_s + fleet.silent_since))
             return f"Slurm's controller does not answer since {since}; records are followed all the same"
-        return folder.hindrance()
+        return folder.write_hindrance()
 
-    with display.display(price.Eta(folder), hindrance) as show:
-        until_over(watched, states, show, _TICK_S)
+    with progress.open_display(price.RemainingTime(folder), hindrance) as show:
+        show_until_over(watched, states, show, tick_s)
 
 
-def settle_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
-    """Write down in their batch how workers ended that left cells behind; records are their workers' own.
+def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
+    """Write down in the batches how workers ended that left cells behind.
 
-    Returns a line for each such end, with the cells of all workers that ended so.
+    Returns one line per kind of end, with the cells of all workers that ended that way. Only workers write records.
     """
     left_by: dict[str, list[str]] = {}
     deadline = time.monotonic() + _LATE_S
-    for batch, ends in _by_batch(fleet):
+    for batch, ends in _ends_by_batch(fleet):
         for index, end in ends.items():
             is_late = end["code"] == JobEnd.COMPLETED  # its worker says that all are over
-            left = _left(folder, batch, index, deadline if is_late else 0.0)
+            left = _cells_left(folder, batch, index, deadline if is_late else 0.0)
             if not batch.cells[index] and not is_late:
                 left = ["the data were not made"]
             if left:
@@ -179,24 +181,31 @@ def settle_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
     return [f"{cells[0]}{more[why]}: {why}" for why, cells in left_by.items()]
 
 
-def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> list[str]:
-    """List the cells that a worker left behind; what it wrote may be seen late, so it is looked for until then."""
+def _cells_left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> list[str]:
+    """Return the cells that a worker left behind, after waiting until `until` for records that come into sight late."""
     while True:
-        left = [cell for cell in batch.cells[index] if not is_over(folder, cell, batch.token)]
+        left = [cell for cell in batch.cells[index] if not is_cell_over(folder, cell, batch.token)]
         if not left or time.monotonic() >= until:
             return left
         time.sleep(_CHECK_EACH_S)
 
 
-def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
-    found: dict[str, tuple[Batch, dict[int, WorkerEnd]]] = {}
-    for key, worker in fleet.seen.items():
+def _ends_by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
+    """Return each batch with the ends of its workers, by their indices."""
+    ends: dict[str, tuple[Batch, dict[int, WorkerEnd]]] = {}
+    for key, worker in fleet.states.items():
         if worker.end:
-            found.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = worker.end
-    return list(found.values())
+            ends.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = worker.end
+    return list(ends.values())
 
 
-def is_over(folder: CampaignFolder, cell: str, token: str) -> bool:
+def is_cell_over(folder: CampaignFolder, cell: str, token: str) -> bool:
     """Return whether the submission of this token has brought a cell to its end."""
     recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
+
+
+def follow_local_worker(follower: Follower, state: Callable[[], WorkerState], tick_s: float) -> None:
+    """Show the progress of a worker on this machine until it has ended."""
+    with progress.open_display(price.RemainingTime(follower.folder)) as show:
+        show_until_over(WatchedWorkers({0: follower}), lambda: {0: state()}, show, tick_s)

@@ -1,4 +1,4 @@
-"""The campaign on this machine: one worker process takes all cells."""
+"""Run a campaign on this machine: one worker process takes all cells."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import psutil
 from filelock import Timeout
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, runs_in_words
+from campaign.cells.cell_plan import Entry, format_number_of_runs
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster import display, executors
-from campaign.cluster.conclude import Phase, WorkerState, ended
+from campaign.cluster import fleet, submission
+from campaign.cluster.cell_state import Phase, WorkerState, ended_state
 from campaign.cluster.progress import Follower
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
-from campaign.worker.batch import Batch
-from campaign.worker.work_list import Request
-from jobs.benchmarks import accelerator
-from jobs.errors import NoGpuError
+from campaign.worker.batch import Batch, Request
+from jobs.benchmarks import accelerator, registry
+from jobs.errors import NoGpuError, NotInstalledError
+from jobs.lazy_imports import has_tensorflow
 from jobs.model.codes import JobEnd
 from jobs.model.record import Data
 from jobs.system.files import write_json
@@ -37,7 +37,7 @@ _PATIENCE_S = 0.5
 
 
 class WorkerLostError(EnvironmentFaultError):
-    """A worker ended before its cells, and left no reason."""
+    """Raised when a worker ended before its cells were over and left no reason."""
 
 
 @dataclass(frozen=True)
@@ -48,39 +48,39 @@ class LocalWorker:
     process: psutil.Process | None
 
     def alive(self) -> bool:
-        """Return whether it still runs."""
+        """Return whether the process still runs."""
         if self.process is None:
             return False
         return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
 
     def state(self) -> WorkerState:
-        """Return whether it still runs, or how it ended."""
-        return WorkerState(Phase.RUNNING) if self.alive() else ended(self.batch, 0, {"code": JobEnd.GONE})
+        """Return the state of the worker: it runs, or how it ended."""
+        return WorkerState(Phase.RUNNING) if self.alive() else ended_state(self.batch, 0, {"code": JobEnd.GONE})
 
     def stop(self) -> None:
-        """Ask it to record the interruption and end; past its patience, kill it and all it started."""
+        """Ask the worker to record the interruption and end; after a pause, kill it with all its processes."""
         if self.process is None or not self.alive():
             return
         family = [self.process, *self.process.children(recursive=True)]
         self.process.terminate()  # submitit's controller passes SIGTERM on to the worker
-        _, left = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
-        for process in left:
+        _, survivors = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
+        for process in survivors:
             process.kill()
 
 
-def work(todo: Sequence[Entry], request: Request) -> None:
-    """Prepare the data, start a worker on the cells and watch it to its end."""
+def run_campaign_here(todo: Sequence[Entry], request: Request) -> None:
+    """Prepare the data, start a worker on the cells and show its progress until its end."""
     conduct, folder = request.conduct, request.folder
     require_possible(todo)
     for entry in todo:
         checkpoint_targets.require_storages(entry.cell.settings)
     with console.progress() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
-    console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
-    follower = Follower.to_be(folder, todo, conduct, request.token)
-    started = submit(request, todo, data)
+    console.say(f"running {counted(len(todo), 'cell')}, {format_number_of_runs(todo, conduct)}, in {folder.root}")
+    follower = Follower.of_entries(folder, todo, conduct, request.token)
+    started = start_worker(request, todo, data)
     try:
-        display.follow_here(follower, started.state, _TICK_S)
+        fleet.follow_local_worker(follower, started.state, _TICK_S)
     except KeyboardInterrupt:
         console.say("stopping the worker …")
         started.stop()
@@ -89,7 +89,11 @@ def work(todo: Sequence[Entry], request: Request) -> None:
 
 
 def require_possible(todo: Sequence[Entry]) -> None:
-    """See that data, storages, the baselines' engine and the accelerator of all cells are here; nothing is made."""
+    """Raise an error if data, storages, engines, TensorFlow or the accelerator of a cell are missing; makes nothing."""
+    names = registry.needing_tensorflow(entry.cell.settings for entry in todo)
+    if names and not has_tensorflow():
+        lacks = NotInstalledError("TensorFlow", names)
+        raise EnvironmentFaultError(lacks.message, lacks.hint)
     for entry in todo:
         settings = entry.cell.settings
         baseline_files.require_engine(settings)
@@ -100,8 +104,8 @@ def require_possible(todo: Sequence[Entry]) -> None:
     datasets.require_possible(todo, here=True)
 
 
-def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
-    """Write the work list and start a worker on it; with ``cluster=debug`` this returns when the work is done."""
+def start_worker(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
+    """Write the work list and start a worker on it; with ``cluster=debug``, return when the work is done."""
     cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
     folder = request.folder.workers / f"{request.token}-0"
     cells = [[entry.cell.id for entry in todo]]
@@ -112,17 +116,17 @@ def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | No
     # submitit's local executor ends a worker after two minutes by default.
     runs = sum(entry.at_most + request.conduct["warmup_runs"] for entry in todo)
     minutes = int(runs * request.conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
-    executor = executors.on_this_machine(folder, cluster, batch.job_name, minutes)
+    executor = submission.local_executor(folder, cluster, batch.job_name, minutes)
     if cluster == "local":
-        return LocalWorker(batch, _start(executor, path))
+        return LocalWorker(batch, _start_process(executor, path))
     fault = executor.submit(worker.main, str(path)).exception()
     if fault is not None:
         raise fault
     return LocalWorker(batch, None)
 
 
-def _start(executor: Any, work_list: Path) -> psutil.Process | None:
-    """Start a worker; None where it has ended already: what it left in its folder says how."""
+def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
+    """Start a worker process; return None if it has already ended, with its reason in its folder."""
     # Ctrl-C in a terminal reaches the whole process group; only the front process shall act on it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -135,7 +139,7 @@ def _start(executor: Any, work_list: Path) -> psutil.Process | None:
 
 
 def wait_for_worker(folder: CampaignFolder) -> None:
-    """Wait for a worker that outlived its front process: two would measure each other."""
+    """Wait for a worker that outlived its front process: two workers would disturb each other."""
     lock = folder.worker_lock()
     try:
         lock.acquire(timeout=_PATIENCE_S)
@@ -151,10 +155,10 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
     if fault:
         kind = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
         raise kind(fault["message"], fault["hint"])
-    follower.news()
-    if not follower.finished:
-        _can_write(batch)
-        if follower.folder.worker_at_work():
+    follower.read_news()
+    if not follower.is_finished:
+        _require_writable(batch)
+        if follower.folder.is_worker_running():
             raise WorkerLostError(
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows it; the same command waits for it and continues from there",
@@ -166,8 +170,8 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
         )
 
 
-def _can_write(batch: Batch) -> None:
-    """Find out whether the worker ended because nothing can be written; it could not say so itself."""
+def _require_writable(batch: Batch) -> None:
+    """Raise EnvironmentFaultError if nothing can be written in the batch's folder: the worker could not say that."""
     probe = batch.folder / "probe.json"
     try:
         write_json(probe, None)

@@ -1,7 +1,11 @@
-"""What a submission may cost, and how long it takes: one expectation, before it and while it is under way."""
+"""Estimate the price (node-hours) and the time of a submission, and pack cells into fewer jobs where that is cheaper.
+
+Estimates follow the runs that the campaign has recorded, before a submission and while it is under way.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import time
@@ -11,12 +15,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from campaign import console
 from campaign.cells import record
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster.progress import Follower, Picture, Share
+from campaign.cluster import submission
+from campaign.cluster.progress import CellShare, Follower, Picture
 from campaign.cluster.submission import Array
 from campaign.console import counted
+from campaign.slurm import client
+from campaign.worker.batch import Request
 from jobs.model.codes import CellState
+from jobs.model.conduct import Cluster
 from jobs.model.settings import Settings
 
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -26,24 +36,24 @@ _READ_EACH_S = 30.0  # records of a campaign under way
 
 
 class Amount(NamedTuple):
-    """How long jobs take until the last one ends, the queue apart, and what all their nodes take together."""
+    """The cost of some jobs: the time until the last job ends, without the queue, and the node-hours of all jobs."""
 
     seconds: float
     node_hours: float
 
 
-class Expected(NamedTuple):
-    """What jobs are to take by earlier runs: at least, and with all runs that ``until_spread`` may add."""
+class Expectation(NamedTuple):
+    """The expected cost of some jobs, calculated from earlier runs."""
 
     least: Amount
-    most: Amount
-    at_once: int  # jobs
-    runs: int  # earlier ones
+    most: Amount  # with all the runs that ``until_spread`` may add
+    at_once: int  # number of jobs that run at the same time
+    runs: int  # number of earlier runs
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the expectation in one line."""
         unit, unit_s = ("min", _MINUTE_S) if self.least.seconds >= _MINUTE_S else ("s", 1)
-        time_in_words = _span(*(f"{amount.seconds / unit_s:.0f}" for amount in (self.least, self.most)))
+        time_in_words = _format_span(*(f"{amount.seconds / unit_s:.0f}" for amount in (self.least, self.most)))
         at_once = f" with {self.at_once} jobs at once" if self.at_once > 1 else ""
         return f"about {time_in_words} {unit} expected{at_once}, from {counted(self.runs, 'earlier run')}"
 
@@ -56,64 +66,65 @@ class Price:
     timeout_min: int
     max_requeues: int
     retries: int
-    expected: Expected | None
+    expected: Expectation | None
     more_nodes: int = 0  # than jobs
     data_h: float = 0.0  # node-hours at most of the jobs that make data for them, one node each
 
     @property
     def nodes(self) -> int:
-        """Nodes of all jobs together."""
+        """Return the number of nodes of all jobs together."""
         return self.jobs + self.more_nodes
 
     @property
     def at_most_h(self) -> float:
-        """Node-hours if every job takes its whole time once, those that make data with them."""
+        """Return the node-hours if every job takes its whole time once, with those of the jobs that make data."""
         return self.nodes * self.timeout_min / 60 + self.data_h
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the price in one line."""
         on = f" on {self.nodes} nodes" if self.more_nodes else ""
         jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
         again = ((self.max_requeues, "requeues"), (self.retries, "retries"))
         after = " and ".join(what for number, what in again if number)
         every_h = self.at_most_h * math.prod(number + 1 for number, _ in again)
-        jobs += f", and {two_digits(self.data_h)} to make data" if self.data_h else ""
-        text = f"{two_digits(self.at_most_h)} node-hours"
-        text += f", at most {two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
+        jobs += f", and {format_two_digits(self.data_h)} to make data" if self.data_h else ""
+        text = f"{format_two_digits(self.at_most_h)} node-hours"
+        text += f", at most {format_two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
         if self.expected is None:
             return text
-        hours = _span(*(two_digits(amount.node_hours) for amount in self.expected[:2]))
+        hours = _format_span(*(format_two_digits(amount.node_hours) for amount in self.expected[:2]))
         return f"{text}; {hours} node-hours in {self.expected}"
 
 
-def _span(least: str, most: str) -> str:
+def _format_span(least: str, most: str) -> str:
+    """Return two numbers as ``LEAST to MOST``, or one number if both are equal."""
     return least if least == most else f"{least} to {most}"
 
 
-def two_digits(hours: float) -> str:
-    """Write a number above 0 with two significant digits, or with all before the point."""
+def format_two_digits(hours: float) -> str:
+    """Return a number above 0 with two significant digits, or with all digits before the point."""
     return f"{hours:.{max(0, 1 - math.floor(math.log10(hours)))}f}"
 
 
-def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
-    """Price some array jobs, from the records in `folder`."""
+def price_arrays(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
+    """Return the price of some array jobs, from the records in `folder`."""
     conduct = arrays[0].request.conduct
     cluster, measuring = conduct["cluster"], [array for array in arrays if not array.makes_data]
     jobs = sum(len(array.tasks) for array in measuring)
-    more = sum(len(array.tasks) * (array.nodes - 1) for array in measuring)
+    more_nodes = sum(len(array.tasks) * (array.nodes - 1) for array in measuring)
     data_h = sum(array.node_hours for array in arrays if array.makes_data)
-    workers = [Follower.to_be(folder, task, conduct) for array in measuring for task in array.tasks]
+    workers = [Follower.of_entries(folder, task, conduct) for array in measuring for task in array.tasks]
     at_once = sum(array.at_once for array in measuring if array.after is None)  # those of one storage run one by one
-    times = expected(workers, RunTimes(folder), at_once)
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more, data_h)
+    times = expect_times(workers, RunTimes(folder), at_once)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more_nodes, data_h)
 
 
 class RunTimes:
-    """What the runs took that a campaign has recorded, by their kind."""
+    """The times of the runs that a campaign has recorded, by the kind of the run."""
 
     def __init__(self, folder: CampaignFolder) -> None:
         seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
-        for kind, run_s in _recorded(folder):
+        for kind, run_s in _recorded_times(folder):
             seconds[kind].append(run_s)
         every = [run_s for alike in seconds.values() for run_s in alike]
         self.number = len(every)
@@ -121,43 +132,43 @@ class RunTimes:
         self._of_kind_s = {kind: statistics.fmean(alike) for kind, alike in seconds.items()}
 
     def run_s(self, settings: Settings) -> float:
-        """Return what a run takes: as those of its kind did, or as all did where there is none."""
-        return self._of_kind_s.get(_kind(settings), self._of_all_s)
+        """Return the expected seconds of a run: the mean of its kind, or of all runs if its kind has none."""
+        return self._of_kind_s.get(_kind_of_run(settings), self._of_all_s)
 
 
-def expected(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expected | None:
-    """Expect of workers, `at_once` of them at work, what the runs take that they have to go.
+def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expectation | None:
+    """Return the expected time of the workers' remaining runs, if `at_once` workers run at a time.
 
-    What a job's start takes is part of it, unless the job has begun a run. A worker that makes data has no run. None
-    where nothing is to go, or no earlier run is recorded.
+    The time includes the start of a job that has begun no run. A worker that makes data has no run. Return None if no
+    run is left, or if the records have no earlier run.
     """
-    jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.left())]
+    jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
     if not (jobs and times.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))
     nodes = [shares[0].settings.get("nodes", 1) for _, shares in jobs]
 
-    def amount(runs: Callable[[Share], int]) -> Amount:
+    def amount(runs: Callable[[CellShare], int]) -> Amount:
         took = [start_s + sum(times.run_s(each.settings) * runs(each) for each in shares) for start_s, shares in jobs]
         return Amount(max(*took, sum(took) / at_once), sum(map(math.prod, zip(took, nodes, strict=True))) / _HOUR_S)
 
-    return Expected(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
+    return Expectation(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
 
-def to_go(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
-    """Say how many runs workers have before them, `at_once` of them at work, and how long these are to take.
+def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
+    """Return a sentence on the workers' remaining runs and their time, if `at_once` workers run at a time.
 
-    Empty where that is none, or the records have no earlier run.
+    The sentence is empty if no run is left, or if the records have no earlier run.
     """
     for worker in workers:
-        worker.news()
-    times = expected(workers, RunTimes(folder), at_once)
+        worker.read_news()
+    times = expect_times(workers, RunTimes(folder), at_once)
     left = sum(worker.runs_total - worker.runs_over for worker in workers)
     return f"{counted(left, 'run')} to go, {times}" if times else ""
 
 
-class Eta:
-    """How long a campaign under way has to go, by its records, which are read now and then."""
+class RemainingTime:
+    """The remaining time of a campaign under way, by its records, which are read again every 30 s."""
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
@@ -167,23 +178,98 @@ class Eta:
         self._times, self._next_s = RunTimes(self._folder), time.monotonic() + _READ_EACH_S
 
     def __call__(self, picture: Picture) -> float | None:
-        """Return the seconds until the workers end that have not; None where no run is recorded or nothing is to go."""
+        """Return the seconds until all open workers end; None if no run is recorded or none is left."""
         if not self._times.number or time.monotonic() >= self._next_s:
             self._read()
-        times = expected(picture.workers, self._times, picture.counts[CellState.RUNNING])
+        times = expect_times(picture.workers, self._times, picture.counts[CellState.RUNNING])
         return times and times.least.seconds
 
 
-def _recorded(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
+def _recorded_times(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the kind and the seconds of each recorded run, from the first records of the folder."""
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
         recorded, _ = record.read_or_fault(path)
         settings = recorded["cell"]["settings"] if recorded else {}
         for run in recorded["runs"] if recorded else []:
             if "elapsed_s_with_fork" in run:
-                yield _kind(settings), run["elapsed_s_with_fork"]
+                yield _kind_of_run(settings), run["elapsed_s_with_fork"]
 
 
-def _kind(settings: Settings) -> tuple[str, ...]:
-    """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
+def _kind_of_run(settings: Settings) -> tuple[str, ...]:
+    """Return the kind of a run: names that runs of about the same duration share."""
     names = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
     return (*names, str(settings.get("nodes", 1)))
+
+
+_JOB_S = 1800  # of runs in a job, at most: beside it a start is nothing, and a requeue repeats little
+_TIME_MARGIN = 2  # times what is expected
+_START_MIN = 5  # more: a first import of TensorFlow from a busy network file system takes minutes
+_PROPOSED_SHARE = 0.5  # of the node-hours that are asked for: a proposal asks for no more
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Jobs for the same cells that ask for fewer node-hours; both numbers of hours are upper bounds."""
+
+    request: Request  # with its cells_per_job and timeout_min
+    jobs: int
+    job_s: float  # seconds that the longest of them is expected to take
+    hours: float
+    hours_before: float
+
+    def __str__(self) -> str:
+        """Return the packing in one line."""
+        cluster = self.request.conduct["cluster"]
+        return (
+            f"{counted(self.jobs, 'job')} of {cluster['cells_per_job']} cells and at most {cluster['timeout_min']} min "
+            f"(about {math.ceil(self.job_s / 60)} min expected): {format_two_digits(self.hours)} node-hours at most "
+            f"instead of {format_two_digits(self.hours_before)}"
+        )
+
+
+def find_cheaper_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Packing | None:
+    """Return a packing of the cells that asks for fewer node-hours; None if there is none, or no recorded run."""
+    times, cluster = RunTimes(request.folder), request.conduct["cluster"]
+    if not times.number:
+        return None
+    warmups = request.conduct["warmup_runs"]
+    seconds = {entry.cell.id: (entry.at_most + warmups) * times.run_s(entry.cell.settings) for entry in todo}
+    most = max(1, int(min(_JOB_S, cluster["timeout_min"] * 60 / _TIME_MARGIN) // max(seconds.values())))
+    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / most))  # the same number in each
+    arrays = submission.make_arrays(
+        todo, _with_packing(request, cells_per_job, cluster["timeout_min"]), facts.tasks_at_most
+    )
+    tasks = [task for array in arrays for task in array.tasks]
+    job_s = START_S + max(sum(seconds[entry.cell.id] for entry in task) for task in tasks)
+    minutes = math.ceil((_TIME_MARGIN * job_s + cluster["signal_delay_s"]) / 60) + _START_MIN
+    packed = _with_packing(request, cells_per_job, min(minutes, cluster["timeout_min"]))
+    before, after = (
+        sum(array.node_hours for array in submission.make_arrays(todo, each, facts.tasks_at_most))
+        for each in (request, packed)
+    )
+    return Packing(packed, len(tasks), job_s, after, before) if after < before else None
+
+
+def apply_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Request:
+    """Return the request to submit; with ``cluster.pack=true`` and a cheaper packing, the request in this packing."""
+    if not request.conduct["cluster"]["pack"]:
+        return request
+    packing = find_cheaper_packing(todo, request, facts)
+    if packing is None:
+        console.say("cluster.pack=true changes nothing: no earlier run is recorded, or the jobs ask for no more")
+        return request
+    console.say(f"cluster.pack=true: {packing}")
+    return packing.request
+
+
+def propose_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
+    """Print the node-hours that ``cluster.pack=true`` would save, if it saves half of them or more."""
+    packing = None if request.conduct["cluster"]["pack"] else find_cheaper_packing(todo, request, facts)
+    if packing and packing.hours <= _PROPOSED_SHARE * packing.hours_before:
+        console.say(f"far more than the runs take; cluster.pack=true submits {packing}")
+
+
+def _with_packing(request: Request, cells_per_job: int, timeout_min: int) -> Request:
+    """Return the request with another number of cells per job and another time limit."""
+    cluster: Cluster = {**request.conduct["cluster"], "cells_per_job": cells_per_job, "timeout_min": timeout_min}
+    return dataclasses.replace(request, conduct={**request.conduct, "cluster": cluster})

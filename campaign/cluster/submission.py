@@ -1,7 +1,13 @@
-"""From cells to array jobs: who shares an array, what its script says, and the handing over.
+"""Make array jobs of cells: which cells share an array, the text of its script, and its submission.
 
 submitit writes the script; the command in it is ours (``python -m campaign.worker``) and not a pickle: a front process
-that is killed just after ``sbatch`` leaves jobs that find all they need.
+that is killed just after ``sbatch`` leaves jobs that find all they need. submitit is imported where it is needed,
+for it is not on the way to --help, status or --dry-run on this machine.
+
+One function of submitit's own is called here: what it makes the text of a batch script with is public nowhere. Its
+public `submit` pickles a function, writes that text and calls sbatch at once, so that a script could neither be shown
+(--dry-run) nor be submitted by `campaign.slurm`, which knows what sbatch refuses. tests/campaign/cluster/
+test_sbatch_text.py reads the whole text, and fails with another function.
 """
 
 from __future__ import annotations
@@ -23,29 +29,49 @@ from typing import Any
 
 from campaign import console
 from campaign.cells.cell_plan import Entry
-from campaign.cluster.executors import array_script
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import Batch
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Batch, Request
 from jobs.model.conduct import Cluster
 from jobs.model.record import Access, Data
 from jobs.system.files import write, write_json
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
-_ASKED_AS_IS = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
+_PASSED_ON = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_WORD = 24  # of a job's name
 _AFTER_THE_FIRST_S = 60  # in which the other ranks of a job end after the first one that has
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
 
 
+def write_array_script(folder: Path, parameters: Mapping[str, object], tasks: int, command: str) -> str:
+    """Return the text that ``sbatch`` gets for an array job, also of one task."""
+    import submitit  # noqa: PLC0415 - see above
+
+    try:
+        executor = submitit.SlurmExecutor(folder)
+    except RuntimeError as error:
+        raise EnvironmentFaultError(f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local") from error
+    executor.update_parameters(**parameters)
+    executor.parameters["map_count"] = tasks
+    return str(executor._make_submission_file_text(command, ""))  # noqa: SLF001
+
+
+def local_executor(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:
+    """Return the executor that starts functions on this machine (``local``) or calls them here (``debug``)."""
+    import submitit  # noqa: PLC0415 - see above
+
+    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    executor.update_parameters(name=name, timeout_min=timeout_min)
+    return executor
+
+
 @dataclass(frozen=True)
 class Array:
-    """One array job that is to be: each task a worker with some cells of one storage."""
+    """An array job that is not submitted yet: each task is a worker with some cells of one storage."""
 
     request: Request
     folder: Path  # folder of its batch, its working directory
@@ -58,48 +84,48 @@ class Array:
 
     @property
     def access(self) -> Access:
-        """How its storage is shared."""
+        """Return how the storage of the array is shared."""
         return self.tasks[0][0].cell.access
 
     @property
     def threads(self) -> int:
-        """The most threads of any of its cells."""
+        """Return the most threads of any of its cells."""
         return max(int(entry.cell.settings.get("threads", 1)) for task in self.tasks for entry in task)
 
     @property
     def cpus(self) -> int:
-        """CPUs of each task: as many as the most threads of its cells, unless a number is asked for."""
+        """Return the CPUs per task: as many as the most threads of its cells, unless a setting gives a number."""
         return int(self._cluster["cpus_per_task"] or self.threads)
 
     @property
     def mem_mb(self) -> int | None:
-        """Memory of each task in MiB, as sbatch counts; None for Slurm's default."""
+        """Return the memory per task in MiB, as sbatch counts; None for Slurm's default."""
         mem_gb = self._cluster["mem_gb"]
         return None if mem_gb is None else math.ceil(mem_gb * 1e9 / 2**20)
 
     @property
     def nodes(self) -> int:
-        """Nodes of each task: of all its cells the same number."""
+        """Return the nodes per task, the same number for all its cells."""
         return 1 if self.makes_data else int(self.tasks[0][0].cell.settings.get("nodes", 1))
 
     @property
     def at_once(self) -> int:
-        """How many of its tasks run at once, at most."""
+        """Return how many of its tasks run at once, at most."""
         return min(len(self.tasks), self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
 
     @property
     def job_name(self) -> str:
-        """One name for all jobs of a storage where they must run one by one (singleton), else one a submission."""
+        """Return one name for all jobs of a storage that run one by one (singleton), else one per submission."""
         storage = self.tasks[0][0].cell.settings["storage"]
         if self.access["exclusive"] == "singleton":
             where = hashlib.sha256(str(storage.get("root") or storage["endpoint"]).encode()).hexdigest()[:8]
             return f"tfio-{storage['name']}-{where}"
-        words = (_ODD.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._figure))
+        words = (_ODD.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._subject))
         return "-".join(("tfio", *words, self.request.token))
 
     @property
-    def _figure(self) -> str:
-        """What people call it: recipes of the paper or, without any, benchmarks."""
+    def _subject(self) -> str:
+        """Return the recipes of the array or, without any, its benchmarks."""
         recipes = [word.partition("=")[2] for word in self.request.words if word.startswith("+paper=")]
         return ",".join(recipes or sorted({entry.cell.benchmark for task in self.tasks for entry in task}))
 
@@ -110,21 +136,23 @@ class Array:
 
     @property
     def timeout_min(self) -> int:
-        """The time limit of each task: data are made in the longest job that the site allows."""
+        """Return the time limit per task in minutes: data are made in the longest job that the site allows."""
         longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
         return int(max(longest or 0, self._cluster["timeout_min"]))
 
     @property
     def node_hours(self) -> float:
-        """Node-hours if each task takes its whole time once."""
+        """Return the node-hours if each task takes its whole time once."""
         return len(self.tasks) * self.nodes * self.timeout_min / 60
 
     def script(self, job_ids: Mapping[Path, str | None] = MappingProxyType({})) -> str:
         """Return the text that ``sbatch`` gets; `job_ids`, by folder, are those of the arrays that it may wait for."""
-        return array_script(self.folder, self._parameters(job_ids), len(self.tasks), self._command())
+        lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
+        command = f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
+        return write_array_script(self.folder, self._parameters(job_ids), len(self.tasks), command)
 
-    def setup(self) -> list[str]:
-        """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
+    def setup_lines(self) -> list[str]:
+        """Return the lines that prepare the node as the site asks; the job ends with the first line that fails."""
         first = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
         code = int(EnvironmentFaultError.exit_code)
         return [
@@ -132,43 +160,43 @@ class Array:
             f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"',
         ]
 
-    def batch(self) -> Batch:
-        """Describe it for those who come later."""
+    def make_batch(self) -> Batch:
+        """Return the batch that describes the array for later processes."""
         cells = [[entry.cell.id for entry in task if not self.makes_data] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
     def hand_over(self, data: Mapping[str, Data | None], job_ids: Mapping[Path, str | None]) -> Batch:
-        """Write the work lists, then submit; `job_ids` as for `script`."""
-        text, batch = self.script(job_ids), self.batch()
+        """Write the work lists, then submit; return the batch. `job_ids` as for `script`."""
+        text, batch = self.script(job_ids), self.make_batch()
         batch.folder.mkdir(mode=0o700)
-        place = self.first
+        position = self.first
         for index, task in enumerate(self.tasks):
-            work = self.request.work_list("slurm", task, data, place)
+            work = self.request.work_list("slurm", task, data, position)
             if self.makes_data:
                 work |= {"cells": [], "to_make": work["cells"]}
             write_json(batch.work_list(index), work, indent=None)
-            place += len(task)
+            position += len(task)
         batch.save()
         try:
             write(batch.script, text)
-            job_id = client.submit(batch.script)
+            job_id = client.submit_script(batch.script)
         except (OSError, client.RefusedError) as error:
-            job_id = job_id_despite(batch, error)
+            job_id = find_job_id(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
         return batch
 
-    def _command(self) -> str:
-        lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
-        return f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
-
     def _parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster = self._cluster
+        # Slurm 22.05 and later do not pass the number on; who makes data takes what the job has. Of several ranks the
+        # first one judges the end of another one.
+        cpus = "--cpu-bind=none" if self.makes_data else f"--cpus-per-task={self.cpus}"
+        of_ranks = ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
         return {
-            **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
+            **{key: value for key, value in cluster.items() if key in _PASSED_ON and value is not None},
             **({} if self.mem_mb is None else {"mem": f"{self.mem_mb}M"}),
             "job_name": self.job_name,
-            "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._figure}",
+            "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._subject}",
             "wckey": cluster["wckey"],  # submitit has one of its own where none is given
             "time": self.timeout_min,
             "nodes": self.nodes,
@@ -176,25 +204,19 @@ class Array:
             "cpus_per_task": self.cpus,
             "array_parallelism": cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED),
             "signal_delay_s": cluster["signal_delay_s"],
-            "setup": self.setup(),
-            # Slurm 22.05 and later do not pass the number on; who makes data takes what the job has.
-            "srun_args": ["--cpu-bind=none"] if self.makes_data else [f"--cpus-per-task={self.cpus}", *self._of_ranks],
-            "additional_parameters": self._additional(job_ids),
+            "setup": self.setup_lines(),
+            "srun_args": [cpus, *of_ranks],
+            "additional_parameters": self._additional_parameters(job_ids),
         }
 
-    @property
-    def _of_ranks(self) -> list[str]:
-        """The first rank judges what the end of another one means; when it has ended itself, the others have to."""
-        return ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
-
-    def _additional(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
+    def _additional_parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster, access = self._cluster, self.access
         licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
-        arrays = ((self.after, "afterany"), (self.data, "afterok"))
+        earlier_arrays = ((self.after, "afterany"), (self.data, "afterok"))
         dependencies = [
             cluster["dependency"],
             "singleton" if access["exclusive"] == "singleton" else None,
-            *(f"{when}:{job_id}" for array, when in arrays if array and (job_id := job_ids.get(array.folder))),
+            *(f"{when}:{job_id}" for array, when in earlier_arrays if array and (job_id := job_ids.get(array.folder))),
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
         if self.data:
@@ -208,31 +230,31 @@ class Array:
         return {**options, **extra}
 
 
-def arrays(
+def make_arrays(
     entries: Sequence[Entry], request: Request, tasks_at_most: int, made_by_job: Collection[str] = ()
 ) -> Iterator[Array]:
-    """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold.
+    """Yield the array jobs for cells: one per storage, or several in a row if an array cannot hold all.
 
-    Cells of other numbers of nodes have arrays of their own, in the same row. Before them comes one that makes the data
-    of the cells that are named in `made_by_job`. Cells that take turns are one task.
+    Cells of another number of nodes have arrays of their own, in the same row. An array that makes the data of the
+    cells in `made_by_job` comes before them. Cells that take turns are one task.
     """
     if pool := request.conduct["cluster"]["pool"]:
-        request = _within(request, pool)
-    ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
+        request = _restrict_to_pool(request, pool)
+    ordered = sorted(enumerate(entries), key=lambda item: (_storage_key(item[1]), item[0]))
     # The next free number: what was refused is handed over again later, in a folder of its own.
-    taken = request.folder.workers.glob(f"{request.token}-*")
-    number = 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
-    for _, each in groupby((entry for _, entry in ordered), key=_storage):
+    folders = request.folder.workers.glob(f"{request.token}-*")
+    number = 1 + max((int(path.name.rpartition("-")[2]) for path in folders), default=-1)
+    for _, each in groupby((entry for _, entry in ordered), key=_storage_key):
         group, data, before, done = [*each], None, None, 0
         if making := {datasets.data_key(e.cell.settings): e for e in group if e.cell.id in made_by_job}:
             folder = request.folder.workers / f"{request.token}-{number}"
             data = Array(request, folder, [[*making.values()]], 0, None, makes_data=True)
             yield data
             number += 1
-        by_nodes = groupby(sorted(group, key=_nodes), key=_nodes)
+        by_nodes = groupby(sorted(group, key=_number_of_nodes), key=_number_of_nodes)
         most = len(group) if request.conduct["in_turn"] else request.conduct["cluster"]["cells_per_job"]
-        packs = [list(_slices(list(cells), most)) for _, cells in by_nodes]
-        packed = [tasks for each in packs for tasks in _slices(each, tasks_at_most)]
+        packs = [list(_split_into(list(cells), most)) for _, cells in by_nodes]
+        packed = [tasks for each in packs for tasks in _split_into(each, tasks_at_most)]
         for tasks in packed:
             folder = request.folder.workers / f"{request.token}-{number}"
             before = Array(request, folder, tasks, done, before, data)
@@ -240,21 +262,24 @@ def arrays(
             number, done = number + 1, done + sum(len(task) for task in tasks)
 
 
-def _within(request: Request, pool: str) -> Request:
-    """Exclude the nodes that are not of the pool: sbatch's own --nodelist asks for all that it names."""
+def _restrict_to_pool(request: Request, pool: str) -> Request:
+    """Return the request with all nodes outside the pool excluded: sbatch's --nodelist asks for all that it names."""
     cluster = request.conduct["cluster"]
-    excluded = ",".join(filter(None, (cluster["exclude"], _outside(pool))))
+    excluded = ",".join(filter(None, (cluster["exclude"], _nodes_outside(pool))))
     return dataclasses.replace(
         request, conduct={**request.conduct, "cluster": {**cluster, "exclude": excluded or None, "pool": None}}
     )
 
 
 @cache
-def _outside(pool: str) -> str:
-    """Name the nodes of the cluster that are not of a pool, in Slurm's short form; empty where there are none."""
-    inside, every = client.ask("scontrol", "show", "hostnames", pool), client.ask("sinfo", "-ahN", "-o", "%N")
+def _nodes_outside(pool: str) -> str:
+    """Return the nodes of the cluster outside a pool, in Slurm's short form; empty if there are none."""
+    inside, every = (
+        client.ask_slurm("scontrol", "show", "hostnames", pool),
+        client.ask_slurm("sinfo", "-ahN", "-o", "%N"),
+    )
     others = {*(every or "").split()}.difference((inside or "").split())
-    short = client.ask("scontrol", "show", "hostlistsorted", ",".join(sorted(others))) if others else ""
+    short = client.ask_slurm("scontrol", "show", "hostlistsorted", ",".join(sorted(others))) if others else ""
     if inside is None or every is None or short is None:
         raise SchedulerError(
             f"cluster.pool={pool}: Slurm does not say which other nodes there are", "`sinfo -N` lists them"
@@ -266,21 +291,23 @@ def _outside(pool: str) -> str:
     return short.strip()
 
 
-def _nodes(entry: Entry) -> int:
+def _number_of_nodes(entry: Entry) -> int:
     return int(entry.cell.settings.get("nodes", 1))
 
 
-def _storage(entry: Entry) -> str:
+def _storage_key(entry: Entry) -> str:
+    """Return a text that is the same for cells of one storage and one way to share it."""
     return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
 
 
-def _slices(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def _split_into(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield the parts of a sequence of at most `size` things."""
     for start in range(0, len(things), size):
         yield things[start : start + size]
 
 
-def job_id_despite(batch: Batch, error: Exception) -> str:
-    """Return the job id where Slurm has the job although ``sbatch`` failed: its answer may have come too late.
+def find_job_id(batch: Batch, error: Exception) -> str:
+    """Return the job id if Slurm has the job although ``sbatch`` failed: the answer may have come too late.
 
     Raises
     ------
@@ -292,12 +319,12 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
     late = isinstance(error, client.RefusedError) and error.refusal == client.Refusal.NO_ANSWER
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
-        listed = scheduler.listed([batch.job_name])
+        listed = scheduler.list_tasks([batch.job_name])
         for task in listed or ():
             # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
             if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
-        if client.given_up() or (listed is not None and not late):
+        if client.has_given_up() or (listed is not None and not late):
             break
     if listed is None or late:
         raise SchedulerError(

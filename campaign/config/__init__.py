@@ -1,1 +1,1 @@
-"""The configuration: words, values and their limits; Hydra is imported here and nowhere else."""
+"""Read the configuration of a campaign: overrides, values and their limits. Only this room imports Hydra."""

@@ -1,7 +1,10 @@
-"""The points of the grid that a command line describes.
+"""Collect the points of the grid that a command line describes, and make a cell of each.
 
-What a campaign's words mean is decided here: a recipe has a grid of its own, a storage that a site describes is a
-choice, a size must act. Hydra composes (`campaign.config.composer`), and nothing runs inside Hydra.
+A point is a composed configuration. This module decides that each recipe has a grid of its own and that a size must
+change something. It also resolves storages: ``storage=`` and ``checkpoint=`` take a file of ``conf/``, a storage of the
+site, or a folder (``storage=/scratch/me`` is short for
+``storage=site storage.name=scratch_me storage.root=/scratch/me``). Hydra composes (`campaign.config.composer`), and
+nothing runs inside Hydra.
 """
 
 from __future__ import annotations
@@ -11,120 +14,85 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, cast
 
+from campaign import console
+from campaign.cells.cell import Cell, make_cell
 from campaign.config import composer, rules
-from campaign.config.command_line import SIZES, check_words, is_sized, quoted, resizing, split
-from campaign.config.compose import Word, points
+from campaign.config.command_line import (
+    SIZES,
+    check_overrides,
+    depends_on_size,
+    parse_command_line,
+    quote_for_hydra,
+    resizing_overrides,
+)
+from campaign.config.compose import Assignment, compose_points
 from campaign.config.composer import Composer
-from campaign.errors import RefusalsError, UsageError, nearest
-from jobs.model.conduct import Point, SiteStorage
+from campaign.errors import RefusalsError, UsageError, nearest, refuse
+from jobs.model.conduct import Conduct, Point, SiteStorage
 from jobs.model.declared import declared
-from jobs.model.settings import Node
+from jobs.model.settings import EVERY, Node, flat
 
-_RECIPE = "+paper="
 _SITE = ("site=", "site.", "+site.", "++site.")
-_STORAGE = "site.storages."
-_STORAGE_GROUPS = ("storage", "checkpoint")
-_OF_A_FOLDER = ("/", ".", "~")  # what a path begins with
+_SITE_STORAGES = "site.storages."
+_GROUPS = ("storage", "checkpoint")
+_PATH_STARTS = ("/", ".", "~")
 _LONGEST_NAME = 32  # of a storage (campaign.config.rules)
-_SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
+_RECIPE = "+paper="
+_KEYS_SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 
 
-def collect(argv: Sequence[str]) -> list[Point] | None:
-    """Return the configuration of each point of the grid; None if Hydra only showed something (``--cfg``)."""
-    words = split(argv)
-    check_words(words.overrides)
-    with Composer(words.config_dir) as composed:
-        grid = _Grid(composed, words.overrides)
-        if not words.shown:
-            found = grid.points(grid.words)
-            if found:
-                _require_effect_of_size(grid, found)
-            return found
-        single = grid.single()
-    composer.show([*words.shown, *words.flags, *single])
-    return None
+class StorageChoices:
+    """The choices of storages for the overrides (``KEY=VALUE``) of one command line."""
 
+    def __init__(self, composer: Composer, overrides: Sequence[str]) -> None:
+        self._composer = composer
+        self._folder_of_name: dict[str, str] = {}
+        self._site_storages = self._read_site_storages(overrides)
 
-@cache
-def choices(group: str) -> frozenset[str]:
-    """Return the choices of a group that come with this project."""
-    return frozenset(file.name.removesuffix(".yaml") for file in (files("conf") / group).iterdir())
+    def force_site_key(self, override: str) -> str:
+        """Return an override of a legal key that the site's file leaves out with ``++``, which Hydra asks for."""
+        name, _, key = override.removeprefix(_SITE_STORAGES).partition("=")[0].partition(".")
+        is_of_site = override.startswith(_SITE_STORAGES) and name in self._site_storages
+        return f"++{override}" if is_of_site and key in declared(SiteStorage) else override
 
-
-class _Grid:
-    """The words of a campaign, and the storages of its site."""
-
-    def __init__(self, composed: Composer, overrides: Sequence[str]) -> None:
-        self._composer = composed
-        self._folders: dict[str, str] = {}  # that are storages, by the names of these
-        self._storages = self._of_site(overrides)
-        self.words = [self._of_storage(word) for word in overrides]
-
-    def points(self, words: Sequence[str]) -> list[Point]:
-        """Compose the points of each recipe that the words name; raises UsageError."""
-        found: list[Point] = []
-        try:
-            for one_recipe in _recipe_by_recipe(words):
-                for point in points(self._composer, one_recipe, self._meaning):
-                    found.append(point)  # noqa: PERF402 - those before one that is refused are kept
-        except UsageError as error:  # of the points before, what is refused is said, too
-            if before := [each for point in found for each in rules.refusals(point)]:
-                raise RefusalsError([*before, (error.message, error.hint)]) from error
-            raise
-        return found
-
-    def single(self) -> list[str]:
-        """Return the words for a Hydra that shows one configuration."""
-        parsed = [self._composer.parse(word) for word in self.words]
-        return [
-            word.text
-            for override, text in zip(parsed, self.words, strict=True)
-            for word in (self._meaning(Word(text, override.key_or_group)))
-        ]
-
-    def _of_site(self, words: Sequence[str]) -> dict[str, Node]:
-        """Return the storages of the site by name if a word asks for one of them; else none."""
-        asked = any(word.startswith(_STORAGE) for word in words) or any(
-            name not in self._composer.options(group) for word in words for group, name in _named_storages(word)
-        )
-        of_site = [word for word in words if word.startswith(_SITE) and not word.startswith(_STORAGE)]
-        found = points(self._composer, of_site) if asked and of_site else ()
-        return {name: node for point in found for name, node in point["site"]["storages"].items()}
-
-    def _of_storage(self, word: str) -> str:
-        """Return a word that sets a key of a storage of the site as Hydra needs it where the file lacks the key."""
-        name, _, key = word.removeprefix(_STORAGE).partition("=")[0].partition(".")
-        is_key = word.startswith(_STORAGE) and name in self._storages and key in declared(SiteStorage)
-        return f"++{word}" if is_key else word
-
-    def _meaning(self, word: Word) -> list[Word]:
-        """Return what a word stands for; storages of the site and folders are choices of storage and checkpoint.
+    def expand(self, assignment: Assignment) -> list[Assignment]:
+        """Return the assignments for Hydra in place of a storage of the site or a folder; raises UsageError.
 
         A name that has a file in ``conf/`` or in the user's configuration folder stands for that file.
         """
-        group = word.key
-        if group not in _STORAGE_GROUPS or not word.text.startswith(f"{group}="):
-            return [word]
-        known, name = self._composer.options(group), str(self._composer.parse(word.text).value())
-        if name.startswith(_OF_A_FOLDER):
-            named = self._named(name)
-            root = Word(f"{group}.root={quoted(name)}", f"{group}.root")
-            return [word._replace(text=f"{group}=site"), Word(f"{group}.name={named}", f"{group}.name"), root]
-        if name in known or not name.isidentifier():
-            return [word]
-        if name not in self._storages:
-            raise UsageError(f"{group}: no choice '{name}'", nearest(name, {*known, *self._storages}))
-        is_bucket = group == "storage" and self._storages[name].get("kind") == "s3"
-        choice = f"{group}={'s3' if is_bucket else 'site'}"
-        return [word._replace(text=choice), Word(f"{group}.name={name}", f"{group}.name")]
+        group = assignment.key
+        if group not in _GROUPS or not assignment.text.startswith(f"{group}="):
+            return [assignment]
+        file_names, choice = self._composer.options(group), str(self._composer.parse(assignment.text).value())
+        if choice.startswith(_PATH_STARTS):
+            name = Assignment(f"{group}.name={self._name_folder(choice)}", f"{group}.name")
+            root = Assignment(f"{group}.root={quote_for_hydra(choice)}", f"{group}.root")
+            return [assignment._replace(text=f"{group}=site"), name, root]
+        if choice in file_names or not choice.isidentifier():
+            return [assignment]
+        if choice not in self._site_storages:
+            raise UsageError(f"{group}: no choice '{choice}'", nearest(choice, {*file_names, *self._site_storages}))
+        is_bucket = group == "storage" and self._site_storages[choice].get("kind") == "s3"
+        name = Assignment(f"{group}.name={choice}", f"{group}.name")
+        return [assignment._replace(text=f"{group}={'s3' if is_bucket else 'site'}"), name]
 
-    def _named(self, folder: str) -> str:
-        """Return the name of the storage in a folder: its path, of which a name has the last 32 characters."""
+    def _read_site_storages(self, overrides: Sequence[str]) -> dict[str, Node]:
+        """Return the storages of the site by name if an override may name one of them; else none."""
+        is_needed = any(override.startswith(_SITE_STORAGES) for override in overrides) or any(
+            name not in self._composer.options(group) for text in overrides for group, name in _storage_names(text)
+        )
+        of_site = [text for text in overrides if text.startswith(_SITE) and not text.startswith(_SITE_STORAGES)]
+        points = compose_points(self._composer, of_site) if is_needed and of_site else ()
+        return {name: node for point in points for name, node in point["site"]["storages"].items()}
+
+    def _name_folder(self, folder: str) -> str:
+        """Return a name for the storage in a folder: the last 32 characters of its path; raises UsageError for two."""
         paths = (Path(folder), Path(folder).absolute(), "root")
         name = next(filter(None, (re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_") for path in paths)))
         name = name[-_LONGEST_NAME:].lstrip("_")
-        if (other := self._folders.setdefault(name, folder)) != folder:
+        if (other := self._folder_of_name.setdefault(name, folder)) != folder:
             raise UsageError(
                 f"{other} and {folder} would both be storage {name}",
                 f"one after the other, with a name of your own: storage=site storage.name=… storage.root={folder}",
@@ -132,26 +100,78 @@ class _Grid:
         return name
 
 
-def _named_storages(word: str) -> list[tuple[str, str]]:
-    group, _, names = word.partition("=")
-    return [(group, name) for name in names.split(",") if group in _STORAGE_GROUPS and name.isidentifier()]
+def _storage_names(override: str) -> list[tuple[str, str]]:
+    """Return group and name of each storage that an override names: ``storage=hdd,ssd`` names two."""
+    group, _, names = override.partition("=")
+    return [(group, name) for name in names.split(",") if group in _GROUPS and name.isidentifier()]
 
 
-def _require_effect_of_size(grid: _Grid, found: Sequence[Point]) -> None:
-    """Refuse a size that changes no number, because the tables would show it.
+def collect_points(argv: Sequence[str]) -> list[Point] | None:
+    """Return the configuration of each point of the grid, or None if Hydra only shows something (``--cfg``).
+
+    `argv` are the arguments of the command line without a verb. Raises UsageError, or RefusalsError for several.
+    """
+    arguments = parse_command_line(argv)
+    check_overrides(arguments.overrides)
+    with Composer(arguments.config_dir) as composing:
+        grid = _Grid(composing, arguments.overrides)
+        if not arguments.hydra_flags:
+            points = grid.compose_points(grid.overrides)
+            if points:
+                _require_effect_of_size(grid, points)
+            return points
+        overrides = grid.expand_overrides()
+    composer.show_with_hydra([*arguments.hydra_flags, *arguments.config_dir_flags, *overrides])
+    return None
+
+
+@cache
+def shipped_choices(group: str) -> frozenset[str]:
+    """Return the choices of a group that come with this project."""
+    return frozenset(file.name.removesuffix(".yaml") for file in (files("conf") / group).iterdir())
+
+
+class _Grid:
+    """The overrides of a command line, with the storages of its site as choices."""
+
+    def __init__(self, composing: Composer, overrides: Sequence[str]) -> None:
+        self._composer = composing
+        self._storages = StorageChoices(composing, overrides)
+        self.overrides = [self._storages.force_site_key(override) for override in overrides]
+
+    def compose_points(self, overrides: Sequence[str]) -> list[Point]:
+        """Return the points of each recipe that the overrides name; raises UsageError."""
+        points: list[Point] = []
+        try:
+            for of_one_recipe in _split_by_recipe(overrides):
+                for point in compose_points(self._composer, of_one_recipe, self._storages.expand):
+                    points.append(point)  # noqa: PERF402 - those before one that is refused are kept
+        except UsageError as error:  # the message also has what is refused of the points before
+            if before := [refusal for point in points for refusal in rules.collect_refusals(point)]:
+                raise RefusalsError([*before, (error.message, error.hint)]) from error
+            raise
+        return points
+
+    def expand_overrides(self) -> list[str]:
+        """Return the overrides as Hydra reads them where it shows one configuration."""
+        keys = [self._composer.parse(override).key_or_group for override in self.overrides]
+        assignments = [Assignment(text, key) for text, key in zip(self.overrides, keys, strict=True)]
+        return [expanded.text for assignment in assignments for expanded in self._storages.expand(assignment)]
+
+
+def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
+    """Raise UsageError for a size that changes no number of the campaign, because tables would show this size.
 
     All recipes of conf/paper use it, unless words set what they size. Any other point that uses the size (a recipe of
     the user, ``benchmark=baseline``) differs with another size.
     """
-    sizes = [word for word in grid.words if word.startswith(SIZES)]
-    recipes = {
-        name for word in grid.words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")
-    }
-    if not sizes or (recipes & choices("paper") and not any(map(is_sized, grid.words))):
+    sizes = [override for override in grid.overrides if override.startswith(SIZES)]
+    recipes = set(_recipe_names(grid.overrides))
+    if not sizes or (recipes & shipped_choices("paper") and not any(map(depends_on_size, grid.overrides))):
         return
-    other = "smoke" if found[0]["size"] == "paper" else "paper"
-    resized = grid.points([*(word for word in grid.words if word not in sizes), f"+size={other}"])
-    if _numbers(found) == _numbers(resized):
+    other = "smoke" if points[0]["size"] == "paper" else "paper"
+    resized = grid.compose_points([*(text for text in grid.overrides if text not in sizes), f"+size={other}"])
+    if _without_size(points) == _without_size(resized):
         raise UsageError(
             f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
             "leave it out (dataset.files=… iterations=… make a campaign small, and overrule it), or name a recipe:"
@@ -159,23 +179,98 @@ def _require_effect_of_size(grid: _Grid, found: Sequence[Point]) -> None:
         )
 
 
-def _numbers(found: Sequence[Point]) -> list[Mapping[str, object]]:
-    return [{key: part for key, part in point.items() if key not in _SET_BY_SIZE} for point in found]
+def _without_size(points: Sequence[Point]) -> list[Mapping[str, object]]:
+    """Return the points without the keys that a size sets itself."""
+    return [{key: part for key, part in point.items() if key not in _KEYS_SET_BY_SIZE} for point in points]
 
 
-def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
-    """Return the words once per recipe of ``+paper=fig4,fig5``: each recipe has a grid of its own.
+def _recipe_names(overrides: Sequence[str]) -> list[str]:
+    """Return the names of the recipes that the overrides name, in order."""
+    return [name for text in overrides if text.startswith(_RECIPE) for name in text.removeprefix(_RECIPE).split(",")]
 
-    A recipe has the paper's size, unless the words name another size or set a number that depends on the size.
+
+def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the overrides once per recipe of ``+paper=fig4,fig5``: each recipe has a grid of its own.
+
+    A recipe has the paper's size, unless an override names another size or sets a number that depends on the size.
     """
-    asked = [word for word in words if word.startswith(_RECIPE)]
-    if not asked:
-        return [list(words)]
-    rest = [word for word in words if not word.startswith(_RECIPE)]
-    if not any(word.startswith(SIZES) for word in rest) and not resizing(rest):
-        rest.append("+size=paper")
-    names = [name for word in asked for name in word.removeprefix(_RECIPE).split(",")]
+    names = _recipe_names(overrides)
+    if not names:
+        return [list(overrides)]
+    others = [override for override in overrides if not override.startswith(_RECIPE)]
+    if not any(override.startswith(SIZES) for override in others) and not resizing_overrides(others):
+        others.append("+size=paper")
     for name in names:
         if not name.isidentifier():
             raise UsageError(f"+paper={name} is no recipe", "name them one by one: +paper=fig4,fig5")
-    return [[*rest, _RECIPE + name] for name in names]
+    return [[*others, _RECIPE + name] for name in names]
+
+
+def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
+    """Return each cell of the points once, in order, and the settings of the campaign's conduct.
+
+    Raises UsageError for a point that no cell can be made of, RefusalsError for several of them.
+    """
+    if not points:
+        raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
+    cells: dict[str, Cell] = {}
+    refusals = rules.collect_refusals(points[0])
+    conduct = _conduct_of(points[0])
+    values_of = _PointFlattener()
+    for point in console.show_count(points, "checking cells"):
+        try:
+            refusals += (refused := rules.collect_refusals(point, values_of(point)))
+            if refused:
+                continue
+            if _conduct_of(point) != conduct:
+                raise _swept_conduct_error(conduct, _conduct_of(point))
+            cell = make_cell(point)
+        except UsageError as error:
+            if refusals:  # of the points before
+                raise RefusalsError([*refusals, (error.message, error.hint)]) from error
+            raise
+        cells.setdefault(cell.id, cell)
+    refuse(refusals)
+    if conduct["profile"]["compare"] and all(
+        point["profile"]["posix"] == point["profile"]["tensorflow"] == "none" for point in points
+    ):
+        raise UsageError(
+            "profile.compare=true without a profile: there is nothing to compare",
+            "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
+        )
+    return list(cells.values()), conduct
+
+
+class _PointFlattener:
+    """Makes points flat; a node that a point shares with the point before is walked once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def __call__(self, point: Point) -> dict[str, Any]:
+        """Return the settings of a point by dotted keys."""
+        values: dict[str, Any] = {}
+        for key, node in point.items():
+            if not isinstance(node, dict):
+                values[key] = node
+                continue
+            if key not in self._last or self._last[key][0] is not node:
+                self._last[key] = node, dict(flat(node, f"{key}."))
+            values |= self._last[key][1]
+        return values
+
+
+def _conduct_of(point: Point) -> Conduct:
+    """Return the settings of a point that say how the campaign is run and not what it measures."""
+    conduct = {key: value for key, value in point.items() if key not in EVERY}
+    return cast("Conduct", {**conduct, "profile": {"compare": point["profile"]["compare"]}})
+
+
+def _swept_conduct_error(one: Conduct, other: Conduct) -> UsageError:
+    """Return the error for two points that differ in how the campaign is run."""
+    before, after = dict(flat(one)), dict(flat(other))
+    key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
+    return UsageError(
+        f"{key} has several values ({before.get(key)}, {after.get(key)}): it says how the campaign is run, not what",
+        f"give {key} one value, or start one campaign for each",
+    )

@@ -1,32 +1,231 @@
-"""Hydra, by its public functions alone: it composes configurations, reads words and shows things, and runs nothing.
+"""Use Hydra, by its public functions alone: give it defaults and resolvers, compose, and explain its errors.
 
 A grid is composed by the Compose API. `hydra.main` is for what only shows something: ``--cfg``, ``--info``, the
-completion of a shell. No plugin of ours is needed, and no callback that a file names is called.
+completion of a shell. No plugin of ours is needed, and no callback that a file names is called. The resolvers are the
+functions behind ``${name:…}`` in conf/.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import msgspec
 from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.main import main as hydra_main
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
-from campaign.config import defaults
-from campaign.config.command_line import quoted
-from campaign.config.explain import FULL_ERROR, explained
-from campaign.errors import UsageError
+from campaign.config.command_line import quote_for_hydra
+from campaign.config.tree import CHOICES, NODES, ROOT, unknown_key_error
+from campaign.errors import CampaignError, UsageError, nearest
+from campaign.storage.roots import storage_of
+from campaign.testbed.spec import Testbed
+from campaign.verbs import VERBS
+from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.model.conduct import Running
+from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
+from jobs.model.settings import Common, ObjectStorage, Storage
+from jobs.objects.address import address_of
+
+TESTBED = "testbed"
+"""The name of the configuration of a testbed."""
+
+
+@cache
+def register_defaults() -> None:
+    """Register the defaults and the resolvers with Hydra; the defaults are plain values below ``declared/``."""
+    store = ConfigStore.instance().store
+    plain = {
+        **default_values(Common),
+        **default_values(Running),
+        **{name: default_values(kind) for name, kind in NODES.items()},
+    }
+    store(group="declared", name="campaign", node=dict.fromkeys(CHOICES, MISSING) | plain, package="_global_")
+    store(name=TESTBED, node=default_values(Testbed))
+    for group, kinds in CHOICES.items():
+        for name, kind in kinds.items():
+            store(group=f"declared/{group}", name=name, node=default_values(kind))
+    by_site = (_site_storage, _site_storage_root, _storage_of, _site_accelerator)
+    for resolver in (*by_site, _if_emulated, _by_size, _of_benchmark):
+        OmegaConf.register_new_resolver(resolver.__name__.removeprefix("_"), resolver, replace=True)
+
+
+def default_values(kind: type[Keys]) -> dict[str, Any]:
+    """Return the defaults of a node as Hydra composes them; a default that depends on the size is an interpolation."""
+
+    def default_value(each: Declared) -> Any:
+        if each.node is each.type:
+            return default_values(each.node) | msgspec.to_builtins(each.default)
+        if each.setting.smoke is None:
+            return defaults(kind).get(each.name, MISSING)
+        return f"${{by_size:{json.dumps(each.default)},{json.dumps(each.setting.smoke)}}}"
+
+    return {name: default_value(each) for name, each in declared(kind).items()}
+
+
+def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> Any:
+    """Return a key of the chosen storage from the site's file; else its default."""
+    site_storage = _root_.site.storages.get(_root_.storage.name)
+    value = None if site_storage is None else site_storage.get(key)
+    kind = ObjectStorage if "endpoint" in _root_.storage else Storage
+    usual = defaults(kind).get(key) if default == MISSING else default
+    return usual if value is None else value
+
+
+def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Return the root of a storage by its name, be it the chosen one or one of the site; of a bucket its address."""
+    storage = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
+    if storage is not None and storage.get("endpoint") and storage.get("bucket"):
+        return address_of(storage)
+    return default if storage is None or storage.get("root") is None else storage.root
+
+
+def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
+    """Return ``name`` or ``root`` of the storage of a folder."""
+    roots = {
+        str(name): root for name, storage in _root_.site.storages.items() if (root := storage.get("root")) is not None
+    }
+    name, root = storage_of(Path(path).expanduser(), roots)
+    return {"name": name, "root": root}[key]
+
+
+def _site_accelerator(*, _root_: DictConfig) -> Any:
+    """Return the accelerator of the site; ``auto`` for a benchmark that computes nothing."""
+    name = _root_.benchmark.name
+    if _root_.site.accelerator == "auto" and name in names_of("emulates"):
+        return "emulated"
+    return _root_.site.accelerator if name in names_of("computes") else "auto"
+
+
+def _if_emulated(accelerator: str, step_s: float) -> float | None:
+    """Return the seconds of a step of the emulated accelerator; None for the other accelerators."""
+    return step_s if accelerator == "emulated" else None
+
+
+def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
+    """Return a benchmark's own default of a common setting, else the common default."""
+    chosen = benchmarks().get(_root_.benchmark.name)
+    usual = defaults(Common).get(name, default)
+    return chosen.own_defaults.get(name, usual) if chosen else usual
+
+
+def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:
+    """Return a recipe's number for the size: ``paper``, ``smoke`` or ``lab``, which is ``smoke`` if it has none."""
+    small = {"smoke": smoke, "lab": smoke if lab is None else lab}
+    return small.get(_root_.size, paper)
+
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+# Hydra says `benchmark=1` with a bare ValueError; a file that names itself in its defaults ends in a RecursionError.
+_LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, RecursionError, ValueError)
+_LIBRARIES = ("hydra", "omegaconf", "antlr4", "yaml")
+GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
+
+
+@contextmanager
+def explain_errors() -> Iterator[None]:
+    """Raise an error of Hydra, OmegaConf or YAML as a UsageError with its cure; unchanged with HYDRA_FULL_ERROR=1."""
+    is_unchanged = os.environ.get(FULL_ERROR) == "1"
+    try:
+        yield
+    except CampaignError:
+        raise
+    except Exception as error:
+        if is_unchanged or not _is_of_a_library(error):
+            raise
+        raise _explain(error) from error
+
+
+def _is_of_a_library(error: Exception) -> bool:
+    """Return whether an error comes from one of the libraries, even an error that they do not declare."""
+    *_, innermost = walk_tb(error.__traceback__)
+    module = str(innermost[0].f_globals.get("__name__"))
+    return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
+
+
+def _explain(error: Exception) -> UsageError:
+    """Return a UsageError that says what a library's error means here."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    if isinstance(error, MissingConfigException):
+        return _explain_unknown_choice(error)
+    if isinstance(error, OverrideParseException):
+        return _explain_unreadable_word(error)
+    if isinstance(cause, OmegaConfBaseException):
+        return _explain_refused_value(cause)
+    return _explain_unreadable_file(error) or _explain_other_error(error)
+
+
+def _explain_unreadable_file(error: Exception) -> UsageError | None:
+    if isinstance(error, RecursionError):
+        return UsageError(
+            "a configuration file is nested too deeply",
+            "a defaults list names the file itself, or a value has too many brackets",
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return UsageError(f"a configuration file is no text: {error}", "write the files of --config-dir in UTF-8")
+    if type(error).__module__.startswith("yaml."):
+        where = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", "")
+        what = f"{where.name}, line {where.line + 1}: {problem}" if where else " ".join(str(error).split())
+        return UsageError(what, "the file must be YAML: key: value")
+    return None
+
+
+def _explain_refused_value(cause: OmegaConfBaseException) -> UsageError:
+    if isinstance(cause, MissingMandatoryValue):
+        return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
+    if isinstance(cause, ConfigKeyError | AttributeError):
+        siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
+        return unknown_key_error(str(cause.full_key), [key for key in siblings if key != "hydra"])
+    if cause.full_key:
+        return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign help keys`")
+    return _explain_other_error(cause)
+
+
+def _explain_unknown_choice(error: MissingConfigException) -> UsageError:
+    group, _, choice = str(error.missing_cfg_file).rpartition("/")
+    options = [option for option in error.options or () if option]
+    if not group:
+        return UsageError(f"no configuration '{choice}'", "see `python -m campaign --info searchpath`")
+    return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options) if options else "")
+
+
+def _explain_unreadable_word(error: OverrideParseException) -> UsageError:
+    word = str(error.override)
+    if "=" not in word:
+        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, VERBS))
+    return UsageError(f"cannot read '{word}'", "quote the characters that the shell or Hydra's grammar interprets")
+
+
+def _explain_other_error(error: Exception) -> UsageError:
+    if "No match in the defaults list" in str(error):
+        word = str(error).partition("'")[2].partition("'")[0]
+        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, ROOT)
+        return UsageError(f"'{word}' is not a group with a choice to replace", hint)
+    if "Ambiguous value" in str(error):
+        return UsageError(_first_line(error), "--cfg and its like show one cell: give each key one value")
+    return UsageError(_first_line(error), "see `python -m campaign help keys`")
+
+
+def _first_line(error: Exception) -> str:
+    first, _, rest = str(error).strip().partition("\n")
+    return (f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first).rstrip(".")
+
 
 _BASE = "1.3"  # of whose Hydra the rules are
 _CONFIG = "config"  # the file of conf/ that the defaults of all groups are in
@@ -36,70 +235,72 @@ class Composer:
     """A context in which configurations are composed from ``conf/`` and from a folder of the user's."""
 
     def __init__(self, folder: str | None = None, config: str = _CONFIG) -> None:
-        """Read `folder` beside ``conf/``, and begin with the file `config`; raises UsageError for no folder."""
-        defaults.register()
+        """Read `folder` beside ``conf/``, and begin with the file `config`; raises UsageError for a missing folder."""
+        register_defaults()
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(
                 f"there is no folder {folder}",
                 "--config-dir and $CAMPAIGN_CONFIG_DIR name a folder with your own site/, storage/, paper/, …",
             )
-        self._where = [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"] if folder else []
+        self._search_path = (
+            [f"hydra.searchpath=[{quote_for_hydra(f'file://{Path(folder).absolute()}')}]"] if folder else []
+        )
         self._config = config
         self.options = lru_cache(maxsize=None)(self._options)  # Hydra takes some ms to answer
 
     def __enter__(self) -> Self:
-        """Begin; Hydra allows one at a time."""
+        """Start Hydra, which allows one composer at a time."""
         self._hydra = initialize_config_module("conf", version_base=_BASE)
         self._hydra.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave Hydra as it was."""
+        """Leave Hydra in the state before."""
         self._hydra.__exit__(kind, error, at)
 
-    def compose(self, words: Sequence[str]) -> DictConfig:
-        """Return the configuration of words without a sweep, with Hydra's own node; raises UsageError."""
-        with explained():
-            return compose(self._config, overrides=[*self._where, *words], return_hydra_config=True)
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """Return the configuration of overrides without a sweep, with Hydra's own node; raises UsageError."""
+        with explain_errors():
+            return compose(self._config, overrides=[*self._search_path, *overrides], return_hydra_config=True)
 
-    def parse(self, word: str) -> Override:
-        """Return a word as Hydra's grammar reads it; raises UsageError."""
-        with explained():
-            return self._parser.parse_overrides([word])[0]
+    def parse(self, override: str) -> Override:
+        """Return an override as Hydra's grammar reads it; raises UsageError."""
+        with explain_errors():
+            return self._parser.parse_overrides([override])[0]
 
     @cached_property
     def _parser(self) -> OverridesParser:
         return OverridesParser.create()
 
     def _options(self, group: str) -> frozenset[str]:
-        """Return the choices of a group; none for what is no group."""
-        return self._found(group, ObjectType.CONFIG) if group.partition("/")[0] in self._groups else frozenset()
+        """Return the choices of a group; none for a key that is no group."""
+        return self._find_options(group, ObjectType.CONFIG) if group.partition("/")[0] in self._groups else frozenset()
 
     @cached_property
     def _groups(self) -> frozenset[str]:
-        return self._found("", ObjectType.GROUP)
+        return self._find_options("", ObjectType.GROUP)
 
-    def _found(self, group: str, kind: ObjectType) -> frozenset[str]:
+    def _find_options(self, group: str, kind: ObjectType) -> frozenset[str]:
         loader = GlobalHydra.instance().config_loader()
-        return frozenset(loader.get_group_options(group, kind, overrides=self._where))
+        return frozenset(loader.get_group_options(group, kind, overrides=self._search_path))
 
 
-def show(words: Sequence[str]) -> None:
-    """Let Hydra show what its flags among the words ask for; raises UsageError."""
-    defaults.register()
-    with explained(), _as_called(words):
+def show_with_hydra(arguments: Sequence[str]) -> None:
+    """Let Hydra show what the flags among the arguments ask for; raises UsageError."""
+    register_defaults()
+    with explain_errors(), _command_line_of(arguments):
         hydra_main(version_base=_BASE, config_path="pkg://conf", config_name=_CONFIG)(lambda _: None)()
 
 
 @contextmanager
-def _as_called(words: Sequence[str]) -> Iterator[None]:
-    """Give words to Hydra as the command line, and let its errors through; it would print them and exit with 1."""
-    argv, full = sys.argv, os.environ.get(FULL_ERROR)
-    sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"
+def _command_line_of(arguments: Sequence[str]) -> Iterator[None]:
+    """Give arguments to Hydra as the command line, and let its errors through: it would print them and exit with 1."""
+    argv, full_error = sys.argv, os.environ.get(FULL_ERROR)
+    sys.argv, os.environ[FULL_ERROR] = ["campaign", *arguments], "1"
     try:
         yield
     finally:
         sys.argv = argv
         os.environ.pop(FULL_ERROR)
-        if full is not None:
-            os.environ[FULL_ERROR] = full
+        if full_error is not None:
+            os.environ[FULL_ERROR] = full_error

@@ -1,4 +1,4 @@
-"""The grids that make a whole paper, on the storages that a site has."""
+"""Choose the grids that make a whole paper, on the storages that a site has."""
 
 from __future__ import annotations
 
@@ -27,67 +27,77 @@ _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a file of conf/paper asks of the storages."""
+    """A file of conf/paper, and the storages that it asks for."""
 
     name: str
     benchmark: str
     storage: str | None  # where its images are to lie; None where any will do, so that all are measured
     targets: tuple[str, ...]  # of its checkpoints; empty where it saves none
 
-    def takes(self, words: Sequence[str]) -> list[str]:
-        """Return the words that mean something to it: a baseline trains nothing, and not all that train save."""
-        return [word for word in words if self._takes(*_parts(word))]
+    def accepted_overrides(self, overrides: Sequence[str]) -> list[str]:
+        """Return the overrides that this recipe can use: a baseline trains nothing, and not every training saves."""
+        return [override for override in overrides if self._accepts(*_group_and_key(override))]
 
-    def _takes(self, group: str, key: str) -> bool:
+    def _accepts(self, group: str, key: str) -> bool:
         if group == "benchmark":
-            return key in _keys(self.benchmark)
+            return key in _benchmark_keys(self.benchmark)
         if group == "checkpoint":
             return bool(self.targets)
-        benchmark = registry.benchmarks()[_read_as(self.benchmark)["name"]]
+        benchmark = registry.benchmarks()[_read_benchmark(self.benchmark)["name"]]
         return benchmark.computes if group == "accelerator" else group not in _OF_IMAGES or benchmark.data == "images"
 
 
-def recipes(papers: Collection[str] = ("chien2018",)) -> list[Recipe]:
-    """Read the recipes of these papers: the baseline first, which is of each, then the figures in their order."""
-    found = [_read(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
-    mine = [one for one in found if one.name == _FIRST or one.name.startswith(tuple(PAPERS[name] for name in papers))]
-    return sorted(mine, key=lambda one: (one.name != _FIRST, one.name.partition("fig")[0], len(one.name), one.name))
+def list_recipes(papers: Collection[str] = ("chien2018",)) -> list[Recipe]:
+    """Return the recipes of these papers: the baseline first, which all of them share, then the figures in order."""
+    recipes = [_read_recipe(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
+    of_papers = [
+        recipe
+        for recipe in recipes
+        if recipe.name == _FIRST or recipe.name.startswith(tuple(PAPERS[name] for name in papers))
+    ]
+    return sorted(
+        of_papers,
+        key=lambda recipe: (recipe.name != _FIRST, recipe.name.partition("fig")[0], len(recipe.name), recipe.name),
+    )
 
 
-def _read(file: Traversable) -> Recipe:
-    node = _with_its_base("paper", file.name.removesuffix(".yaml"))
-    chosen = {key: value for each in node.defaults if not isinstance(each, str) for key, value in each.items()}
+def _read_recipe(file: Traversable) -> Recipe:
+    """Read a recipe from its file."""
+    node = _read_with_bases("paper", file.name.removesuffix(".yaml"))
+    choices = {key: value for each in node.defaults if not isinstance(each, str) for key, value in each.items()}
     targets = str(OmegaConf.select(node, "hydra.sweeper.params.checkpoint", default=""))
     return Recipe(
         file.name.removesuffix(".yaml"),
-        chosen.get("override /benchmark", _PLAIN),
-        chosen.get("override /storage"),
+        choices.get("override /benchmark", _PLAIN),
+        choices.get("override /storage"),
         tuple(filter(None, targets.split(","))),
     )
 
 
-def _with_its_base(group: str, name: str) -> Any:
-    """Read a file of conf/ over the other one of its group that its defaults name, if they do."""
+def _read_with_bases(group: str, name: str) -> Any:
+    """Read a file of conf/ merged over the other files of its group that its defaults list names."""
     node: Any = OmegaConf.create((files("conf") / group / f"{name}.yaml").read_text(encoding="utf-8"))
     bases = [each for each in node.defaults if isinstance(each, str) and each != "_self_" and "/" not in each]
     for base in bases:
-        under = _with_its_base(group, base)
-        node = OmegaConf.merge(under, node, {"defaults": [*under.defaults, *node.defaults]})
+        base_node = _read_with_bases(group, base)
+        node = OmegaConf.merge(base_node, node, {"defaults": [*base_node.defaults, *node.defaults]})
     return node
 
 
 @lru_cache
-def _read_as(benchmark: str) -> Any:
-    return _with_its_base("benchmark", benchmark)
+def _read_benchmark(benchmark: str) -> Any:
+    """Read the file of a benchmark's choice, with its bases."""
+    return _read_with_bases("benchmark", benchmark)
 
 
-def _keys(benchmark: str) -> frozenset[str]:
-    return frozenset(declared(registry.benchmarks()[_read_as(benchmark)["name"]].keys))
+def _benchmark_keys(benchmark: str) -> frozenset[str]:
+    """Return the names of a benchmark's own keys."""
+    return frozenset(declared(registry.benchmarks()[_read_benchmark(benchmark)["name"]].keys))
 
 
 @dataclass(frozen=True)
-class Here:
-    """The storages that there are."""
+class SiteStorages:
+    """The storages of a site, and those of them that the user chose to read from."""
 
     site: tuple[str, ...]  # those of the site, by name; snapshots may go to each
     # Those that are to be read from: words of the command line, without which it is all of the site's.
@@ -95,56 +105,64 @@ class Here:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Where the images may lie, by name."""
+        """Return the names of the storages that images may be read from."""
         return self.chosen or self.site or (_LOCAL,)
 
 
-def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
-    """Take ``storage=hdd,ssd`` out of the user's words; where more is said of the storage, the words stay as they are.
+def take_storage_choice(overrides: Sequence[str], site: Sequence[str]) -> tuple[list[str], SiteStorages]:
+    """Take ``storage=hdd,ssd`` out of the user's overrides; return the others, and the storages of the site.
 
-    A recipe that names its own storage keeps it, if it is there. Returns the other words and what storages there are.
+    Overrides that say more of the storage stay as they are. A recipe that names its own storage keeps it, if it is
+    there.
     """
-    said = [word for word in words if _parts(word)[0] == "storage"]
-    if len(said) != 1 or not (match := _CHOICE.fullmatch(said[0])):
-        return list(words), Here(tuple(site))
-    return [word for word in words if word not in said], Here(tuple(site), tuple(match[1].split(",")))
+    choices = [override for override in overrides if _group_and_key(override)[0] == "storage"]
+    if len(choices) != 1 or not (match := _CHOICE.fullmatch(choices[0])):
+        return list(overrides), SiteStorages(tuple(site))
+    return [override for override in overrides if override not in choices], SiteStorages(
+        tuple(site), tuple(match[1].split(","))
+    )
 
 
-def grid(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
-    """Return the words that Hydra is to compose for a recipe; the user's own `words` decide where they name a place."""
-    groups = {_parts(word)[0] for word in words}
-    reads = [] if "storage" in groups else _storages(recipe, here)
-    saves = [] if "checkpoint" in groups else _targets(recipe, here.site)
-    return [f"+paper={recipe.name}", *_choice("storage", reads), *_choice("checkpoint", saves)]
+def recipe_overrides(recipe: Recipe, overrides: Sequence[str], here: SiteStorages) -> list[str]:
+    """Return the overrides that compose a recipe; `words`, the user's own, decide where they name a storage."""
+    groups = {_group_and_key(override)[0] for override in overrides}
+    reads = [] if "storage" in groups else _storages_to_read(recipe, here)
+    saves = [] if "checkpoint" in groups else _available_targets(recipe, here.site)
+    return [f"+paper={recipe.name}", *_choice_overrides("storage", reads), *_choice_overrides("checkpoint", saves)]
 
 
-def lacking(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
-    """Name what a recipe asks for and the site has not."""
-    saves = [] if any(_parts(word)[0] == "checkpoint" for word in words) else _targets(recipe, here.site)
+def missing_targets(recipe: Recipe, overrides: Sequence[str], here: SiteStorages) -> list[str]:
+    """Return the checkpoint targets that a recipe asks for and the site does not have."""
+    saves = (
+        []
+        if any(_group_and_key(override)[0] == "checkpoint" for override in overrides)
+        else _available_targets(recipe, here.site)
+    )
     return [target for target in recipe.targets if target not in saves] if saves else []
 
 
-def _choice(group: str, names: Sequence[str]) -> list[str]:
+def _choice_overrides(group: str, names: Sequence[str]) -> list[str]:
+    """Return ``GROUP=NAME,NAME`` in a list; an empty list for no names."""
     return [f"{group}={','.join(names)}"] if names else []
 
 
-def _parts(word: str) -> tuple[str, str]:
-    """Return group and key of a word: ``storage`` and ``root`` for ``+storage.root=/x``."""
+def _group_and_key(word: str) -> tuple[str, str]:
+    """Return group and key of an override: ``storage`` and ``root`` for ``+storage.root=/x``."""
     group, _, key = word.lstrip("+~").partition("=")[0].partition(".")
     return group, key
 
 
-def _storages(recipe: Recipe, here: Here) -> Sequence[str]:
-    """Return which storages the images lie on, unless on the recipe's own: another one; all, where it names none."""
+def _storages_to_read(recipe: Recipe, here: SiteStorages) -> Sequence[str]:
+    """Return the storages to read from; none where the recipe's own is there, one in place of it, or all."""
     if recipe.storage in here.read:
         return []
     return here.read if recipe.storage is None else here.read[:1]
 
 
-def _targets(recipe: Recipe, have: Sequence[str]) -> list[str]:
-    """Return where snapshots go, where not all of the recipe's targets are here: to those, or to what the site has."""
-    buffered = all(side in have for side in _SIDES)
-    targets = [each for each in recipe.targets if each in ("none", *have) or (each == _BUFFER and buffered)]
+def _available_targets(recipe: Recipe, storages: Sequence[str]) -> list[str]:
+    """Return the checkpoint targets to use instead of the recipe's; none where all of the recipe's are there."""
+    buffered = all(side in storages for side in _SIDES)
+    targets = [each for each in recipe.targets if each in ("none", *storages) or (each == _BUFFER and buffered)]
     if targets == list(recipe.targets):
         return []
-    return targets if set(targets) - {"none"} else [*targets, *(have or [_LOCAL])]
+    return targets if set(targets) - {"none"} else [*targets, *(storages or [_LOCAL])]

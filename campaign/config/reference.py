@@ -1,4 +1,4 @@
-"""The texts of the settings for people: what ``help`` says, and docs/reference/keys.md, which this module writes.
+"""Write the reference of the settings: the text of ``help`` and docs/reference/keys.md, which this module prints.
 
 ::
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from campaign.config.tree import CHOICES, NODES
-from campaign.testbed.keys import Testbed
+from campaign.testbed.spec import Testbed
 from jobs.model.conduct import Running
 from jobs.model.declared import MISSING, Declared, Keys, declared
 from jobs.model.settings import Common
@@ -56,55 +56,55 @@ class Section(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The description, in one line."""
+        """Return the description, in one line."""
         return " ".join((self.kind.__doc__ or "").split()).removesuffix(".")
 
     @property
     def details(self) -> str:
-        """The description without its first sentence, which is in the title; may be empty."""
+        """Return the description without its first sentence, which is in the title; may be empty."""
         details = self.about.partition(". ")[2]
         return f"{details}." if details else ""
 
     @property
     def typed(self) -> str:
-        """How a choice, or a key where there is no choice, is typed."""
+        """Return how a user types a choice, or a key where there is no choice."""
         names = ", ".join(choice.name for choice in self.choices)
         return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
 
     @property
     def rows(self) -> Iterator[tuple[str, Declared]]:
-        """The settings by their dotted keys, without the name, which is the choice."""
-        before = f"{self.key}." if self.key else ""
-        rows = ((before + key, each) for key, each in _rows(self.kind) if key != "name")
+        """Return the settings by their dotted keys, without ``name``, which is the choice."""
+        prefix = f"{self.key}." if self.key else ""
+        rows = ((prefix + key, each) for key, each in _list_rows(self.kind) if key != "name")
         if not self.verb:
             return rows
         if not self.key:
             return ((key, each) for key, each in rows if "." not in key)
-        own = msgspec.to_builtins(declared(Testbed)[self.key].default)
-        return ((key, replace(each, default=own[each.name])) for key, each in rows)
+        defaults = msgspec.to_builtins(declared(Testbed)[self.key].default)
+        return ((key, replace(each, default=defaults[each.name])) for key, each in rows)
 
     @property
     def title(self) -> str:
-        """How the section is typed, and the first sentence of its description."""
+        """Return how a user types the section, and the first sentence of its description."""
         first = self.about.partition(". ")[0]
         return f"`{self.typed}`: {first[0].lower()}{first[1:]}"
 
 
-def _rows(kind: type[Keys], before: str = "") -> Iterator[tuple[str, Declared]]:
-    """Yield the settings of a node and of the nodes below it by their keys; NAME is a name that the user chooses."""
+def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, Declared]]:
+    """Yield the settings of a node and of the nodes below it by their keys; NAME stands for a name of the user's."""
     for name, each in declared(kind).items():
         if each.node is not each.type:
-            yield before + name, each
+            yield prefix + name, each
         if each.node:
-            yield from _rows(each.node, f"{before}{name}." if each.node is each.type else f"{before}{name}.NAME.")
+            yield from _list_rows(each.node, f"{prefix}{name}." if each.node is each.type else f"{prefix}{name}.NAME.")
 
 
-def sections() -> Iterator[Section]:
+def list_sections() -> Iterator[Section]:
     """Yield all sections: the keys at the top, the nodes, and of each group one section per kind of keys."""
     yield from (Section("", kind) for kind in (Common, Running))
     yield from (Section(name, kind) for name, kind in NODES.items())
     for group, kinds in CHOICES.items():
-        choices = [*_choices(group)]
+        choices = [*_list_choices(group)]
         for name, kind in kinds.items():
             yield Section(group, kind, tuple(choice for base, choice in choices if base == name))
     yield Section("", Testbed, verb=_OF_TESTBED)
@@ -113,10 +113,11 @@ def sections() -> Iterator[Section]:
             yield Section(name, each.node, verb=_OF_TESTBED)
 
 
-def _choices(group: str) -> Iterator[tuple[str, Choice]]:
+def _list_choices(group: str) -> Iterator[tuple[str, Choice]]:
     """Yield the choices of a group that come with this project, each with the name of its kind."""
     texts = {
-        file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8") for file in yaml_files(files("conf") / group)
+        file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8")
+        for file in list_yaml_files(files("conf") / group)
     }
     for name, text in sorted(texts.items()):
         base = text
@@ -125,82 +126,85 @@ def _choices(group: str) -> Iterator[tuple[str, Choice]]:
             base = texts[above[1]] if above else f"/declared/{group}/{group}@_here_"
         about, _, values = text.partition("defaults:")
         about = about.replace("\n#", "").strip("# \n")
-        yield schema[1], Choice(name, about, _values(values))
+        yield schema[1], Choice(name, about, _strip_defaults_list(values))
 
 
-def _values(text: str) -> str:
+def _strip_defaults_list(text: str) -> str:
     """Return the lines below a defaults list, without the name."""
     body = re.sub(r"\A(?: \[[^\n]*\n|\n(?: +-[^\n]*\n)*)", "", text)
     return re.sub(r"^name: .*\n?", "", body, flags=re.MULTILINE).strip("\n")
 
 
-def yaml_files(entry: Traversable) -> Iterator[Traversable]:
+def list_yaml_files(entry: Traversable) -> Iterator[Traversable]:
     """Yield the YAML files of a folder; none if the entry is a file."""
     if entry.is_dir():
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
 
 
-def default_of(each: Declared) -> str:
-    """Return a default as it is typed; an ellipsis for a setting that the choice or the user must give."""
+def format_default(each: Declared) -> str:
+    """Return a default as a user types it; an ellipsis for a setting that the choice or the user must give."""
     if each.default == MISSING:
         return "…"
-    smoke = f" (smoke: {_typed(each.setting.smoke)})" if each.setting.smoke is not None else ""
-    return _typed(each.default) + smoke
+    smoke = f" (smoke: {_format_value(each.setting.smoke)})" if each.setting.smoke is not None else ""
+    return _format_value(each.default) + smoke
 
 
-def _typed(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value or '""' if isinstance(value, str) else json.dumps(value)
 
 
-def as_text(section: Section) -> Iterator[str]:
-    """Yield a section for a terminal."""
+def format_section(section: Section) -> Iterator[str]:
+    """Yield the lines of a section for a terminal."""
     yield f"\n{section.title.replace('`', '')}"
     if section.details:
         yield f"  # {section.details}"
     for key, each in section.rows:
         choices_explained = bool(each.words) and all(word in each.setting.help for word in each.words)
         hidden = choices_explained or each.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
-        yield f"  {key}={default_of(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
+        yield (
+            f"  {key}={format_default(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
+        )
     for choice in section.choices:
         yield f"  {section.key}={choice.name}  # {choice.about}"
         yield from (f"    {line}" for line in choice.values.splitlines() if "${" not in line)
 
 
-def of_key(word: str) -> Iterator[str]:
-    """Yield what a setting is, for a terminal; `word` is its dotted key, or the last part of it."""
-    for section in sections():
+def describe_key(word: str) -> Iterator[str]:
+    """Yield the lines on a setting for a terminal; `word` is its dotted key, or the last part of the key."""
+    for section in list_sections():
         for key, each in section.rows:
             if word in (key, key.rpartition(".")[2]):
                 yield f"\n{key}".ljust(21) + f" {section.title.replace('`', '')}"
-                yield from (f"  {name:9} {text}" for name, text in _facts(each).items() if text)
+                yield from (f"  {name:9} {text}" for name, text in _describe_setting(each).items() if text)
 
 
-def _facts(each: Declared) -> dict[str, str]:
+def _describe_setting(each: Declared) -> dict[str, str]:
+    """Return the facts of a setting (type, range, unit, default) by their labels; empty texts for missing ones."""
     what = f"one of {', '.join(each.words)}" if each.words else each.legal_type
     return {
         "meaning": each.setting.help,
         "type": what + ", or null" * each.nullable,
         "range": each.legal.removesuffix(", or null") if each.bounds else "",
         "unit": each.setting.unit,
-        "default": default_of(each).replace("…", "none: it must be given"),
+        "default": format_default(each).replace("…", "none: it must be given"),
         "cell": "" if each.setting.cell else "it does not change the id of the cell",
     }
 
 
-def all_keys() -> set[str]:
+def list_keys() -> set[str]:
     """Return all keys, dotted."""
-    return {key for section in sections() for key, _ in section.rows}
+    return {key for section in list_sections() for key, _ in section.rows}
 
 
-def as_markdown() -> Iterator[str]:
+def format_markdown() -> Iterator[str]:
     """Yield the lines of docs/reference/keys.md."""
     yield "# Keys of the configuration\n"
     yield "<!-- Written by `python -m campaign.config.reference`, from the declarations of the settings. -->\n"
     yield _INTRODUCTION
-    yield from (f"- [{section.title}](#{_anchor(section.title)})" for section in sections())
-    for section in sections():
+    yield from (f"- [{section.title}](#{_heading_anchor(section.title)})" for section in list_sections())
+    for section in list_sections():
         yield f"\n## {section.title}"
         if section.details:
             yield f"\n{section.details}"
@@ -209,18 +213,18 @@ def as_markdown() -> Iterator[str]:
             yield from (f"- `{section.key}={choice.name}`: {choice.about}" for choice in section.choices)
         if rows := [*section.rows]:
             yield "\n| key | default | legal | meaning |\n| --- | --- | --- | --- |"
-            yield from (_table_row(key, each) for key, each in rows)
+            yield from (_format_table_row(key, each) for key, each in rows)
 
 
-def _anchor(title: str) -> str:
+def _heading_anchor(title: str) -> str:
     """Return the name that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _table_row(key: str, each: Declared) -> str:
+def _format_table_row(key: str, each: Declared) -> str:
     same_cell = "" if each.setting.cell else " Does not change the id of the cell."
-    return f"| `{key}` | `{default_of(each)}` | {each.legal} | {each.setting.help}.{same_cell} |"
+    return f"| `{key}` | `{format_default(each)}` | {each.legal} | {each.setting.help}.{same_cell} |"
 
 
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in as_markdown())
+    sys.stdout.writelines(f"{line}\n" for line in format_markdown())

@@ -1,22 +1,30 @@
-"""Rules about several settings: a configuration with settings that contradict each other is refused."""
+"""Refuse a configuration whose settings contradict each other, and jobs that the site does not allow.
+
+A text for a batch script is legal if a shell and sbatch read it as one plain word.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-from campaign.config import rules_of_data, rules_of_slurm, rules_of_storage
-from campaign.config.rules_of_storage import STORAGES
+from campaign.config import rules_of_data_and_storage
+from campaign.config.rules_of_data_and_storage import STORAGES
 from campaign.errors import RefusalsError, UsageError, nearest
 from jobs import steps
 from jobs.benchmarks.registry import benchmarks, names_of
-from jobs.judging import stopping
+from jobs.judging import intervals
 from jobs.model.conduct import Flat, Point
 from jobs.model.declared import declared
 from jobs.model.settings import flat
 
+HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
-_NAMED = (*STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
+_NAMED_NODES = (*STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
 _PATHS = (
     "campaign_dir",
     "storage.root",
@@ -26,45 +34,86 @@ _PATHS = (
     *(f"{key}.root" for key in STORAGES),
 )
 ACCELERATORS = ("auto", "cpu", "gpu", "emulated")
-CLUSTERS = (*rules_of_slurm.HERE, *rules_of_slurm.ON_SLURM)
+CLUSTERS = (*HERE, *ON_SLURM)
+
+_LIST = (re.compile(r"[A-Za-z0-9_.,-]+"), "letters, digits and _ . , -")
+_NODES = (re.compile(r"[A-Za-z0-9_.,\[\]-]+"), "node names like n[1-4],n7")
+_REMARK = (re.compile(r"[A-Za-z0-9_.,:=/@+-]+"), "letters, digits and _ . , : = / @ + -")
+_LICENSES = (re.compile(r"[A-Za-z0-9_.@:,/-]+"), "licences like lustre:1,matlab@server:2")
+_LEGAL_TEXTS = {
+    "partition": _LIST,
+    "account": _LIST,
+    "qos": _LIST,
+    "constraint": (re.compile(r"[A-Za-z0-9_,&|\[\]*()!-]+"), "features like K80&haswell or [rack1|rack2]"),
+    "pool": _NODES,
+    "exclude": _NODES,
+    "dependency": (re.compile(r"[A-Za-z0-9_:,?+]+"), "dependencies like afterok:123"),
+    "licenses": _LICENSES,
+    "license": _LICENSES,
+    "wckey": _LIST,
+    "comment": _REMARK,
+}
+_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # of a job; a licence is of a storage
+_MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
+_OPTION = re.compile(r"[a-z][a-z-]*")
+_IN_A_FILE_NAME = re.compile(r"[%\\'\"\r\n]")  # sbatch expands and unquotes these in names of files
+
+# Options of sbatch that have a key of their own, and those that the campaign decides about.
+_HAS_A_KEY = {name: f"cluster.{name}" for name in (*_JOB_OPTIONS, "exclusive")} | {
+    "nodelist": "cluster.pool",
+    "time": "cluster.timeout_min",
+    "mem": "cluster.mem_gb",
+    "cpus-per-task": "cluster.cpus_per_task",
+    "gpus-per-node": "cluster.gpus_per_node",
+}
+_OPTIONS_OF_CAMPAIGN = (
+    "job-name", "array", "chdir", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap", "parsable",
+    "wait", "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "oversubscribe", "clusters", "cluster-constraint",
+    "test-only", "help", "usage", "version",
+)  # fmt: skip
+# sbatch takes any beginning of an option that fits no other one (getopt_long); this beginning is an option itself.
+_NOT_SHORTENED = ("gpus",)
 
 
-def check(point: Point, values: Flat | None = None) -> None:
-    """Refuse a composed configuration with values that contradict each other; raises UsageError or RefusalsError.
+def check_point(point: Point, values: Flat | None = None) -> None:
+    """Refuse a composed configuration whose values contradict each other; raises UsageError or RefusalsError.
 
-    `values`: the same by dotted keys, if they are known.
+    `values` are the same settings by dotted keys, if the caller has them.
     """
     values = dict(flat(point)) if values is None else values
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
-    _texts(
+    _check_texts(
         values,
-        {**{f"{key}.name": values[f"{key}.name"] for key in _NAMED if f"{key}.name" in values}, **of_site},
+        {**{f"{key}.name": values[f"{key}.name"] for key in _NAMED_NODES if f"{key}.name" in values}, **of_site},
         (*_PATHS, *(f"{path}.root" for path in of_site)),
     )
-    for group, legal in (("benchmark", benchmarks()), ("cluster", CLUSTERS), ("accelerator", ACCELERATORS)):
+    is_defined = "accelerator.sample_bytes" in values
+    accelerators = (values["accelerator.name"],) if is_defined else ACCELERATORS
+    for group, legal in (("benchmark", benchmarks()), ("cluster", CLUSTERS), ("accelerator", accelerators)):
         if (name := values[f"{group}.name"]) not in legal:
             raise UsageError(f"{group}.name={name} is no {group}", nearest(name, legal))
-    rules_of_slurm.check_words(point)
-    _runs(values)
-    _benchmark(values, point)
-    rules_of_storage.check_snapshots(values)
-    rules_of_data.check(values)
-    _accelerator(values)
-    rules_of_storage.check_storage(values)
-    rules_of_slurm.check(values)
-    _ring(values)
+    _check_script_texts(point)
+    _check_numbers_of_runs(values)
+    _check_benchmark(values, point)
+    rules_of_data_and_storage.check_checkpoint_target(values)
+    rules_of_data_and_storage.check_data(values)
+    _check_accelerator(values)
+    rules_of_data_and_storage.check_storage(values)
+    _check_jobs(values)
+    _check_ring(values)
 
 
-def refusals(point: Point, values: Flat | None = None) -> list[tuple[str, str]]:
-    """Check a point as `check` does; return the refusals that are collected over all points, each with its cure."""
+def collect_refusals(point: Point, values: Flat | None = None) -> list[tuple[str, str]]:
+    """Check a point as `check_point` does; return the refusals that are collected over all points, with cures."""
     try:
-        check(point, values)
+        check_point(point, values)
     except RefusalsError as error:
         return [*error.refusals]
     return []
 
 
-def _texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
+def _check_texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
+    """Refuse names that cannot stand in an id, and paths that are empty or unprintable."""
     for key, name in names.items():
         if not _NAME.fullmatch(str(name)):
             raise UsageError(f"{key}={name!r} is not a valid name", "letters, digits and '_', at most 32")
@@ -74,12 +123,12 @@ def _texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
             raise UsageError(f"{key}={text!r} is no path", "name a folder, without line breaks")
 
 
-def _runs(values: Flat) -> None:
+def _check_numbers_of_runs(values: Flat) -> None:
     """Refuse numbers of runs that leave no measured run, or too few for ``until_spread``.
 
     Also refuse steps of a profile that are no range, and parts of a profile that has no calls.
     """
-    _steps(values["profile.tensorflow"])
+    _check_profile_steps(values["profile.tensorflow"])
     if values["profile.every"] is not None and values["profile.posix"] != "trace":
         raise UsageError(
             f"profile.every={values['profile.every']} with profile.posix={values['profile.posix']}: only a trace has"
@@ -91,43 +140,48 @@ def _runs(values: Flat) -> None:
         raise UsageError(
             f"runs={runs} with warmup_runs={warmups} leaves no measured run", f"runs={warmups + 1} or more"
         )
-    least = max(runs, warmups + stopping.FEWEST_RUNS)
+    least = max(runs, warmups + intervals.FEWEST_RUNS)
     if values["until_spread"] is not None and values["max_runs"] < least:
         raise UsageError(
             f"max_runs={values['max_runs']} with until_spread={values['until_spread']}: runs={runs} with"
-            f" warmup_runs={warmups} is more, or an interval of the median needs {stopping.FEWEST_RUNS} measured runs",
+            f" warmup_runs={warmups} is more, or an interval of the median needs {intervals.FEWEST_RUNS} measured runs",
             f"max_runs={least} or more",
         )
 
 
-def _steps(asked: str) -> None:
+def _check_profile_steps(text: str) -> None:
+    """Refuse a window of profiled steps that cannot be read."""
     try:
-        if asked != steps.NONE:
-            steps.window(asked)
+        if text != steps.NONE:
+            steps.window(text)
     except ValueError:
         raise UsageError(
-            f"profile.tensorflow={asked} is no window of steps", "5-15, from the fifth step to the 15th; all; or none"
+            f"profile.tensorflow={text} is no window of steps", "5-15, from the fifth step to the 15th; all; or none"
         ) from None
 
 
-def _benchmark(values: Flat, point: Point) -> None:
-    """Refuse keys of another benchmark, and what the benchmark itself refuses."""
+def _check_benchmark(values: Flat, point: Point) -> None:
+    """Refuse keys of another benchmark, and settings that the benchmark itself refuses."""
     name = values["benchmark.name"]
     benchmark = benchmarks()[name]
     if point["benchmark"].keys() != declared(benchmark.keys).keys():
         raise UsageError(f"benchmark.name={name} does not fit the other keys of benchmark", f"write benchmark={name}")
     if values["nodes"] > 1 and not benchmark.several_nodes:
-        those = names_of("several_nodes")
+        able = names_of("several_nodes")
         raise UsageError(
-            f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(those)}"
+            f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(able)}"
         )
-    if refused := benchmark.refusal(values):
-        raise UsageError(*refused)
+    if refusal := benchmark.refusal(values):
+        raise UsageError(*refusal)
 
 
-def _accelerator(values: Flat) -> None:
+def _check_accelerator(values: Flat) -> None:
     """Refuse an accelerator for a benchmark that computes nothing, and ``step_s`` without ``accelerator=emulated``."""
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
+    if "accelerator.sample_bytes" in values:
+        if values["benchmark.name"] != "feed":
+            raise UsageError(f"accelerator={name} is one of benchmark=feed", f"accelerator={' or '.join(ACCELERATORS)}")
+        return
     if not benchmarks()[values["benchmark.name"]].computes and name != "auto":
         raise UsageError(
             f"accelerator={name}: benchmark={values['benchmark.name']} computes nothing",
@@ -139,7 +193,7 @@ def _accelerator(values: Flat) -> None:
         )
 
 
-def _ring(values: Flat) -> None:
+def _check_ring(values: Flat) -> None:
     """Refuse TensorFlow's ring on a network that is not trusted, because its servers check no password."""
     if values["sync"] == "ring" and not values["site.trusted_network"]:
         raise UsageError(
@@ -147,3 +201,94 @@ def _ring(values: Flat) -> None:
             "sync=allreduce adds up through a hub that asks for a secret; site.trusted_network=true only where nobody "
             "else has the nodes or reaches their network",
         )
+
+
+def _check_jobs(values: Flat) -> None:
+    """Refuse jobs that the site does not allow, and ``detach=true`` without a scheduler; raises UsageError."""
+    if values["cluster.name"] in ON_SLURM:
+        _check_job_limits(values)
+    elif values["detach"]:
+        name = values["cluster.name"]
+        raise UsageError(
+            f"detach=true with cluster={name}: there is no scheduler to leave the campaign with",
+            "cluster=slurm, or leave it to your shell: nohup python -m campaign … &",
+        )
+
+
+def _check_script_texts(point: Point) -> None:
+    """Refuse values that are no plain word in a batch script; raises UsageError."""
+    site, cluster = point["site"], point["cluster"]
+    storages = {f"site.storages.{name}": each for name, each in site["storages"].items()}
+    nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
+    for path, node in nodes.items():
+        for name in _LEGAL_TEXTS.keys() & node.keys():
+            _check_text(f"{path}.{name}", node[name], *_LEGAL_TEXTS[name])
+        for module in node.get("modules") or ():
+            _check_text(f"{path}.modules: {module!r}", module, _MODULE, "names like cuda/12.2, without spaces")
+        for line in node.get("prelude") or ():
+            if not line.strip() or not line.isprintable():
+                raise UsageError(f"{path}.prelude: {line!r} is no command", "give each command as one line of its own")
+    for option, value in cluster.get("extra", {}).items():
+        _check_extra_option(str(option), value)
+
+
+@lru_cache
+def _check_folder_name(folder: str, current: str) -> None:
+    """Refuse a campaign folder with characters that Slurm expands: the names of job outputs contain the folder."""
+    whole = str(Path(current, Path(folder).expanduser()))
+    odd_character = _IN_A_FILE_NAME.search(whole)
+    if odd_character:
+        raise UsageError(
+            f"campaign_dir={whole} has a {odd_character.group()!r}, which Slurm would expand in names of files",
+            "name a folder without % \\ and quotes: campaign_dir=…, or cluster=local",
+        )
+
+
+def _check_text(path: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
+    """Refuse a value with characters that are not legal in a batch script."""
+    if value is not None and not legal.fullmatch(value):
+        place = path if repr(value) in path else f"{path}={value!r}"
+        raise UsageError(f"{place} cannot stand in a batch script", f"legal: {example}")
+
+
+def _check_extra_option(option: str, value: Any) -> None:
+    """Refuse an option that sbatch does not have or that the campaign itself sets, and a value that is not plain."""
+    path = f"cluster.extra.{option}"
+    if not _OPTION.fullmatch(option):
+        written = option.replace("_", "-").lower()
+        cure = (
+            f"write {written}" if _OPTION.fullmatch(written) else "options are written as in sbatch --help: mail-type"
+        )
+        raise UsageError(f"{path} is no long option of sbatch", cure)
+    for taken in (*_HAS_A_KEY, *_OPTIONS_OF_CAMPAIGN):
+        if option == taken or (taken.startswith(option) and option not in _NOT_SHORTENED):
+            if taken in _HAS_A_KEY:
+                raise UsageError(f"{path}: --{taken} has a key of its own", f"{_HAS_A_KEY[taken]}=…")
+            raise UsageError(f"{path}: the campaign itself decides about --{taken}", f"leave out {option}")
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
+        raise UsageError(
+            f"{path}={value!r} is no plain value",
+            "give one line of text, a number, true (the option alone) or null (left out)",
+        )
+
+
+def _check_job_limits(values: Flat) -> None:
+    """Refuse jobs that are longer than the site allows, or that would get the signal to save before they begin."""
+    minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
+    if longest is not None and minutes > longest:
+        raise UsageError(
+            f"cluster.timeout_min={minutes}: site={values['site.name']} allows {longest} minutes",
+            f"cluster.timeout_min={longest} or less; a job that needs longer is begun again where it stopped",
+        )
+    if values["cluster.signal_delay_s"] >= minutes * 60:
+        raise UsageError(
+            f"cluster.signal_delay_s={values['cluster.signal_delay_s']} with cluster.timeout_min={minutes} "
+            "tells a job to save before it has begun",
+            f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
+        )
+    if values["detach"] and values["retries"]:
+        raise UsageError(
+            f"retries={values['retries']} with detach=true: no process is left to try again",
+            "leave out one of them; max_requeues=… is Slurm's own",
+        )
+    _check_folder_name(values["campaign_dir"], os.getcwd())  # noqa: PTH109 - ten times as fast

@@ -1,4 +1,4 @@
-"""The words of `python -m campaign testbed up`, read by Hydra as a campaign's words are."""
+"""Compose the settings of `python -m campaign testbed up` by Hydra's grammar, as those of a campaign."""
 
 from __future__ import annotations
 
@@ -10,60 +10,61 @@ from typing import Any
 
 from omegaconf import OmegaConf, open_dict
 
-from campaign.config.command_line import refuse_for_hydra
-from campaign.config.compose import single
-from campaign.config.composer import Composer
-from campaign.config.defaults import TESTBED
-from campaign.config.explain import explained
-from campaign.config.tree import typed_node
+from campaign.config.command_line import refuse_hydra_keys
+from campaign.config.compose import single_assignments
+from campaign.config.composer import TESTBED, Composer, explain_errors
+from campaign.config.tree import convert_node
 from campaign.errors import UsageError, nearest
-from campaign.testbed.keys import KINDS, Testbed
-from campaign.testbed.s3 import Store
-from campaign.testbed.spec import GB, Model, Speed, Wanted
+from campaign.testbed.s3 import StoreRequest
+from campaign.testbed.spec import GB, KINDS, Model, Speed, StorageRequest, Testbed
 from jobs.model.declared import declared
 
 _FUSE = Path("/dev/fuse")
 
 
-def requested(words: Sequence[str]) -> dict[str, Wanted]:
-    """Return the storages that the words ask for, by name."""
-    values = _composed(words)
-    behaves = values["model"] == "physical" or (values["model"] == "auto" and lacking() is None)
-    if values["model"] == "physical" and (what := lacking()):
-        raise UsageError(f"model=physical needs {what}", "install it, or take model=rates")
+def requested_storages(words: Sequence[str]) -> dict[str, StorageRequest]:
+    """Return the storages that the overrides ask for, by name; raises UsageError."""
+    values = _compose_values(words)
+    has_models = values["model"] == "physical" or (values["model"] == "auto" and missing_for_models() is None)
+    if values["model"] == "physical" and (missing := missing_for_models()):
+        raise UsageError(f"model=physical needs {missing}", "install it, or take model=rates")
     others = values["nodes"] or values["s3"]
-    names = list(KINDS) * (not others) if values["storages"] is None else _chosen(values["storages"])
-    storages = {name: _wanted(name, values[name], behaves=behaves) for name in names}
-    node = Wanted(Speed(values["node"]["read_mb_per_s"], None), _bytes(values["node"]["size_gb"]), node=True)
+    names = list(KINDS) * (not others) if values["storages"] is None else _check_names(values["storages"])
+    storages = {name: _wanted_storage(name, values[name], has_models=has_models) for name in names}
+    node = StorageRequest(
+        Speed(values["node"]["read_mb_per_s"], None), _size_in_bytes(values["node"]["size_gb"]), node=True
+    )
     return storages | {f"node{rank}": node for rank in range(values["nodes"])}
 
 
-def requested_store(words: Sequence[str]) -> Store | None:
-    """Return the object store that the words ask for; None for none."""
-    values = _composed(words)
-    if (on := values["s3_on"]) is not None and on not in KINDS:
-        raise UsageError(f"s3_on: there is no '{on}'", nearest(on, KINDS))
-    return Store(on, round(values["s3_size_gb"] * GB), values["s3_cached"]) if values["s3"] else None
+def requested_store(words: Sequence[str]) -> StoreRequest | None:
+    """Return the object store that the overrides ask for, None if they ask for none; raises UsageError."""
+    values = _compose_values(words)
+    if (storage := values["s3_on"]) is not None and storage not in KINDS:
+        raise UsageError(f"s3_on: there is no '{storage}'", nearest(storage, KINDS))
+    return StoreRequest(storage, round(values["s3_size_gb"] * GB), values["s3_cached"]) if values["s3"] else None
 
 
-def _composed(words: Sequence[str]) -> dict[str, Any]:
-    refuse_for_hydra(words)
+def _compose_values(words: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the testbed as a nested dictionary of checked values."""
+    refuse_hydra_keys(words)
     with Composer(config=TESTBED) as composer:
-        config = composer.compose(single(composer, words, lists={"storages"}))
-    with explained(), open_dict(config):
+        config = composer.compose(single_assignments(composer, words, lists={"storages"}))
+    with explain_errors(), open_dict(config):
         config.pop("hydra")
         values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment] # a mapping
-    return typed_node(values, declared(Testbed))
+    return convert_node(values, declared(Testbed))
 
 
-def lacking() -> str | None:
-    """Return what a model needs and this machine lacks."""
+def missing_for_models() -> str | None:
+    """Return the name of what models of storages need and this machine lacks; None if nothing is missing."""
     if not _FUSE.exists():
         return "FUSE, which this kernel lacks (/dev/fuse)"
     return None if shutil.which("cc") else "a C compiler (cc)"
 
 
-def _chosen(names: list[str]) -> list[str]:
+def _check_names(names: list[str]) -> list[str]:
+    """Return the names of storages once each; raises UsageError for an unknown one, or for none."""
     for name in names:
         if name not in KINDS:
             raise UsageError(f"storages: there is no '{name}'", nearest(name, KINDS))
@@ -72,13 +73,15 @@ def _chosen(names: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _wanted(name: str, values: dict[str, Any], *, behaves: bool) -> Wanted:
+def _wanted_storage(name: str, values: dict[str, Any], *, has_models: bool) -> StorageRequest:
+    """Return the requested speed, size and model of a storage; takes its size and speed out of `values`."""
     kind = KINDS[name]
-    size_bytes = _bytes(values.pop("size_gb"))
+    size_bytes = _size_in_bytes(values.pop("size_gb"))
     speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
-    model = Model(kind.__name__.lower(), values) if behaves else None
-    return Wanted(speed, size_bytes, model)
+    model = Model(kind.__name__.lower(), values) if has_models else None
+    return StorageRequest(speed, size_bytes, model)
 
 
-def _bytes(size_gb: float | None) -> int | None:
+def _size_in_bytes(size_gb: float | None) -> int | None:
+    """Return a size in bytes, for one in GB; None for None."""
     return None if size_gb is None else round(size_gb * GB)

@@ -1,1 +1,1 @@
-"""The campaign on a Slurm cluster: submission, the scheduler's word, and the front process's part."""
+"""Call Slurm's commands and read their answers; this room knows nothing of campaigns."""

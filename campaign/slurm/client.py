@@ -1,4 +1,4 @@
-"""Slurm's own programs, called with an environment that no other job has left its traces in."""
+"""Run Slurm's own programs, without the environment that other jobs have left, and read the limits of partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +33,7 @@ _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 
 
 class Refusal(StrEnum):
-    """Why sbatch did not take a script."""
+    """The reason why sbatch did not take a script."""
 
     NO_ANSWER = "no_answer"  # Slurm may have taken it
     TOO_MANY_NOW = "too_many_now"  # a limit on how many jobs there are
@@ -41,7 +41,7 @@ class Refusal(StrEnum):
     OTHER = "other"
 
 
-_SAID_OF = {
+_REFUSAL_TEXTS = {
     Refusal.NO_ANSWER: re.compile("timed out|Unable to contact", re.IGNORECASE),
     Refusal.TOO_MANY_NOW: re.compile("MaxSubmit|accounting/QOS policy", re.IGNORECASE),
     Refusal.NODES_AWAY: re.compile("node configuration is not available"),
@@ -49,19 +49,19 @@ _SAID_OF = {
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
 
-def is_traced(name: str) -> bool:
-    """Return whether an environment variable would steer Slurm's clients."""
+def is_slurm_variable(name: str) -> bool:
+    """Return whether an environment variable would change what Slurm's clients do."""
     return name.startswith(_PREFIXES) and name not in _KEPT
 
 
-def environment() -> dict[str, str]:
-    """Return our environment without such variables."""
-    return {name: value for name, value in os.environ.items() if not is_traced(name)}
+def clean_environment() -> dict[str, str]:
+    """Return our environment without variables that steer Slurm's clients."""
+    return {name: value for name, value in os.environ.items() if not is_slurm_variable(name)}
 
 
 @dataclass
-class _Silence:
-    """How long we have waited since the last answer, in all."""
+class _PatienceWithSlurm:
+    """The time that we have waited since the controller's last answer."""
 
     waited_s: float = 0.0
     asked: float = -math.inf  # when a question ended last
@@ -69,79 +69,79 @@ class _Silence:
 
     @property
     def left_s(self) -> float:
-        """Seconds for which the next question may wait."""
+        """Return the seconds for which the next question may wait."""
         if time.monotonic() - self.asked >= _PATIENCE_S:
             self.waited_s = 0.0
         return max(0.0, _PATIENCE_S - self.waited_s)
 
     def say(self, up_to_s: float) -> None:
-        """Say once what is waited for."""
+        """Print once that we wait for the controller."""
         if not self.said:
             self.said = True
             console.say(f"waiting up to {up_to_s:.0f} s for Slurm's controller …")
 
 
-_silence = _Silence()
+_patience = _PatienceWithSlurm()
 
 
-def given_up() -> bool:
-    """Return whether the controller has been silent for so long that it is not asked for a while."""
-    return _silence.left_s <= 0
+def has_given_up() -> bool:
+    """Return whether the controller has been silent for so long that nobody asks it for a while."""
+    return _patience.left_s <= 0
 
 
-def ask(*words: str, patient: bool = False) -> str | None:
-    """Run a client and return what it prints; None where it is missing, fails or does not answer in time.
+def ask_slurm(*words: str, patient: bool = False) -> str | None:
+    """Run a client and return its output; None if it is missing, fails or does not answer in time.
 
     All questions in a row to which no answer comes wait 10 s together, and then none is asked for 10 s; one that is
     `patient` waits for itself.
     """
     try:
-        done = _run(*words) if patient else _asked(*words)
+        done = _run_client(*words) if patient else _ask_within_patience(*words)
     except (OSError, subprocess.SubprocessError):
         return None
     return None if done.returncode else done.stdout
 
 
-def _asked(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a client within what is left of our patience."""
-    started, left_s = time.monotonic(), _silence.left_s
+def _ask_within_patience(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a client within the seconds that are left of our patience."""
+    started, left_s = time.monotonic(), _patience.left_s
     if not left_s:
         raise subprocess.TimeoutExpired(words, 0)
     answered = False
     try:
-        with _heralded(_PATIENCE_S):
-            done = _run(*words, timeout_s=left_s)
+        with _announce_wait(_PATIENCE_S):
+            done = _run_client(*words, timeout_s=left_s)
         answered = done.returncode == 0
         return done
     finally:
         now = time.monotonic()
-        _silence.waited_s = 0.0 if answered else _silence.waited_s + now - started
-        _silence.asked = now
-        _silence.said &= not answered
+        _patience.waited_s = 0.0 if answered else _patience.waited_s + now - started
+        _patience.asked = now
+        _patience.said &= not answered
 
 
-def lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
-    """Ask as `ask`, and return the words ``KEY=VALUE`` of each line of the answer that has a `key`, by their keys.
+def ask_for_lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
+    """Return the words ``KEY=VALUE`` of each line of a client's output that has `key`, by their keys.
 
     Of several words of one key the first counts: behind them stand paths and comments, which may hold anything.
     """
-    text = ask(*words, patient=patient) or ""
+    text = ask_slurm(*words, patient=patient) or ""
     pairs = ([word.partition("=") for word in reversed(line.split())] for line in text.splitlines())
     values = ({name: value for name, _, value in line} for line in pairs)
     return [each for each in values if key in each]
 
 
 class RefusedError(Exception):
-    """sbatch did not take a script; `refusal` says why, the text what sbatch says."""
+    """Raised if sbatch did not take a script; `refusal` says why, the text has sbatch's message."""
 
     def __init__(self, words: str, refusal: Refusal | None = None) -> None:
         super().__init__(words)
-        said = (each for each, pattern in _SAID_OF.items() if pattern.search(words))
-        self.refusal = refusal or next(said, Refusal.OTHER)
+        refusals = (each for each, pattern in _REFUSAL_TEXTS.items() if pattern.search(words))
+        self.refusal = refusal or next(refusals, Refusal.OTHER)
 
 
 class Answer(NamedTuple):
-    """What sbatch printed, and its messages; `refusal` is None where it took the script."""
+    """The output of sbatch, and its messages; `refusal` is None if it took the script."""
 
     refusal: Refusal | None
     printed: str
@@ -149,36 +149,36 @@ class Answer(NamedTuple):
 
     @property
     def took(self) -> bool | None:
-        """Whether it took the script; None where nobody knows."""
+        """Return whether sbatch took the script; None if nobody knows."""
         return None if self.refusal == Refusal.NO_ANSWER else self.refusal is None
 
 
-def submit(script: Path) -> str:
-    """Hand a batch script to ``sbatch`` and return the job id; raises RefusedError."""
-    answer = sbatch(str(script))
+def submit_script(script: Path) -> str:
+    """Submit a batch script with ``sbatch`` and return the job id; raises RefusedError."""
+    answer = call_sbatch(str(script))
     job = _JOB.search(answer.printed)
     if answer.refusal or job is None:
         raise RefusedError(answer.words or f"sbatch printed '{answer.printed}'", answer.refusal)
     return job[1]
 
 
-def sbatch(*words: str, script: str | None = None) -> Answer:
-    """Call ``sbatch``, which has a minute to answer and reads the `script` where no file is named."""
+def call_sbatch(*words: str, script: str | None = None) -> Answer:
+    """Call ``sbatch``, which has a minute to answer and reads `script` if no file is named; return the answer."""
     try:
-        with _heralded(_SUBMIT_S):
-            done = _run("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
+        with _announce_wait(_SUBMIT_S):
+            done = _run_client("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
     except subprocess.TimeoutExpired:
         return Answer(Refusal.NO_ANSWER, "", f"sbatch timed out after {_SUBMIT_S:.0f} s")
     except OSError as error:
         return Answer(Refusal.NO_ANSWER, "", f"sbatch does not answer: {error}")
-    said = "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split())
-    return Answer(RefusedError(said).refusal if done.returncode else None, done.stdout, said)
+    messages = "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split())
+    return Answer(RefusedError(messages).refusal if done.returncode else None, done.stdout, messages)
 
 
 @contextmanager
-def _heralded(up_to_s: float) -> Iterator[None]:
-    """Say that we wait for Slurm, where it takes long, and up to when."""
-    herald = threading.Timer(_SAY_AFTER_S, _silence.say, [up_to_s])
+def _announce_wait(up_to_s: float) -> Iterator[None]:
+    """Print that we wait for Slurm, and how long, if the code inside takes long."""
+    herald = threading.Timer(_SAY_AFTER_S, _patience.say, [up_to_s])
     herald.start()
     try:
         yield
@@ -186,19 +186,21 @@ def _heralded(up_to_s: float) -> Iterator[None]:
         herald.cancel()
 
 
-def _run(*words: str, timeout_s: float = _TIMEOUT_S, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    return programs.run(words, environment(), timeout=timeout_s, text=text)
+def _run_client(
+    *words: str, timeout_s: float = _TIMEOUT_S, text: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    return programs.run(words, clean_environment(), timeout=timeout_s, text=text)
 
 
-def found() -> bool:
-    """Return whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows where its cluster is.
+def has_cluster() -> bool:
+    """Return whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows its cluster.
 
     A controller that is down is a cluster all the same: a campaign must not fall back to the login node.
     """
     if shutil.which("sbatch") is None:
         return False
     try:
-        done = _asked("sinfo", "-h", "-o", "%P")
+        done = _ask_within_patience("sinfo", "-h", "-o", "%P")
     except (subprocess.TimeoutExpired, OSError):  # a controller that hangs; no sinfo to ask with
         return True
     return done.returncode == 0 or _UNCONFIGURED not in done.stderr
@@ -206,7 +208,7 @@ def found() -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """What ``scontrol show config`` says; its text is empty where it does not answer."""
+    """The output of ``scontrol show config``; its text is empty if the controller does not answer."""
 
     text: str
 
@@ -217,38 +219,87 @@ class Facts:
 
     @property
     def version(self) -> str:
-        """Version of Slurm, or ``unknown``."""
+        """Return the version of Slurm, or ``unknown``."""
         return self._values.get("SLURM_VERSION", "unknown")
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster, or ``unknown``."""
+        """Return the name of the cluster, or ``unknown``."""
         return self._values.get("ClusterName", "unknown")
 
     @property
     def accounting(self) -> bool:
-        """Whether ``sacct`` is worth a question."""
+        """Return whether ``sacct`` can answer."""
         kind = self._values.get("AccountingStorageType", "unknown")
         return not kind.endswith("/none") and kind != "(null)" and shutil.which("sacct") is not None
 
     @property
     def completion_log(self) -> Path | None:
-        """The log of ended jobs, where the site keeps one as text."""
+        """Return the path of the log of ended jobs, if the site keeps one as text."""
         if self._values.get("JobCompType") != "jobcomp/filetxt":
             return None
         return Path(self._values.get("JobCompLoc", "/var/log/slurm_jobcomp.log"))
 
     @property
     def remembers_s(self) -> int:
-        """Seconds for which the controller lists a job after its end (``MinJobAge``, 300 by default)."""
+        """Return the seconds for which the controller lists a job after its end (``MinJobAge``, 300 by default)."""
         return int(self._values.get("MinJobAge", "300").partition(" ")[0])
 
     @property
     def tasks_at_most(self) -> int:
-        """Number of tasks of one array: ``MaxArraySize`` caps the index, and indices start at 0."""
+        """Return the most tasks of one array: ``MaxArraySize`` limits the index, and indices start at 0."""
         return max(1, int(self._values.get("MaxArraySize", "1001")))
 
 
-def facts() -> Facts:
-    """Ask once what cluster this is."""
-    return Facts(ask("scontrol", "show", "config") or "")
+def read_facts() -> Facts:
+    """Ask the controller for the configuration of its cluster."""
+    return Facts(ask_slurm("scontrol", "show", "config") or "")
+
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):\d+")
+# States of nodes that run nothing now and may later (sinfo(1), NODE STATE CODES).
+_AWAY_STATES = ("down", "drain", "fail", "maint", "reserved", "unk", "inval")
+_NOT_RESPONDING = "*"
+_NODE_FORMAT = "PARTITION=%R CPUS=%c STATE=%T"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition, with the values of ``scontrol show partition``."""
+
+    values: Mapping[str, str]
+    node_cpus: int  # CPUs of its largest node
+    nodes_away: int  # nodes that are down, drained, reserved or do not respond
+
+    @property
+    def name(self) -> str:
+        """Return the name of the partition."""
+        return self.values["PartitionName"]
+
+    @property
+    def cpus_at_most(self) -> int:
+        """Return the most CPUs that a job may have on one node."""
+        return min(self.node_cpus, self.limit("MaxCPUsPerNode") or self.node_cpus)
+
+    def limit(self, key: str) -> int | None:
+        """Return a limit, of times (``MaxTime``) in minutes; None if there is none (``UNLIMITED``)."""
+        text = self.values.get(key, "")
+        if time := _TIME.fullmatch(text):
+            days, hours, minutes = (int(part or 0) for part in time.groups())
+            return (days * 24 + hours) * 60 + minutes
+        return int(text) if text.isdecimal() else None
+
+
+def find_partitions(names: str | None) -> list[Partition]:
+    """Return the partitions with these names (separated by commas), or the default one; none if Slurm is silent."""
+    key, values_of_key = ("PartitionName", names.split(",")) if names else ("Default", ["YES"])
+    every = ask_for_lines("PartitionName", "scontrol", "-a", "-o", "show", "partition")
+    chosen = {each["PartitionName"]: each for each in every if each.get(key) in values_of_key}
+    nodes = ask_for_lines("STATE", "sinfo", "-h", "-N", "-p", ",".join(chosen), "-o", _NODE_FORMAT) if chosen else []
+    partitions = []
+    for name, values in chosen.items():
+        own_nodes = [(int(node["CPUS"]), node["STATE"]) for node in nodes if node.get("PARTITION") == name]
+        if own_nodes:
+            away = sum(state.startswith(_AWAY_STATES) or state.endswith(_NOT_RESPONDING) for _, state in own_nodes)
+            partitions.append(Partition(values, max(cpus for cpus, _ in own_nodes), away))
+    return partitions

@@ -1,4 +1,4 @@
-"""The Slurm job that this process runs in."""
+"""Describe the Slurm job that this process runs in, and put it back into the queue."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _FACTS = (
 )  # fmt: skip
 
 
-def restarts() -> int:
-    """Count how often Slurm has put this job back into the queue."""
+def number_of_restarts() -> int:
+    """Return how often Slurm has put this job back into the queue."""
     return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
-def own_number() -> str | None:
-    """Return what names this job alone to Slurm's programs: ``77``, or ``70_1`` in an array; None outside a job.
+def own_job_id() -> str | None:
+    """Return the id of this job for Slurm's programs: ``77``, or ``70_1`` in an array; None outside a job.
 
     The last task of an array has the array's id as its ``SLURM_JOB_ID``, which stands for all tasks of the array.
     """
@@ -36,10 +36,10 @@ def own_number() -> str | None:
     return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
 
 
-def described() -> dict[str, str]:
-    """Return what Slurm says of this job, and of no other; empty outside one, or where it does not answer."""
-    own = os.environ.get("SLURM_JOB_ID")
-    return {key: value for key, value in _shown("job", own_number(), "JobId", own).items() if key in _FACTS}
+def describe_job() -> dict[str, str]:
+    """Return Slurm's facts on this job; empty outside a job, or if the controller does not answer."""
+    job_id = os.environ.get("SLURM_JOB_ID")
+    return {key: value for key, value in _scontrol_line("job", own_job_id(), "JobId", job_id).items() if key in _FACTS}
 
 
 def node_address() -> str:
@@ -49,16 +49,18 @@ def node_address() -> str:
     node itself does not have: then the one from which it reaches another node of the job.
     """
     node = os.environ.get("SLURMD_NODENAME")
-    named = _shown("node", node, "NodeName", node).get("NodeAddr") or platform.node()
+    named = _scontrol_line("node", node, "NodeName", node).get("NodeAddr") or platform.node()
     address = _address_of(named)
-    if not _is_here(address) or (ipaddress.ip_address(address).is_loopback and address != named):
-        names = client.ask("scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""), patient=True)
+    if not _can_listen_on(address) or (ipaddress.ip_address(address).is_loopback and address != named):
+        names = client.ask_slurm(
+            "scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""), patient=True
+        )
         others = (name for name in (names or "").split() if name != node)
         address = next(filter(None, map(_address_towards, others)), address)
     return address or named
 
 
-def _is_here(address: str | None) -> TypeGuard[str]:
+def _can_listen_on(address: str | None) -> TypeGuard[str]:
     """Return whether a process of this host can listen on an address."""
     if address is None:
         return False
@@ -72,7 +74,7 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def _address_of(name: str) -> str | None:
-    """Return the first address of a host; None where its name is not known here."""
+    """Return the first address of a host; None if its name is not known here."""
     try:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
@@ -89,44 +91,44 @@ def _address_towards(name: str) -> str | None:
     return None
 
 
-def _shown(kind: str, name: str | None, key: str, value: str | None) -> dict[str, str]:
-    """Return the line of ``scontrol show`` that has this value; empty where there is none."""
-    lines = client.lines(key, "scontrol", "-o", "show", kind, name, patient=True) if name else []
+def _scontrol_line(kind: str, name: str | None, key: str, value: str | None) -> dict[str, str]:
+    """Return the line of ``scontrol show`` that has this value; empty if there is none."""
+    lines = client.ask_for_lines(key, "scontrol", "-o", "show", kind, name, patient=True) if name else []
     return next((line for line in lines if line[key] == value), {})
 
 
-def requeue() -> bool:
-    """Put this job back into the queue; Slurm ends this process soon after. False where it refuses."""
-    number = own_number()
-    return number is not None and client.ask("scontrol", "requeue", number, patient=True) is not None
+def requeue_job() -> bool:
+    """Put this job back into the queue, and return whether Slurm agreed; it then ends this process soon."""
+    number = own_job_id()
+    return number is not None and client.ask_slurm("scontrol", "requeue", number, patient=True) is not None
 
 
-def begun_too_often(cluster: Cluster, fault: Path) -> bool:
-    """Return whether preemptions or lost nodes have put this job back more often than it may be, and write it down."""
-    if restarts() <= cluster["max_requeues"]:
+def was_restarted_too_often(cluster: Cluster, fault: Path) -> bool:
+    """Return whether Slurm began this job again more often than `max_requeues` allows, and write that down."""
+    if number_of_restarts() <= cluster["max_requeues"]:
         return False
-    message = f"Slurm began the job again {counted(restarts(), 'time')}"
+    message = f"Slurm began the job again {counted(number_of_restarts(), 'time')}"
     write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
     return True
 
 
-def go_back(cluster: Cluster, fault: Path, why: str | None = None) -> None:
-    """Go back into the queue when the time is up, or `why` else, a bounded number of times; then write down why not.
+def requeue_or_explain(cluster: Cluster, fault: Path, why: str | None = None) -> None:
+    """Put the job back into the queue if it may go there again; else write down why not.
 
     Slurm starts the list again then; what is recorded is not repeated. Where it has done so already, because it lost
     sight of this node, the job is the other worker's and is left alone.
     """
-    if int(described().get("Restarts", "0")) > restarts():
+    if int(describe_job().get("Restarts", "0")) > number_of_restarts():
         return
-    again = restarts() < cluster["max_requeues"]
-    if again and requeue():
+    may_requeue = number_of_restarts() < cluster["max_requeues"]
+    if may_requeue and requeue_job():
         return
-    times = counted(restarts() + 1, "time")
+    times = counted(number_of_restarts() + 1, "time")
     message = f"the time limit of {cluster['timeout_min']} min was reached {times}"
     hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
     if why:
         message, hint = f"{why}; the job was begun {times}", "the same command continues from here"
-    if again:
+    if may_requeue:
         message += ", and Slurm did not take the job back into its queue"
         hint = f"the same command continues from here; {hint}"
     write_json(fault, {"message": message, "hint": hint})

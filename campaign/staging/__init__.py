@@ -1,1 +1,1 @@
-"""Which files to read from a faster storage: planned from a profile, copied, and measured as cells."""
+"""Staging: the files to read from a faster storage are planned from a profile, copied, and measured as cells."""

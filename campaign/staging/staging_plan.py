@@ -1,4 +1,4 @@
-"""Which files each rule moves into a capacity, what that gains, and whether it is worth it; as a file."""
+"""The staging plan, a file: the files that each rule copies into a capacity, the predicted gain, and the advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import cost, probe
+from campaign.staging import cost
 from campaign.staging.observed import Floats, Observed
 from campaign.storage import roots
 from jobs.data import staged_copies
@@ -26,16 +26,16 @@ from jobs.system.device import device_of
 SCHEMA = 1
 NAME = "plan.json"
 RULES = ("advised", "smallest", "largest", "all")
-_BLOCK = 4096  # bytes; a file's room on ext4 and XFS
-_LEAST_GAIN = 0.01  # what no measurement here would show
+_BLOCK = 4096  # bytes; unit of a file's size on ext4 and XFS
+_LEAST_GAIN = 0.01  # a smaller gain could not be measured
 
 
 Some = Annotated[float, Meta(gt=0)]
-"""An amount that shares are made of."""
+"""An amount above 0, of which shares can be computed."""
 
 
 class Rule(TypedDict):
-    """What one rule moves: places in the plan's list."""
+    """The files that one rule moves (indices into `listed`), their bytes, and the predicted gain."""
 
     files: list[Annotated[int, Meta(ge=0)]]
     bytes: int
@@ -43,7 +43,7 @@ class Rule(TypedDict):
 
 
 class Plan(TypedDict):
-    """``plan.json``."""
+    """The content of ``plan.json``."""
 
     schema: int
     source: str
@@ -54,37 +54,37 @@ class Plan(TypedDict):
     bytes: Annotated[int, Meta(ge=1)]
     capacity_bytes: int
     calls_at_once: float
-    called: str  # what the program called `source`
-    read_bytes: Some  # in a run, of the files that can be copied
-    mb_per_s: Some  # of these, over the whole run
-    waiting: float  # share of the run that it waited for its input
+    called: str  # the program's name for `source`
+    read_bytes: Some  # read in a run from the files that can be copied
+    mb_per_s: Some  # `read_bytes` over the whole run
+    waiting: float  # share of the run in which it waited for its input
     slow: dict[str, float]
     fast: dict[str, float]
     why_not: str | None  # why nothing is advised
-    left_out: int  # files that are links, or are not what was read
-    from_memory: dict[str, float] | None  # `FromMemory`; None: not known
-    listed: list[staged_copies.File]  # that can be copied
+    left_out: int  # files that are links, empty or missing
+    from_memory: dict[str, float] | None  # `FromMemory`; None: unknown
+    listed: list[staged_copies.File]  # the files that can be copied
     rules: dict[str, Rule]
 
 
 def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
-    """Measure the fast storage below `root`, and choose."""
+    """Return the plan, after measuring the fast storage below `root`."""
     slow = cost.on_slow(observed)
-    found = [identity(observed.source / name) for name in observed.names]
-    size = np.array([each[0] if each else 0 for each in found], float)
+    identities = [identity(observed.source / name) for name in observed.names]
+    size = np.array([each[0] if each else 0 for each in identities], float)
     movable = size > 0
     if not movable.any():
         raise EnvironmentFaultError(
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
             "plan where the files lie",
         )
-    fast, alone = probe.costs_of_new(made_home(root), size[movable]), _alone(observed, movable)
+    fast, alone = cost.measure_costs_of_new(made_home(root), size[movable]), _alone(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}
     for rule in RULES:
         moved = movable if rule == "all" else _filled(rule, size, saved_s, capacity_bytes)
         rules[rule] = _rule(moved, movable, size, cost.gain(observed, slow, fast, alone, moved))
-    # With fewer requests at once on the slow storage, files that are dear for their size may not be the best ones.
+    # With fewer parallel requests on the slow storage, files that are expensive for their size may not be the best.
     rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
     why_not = _why_not(observed, root, rules["advised"])
     if why_not:
@@ -109,21 +109,21 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
         "why_not": why_not,
         "left_out": int((~movable).sum()),
         "from_memory": asdict(observed.from_memory) if observed.from_memory else None,
-        "listed": [(name, *each) for name, each in zip(observed.names, found, strict=True) if each and each[0]],
+        "listed": [(name, *each) for name, each in zip(observed.names, identities, strict=True) if each and each[0]],
         "rules": rules,
     }
 
 
 def _alone(observed: Observed, movable: Any) -> Sequence[cost.Cost | None]:
-    """Return what files cost a single reader where they are; None where the profile is of one."""
+    """Return the costs of files for a single reader on the slow storage; None if the profile has a single reader."""
     if observed.calls_at_once <= cost.ONE_AT_A_TIME:
         return [None]
     names = [observed.names[place] for place in np.flatnonzero(movable).tolist()]
-    return probe.costs([observed.source / names[place] for place in probe.sample(len(names))])
+    return cost.measure_costs([observed.source / names[place] for place in cost.sample_to_probe(len(names))])
 
 
 def _filled(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
-    """Return the mask of the files that a rule moves: the first ones in its order that find room."""
+    """Return the mask of the files that a rule moves: in the rule's order, each file that still fits."""
     room, left = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
     worth = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
     may = (size > 0) & ((saved_s > 0) | (rule != "advised"))
@@ -156,12 +156,12 @@ def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
 
 
 def copies_of(plan: Plan) -> Path:
-    """Return the folder of the copies of a plan, there or not: one for each folder of originals."""
-    return roots.place(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
+    """Return the folder for the copies of a plan, one per folder of originals; it may not exist."""
+    return roots.own_path(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
 def made_home(root: Path) -> Path:
-    """Return the folder of ours below the fast storage's root, made if it is missing."""
+    """Return our folder below the fast storage's root; make the folder if it is missing."""
     try:
         return roots.own_folder(root, COPIES)
     except EnvironmentFaultError as error:
@@ -175,7 +175,7 @@ def save(folder: Path, plan: Plan) -> None:
 
 
 def load(folder: Path) -> Plan:
-    """Read ``plan.json``, whose names are all of files below its folder of originals."""
+    """Return the plan in ``plan.json``; all its names are checked to be below the folder of originals."""
     try:
         plan = reading.read(folder / NAME, Plan, SCHEMA)
         if fault := _fault(plan):
@@ -188,7 +188,7 @@ def load(folder: Path) -> Plan:
 
 
 def _fault(plan: Plan) -> str:
-    """Say what of a plan could not be followed, or would lead elsewhere; empty where nothing does."""
+    """Return what is wrong with a plan (a missing rule or file, a name that leads elsewhere); empty if nothing."""
     listed, rules = plan["listed"], plan["rules"]
     if missing := [rule for rule in RULES if rule not in rules]:
         return f"the rule {missing[0]} is missing"

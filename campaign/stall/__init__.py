@@ -1,1 +1,1 @@
-"""Whether a program waits for its storage: two cells, its data cold and warm, and what their difference says."""
+"""The test whether a program waits for its storage: two cells, its data cold and warm, and their difference."""

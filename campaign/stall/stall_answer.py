@@ -1,88 +1,100 @@
-"""What cold and warm runs of a program say, in numbers and in words."""
+"""The answer from cold and warm runs of a program, and from the calls of a profiled one, in numbers and in words."""
 
 from __future__ import annotations
 
+import shlex
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from campaign import console
 from campaign.cells.cell import Cell
+from campaign.cells.verdicts import Verdicts
 from campaign.console import counted
-from campaign.stall.program_grid import COLD, WARM
-from jobs.judging import stopping
-from jobs.judging.difference import Difference, difference, pairs
+from campaign.stall.measured_program import COLD, WARM
+from jobs.judging import intervals, stopping
+from jobs.judging.bound import UNDECIDED, Bound
+from jobs.judging.intervals import Difference, difference
 from jobs.model.record import Record
-from jobs.model.results import Run
+from jobs.model.results import Calls, Run
+from jobs.model.settings import Settings
 
 PROOFS = ("cold", "device_bytes", "reads_data", "same_data")
-"""The checks that say whether a run was cold."""
-_BUSY, _IDLE = 0.9, 0.5  # of the processors, or of one
+"""The checks that prove whether a run was cold."""
 _MB = 1e6
+_SMALL = (1, 3)  # bins of Darshan: up to 100 B, up to 10 KiB (`jobs.events.posix_window.SIZES`)
 
 
 @dataclass(frozen=True)
 class Side:
-    """The valid measured runs of one state of the cache."""
+    """The medians over the valid measured runs with one state of the cache."""
 
     cache: str
     runs: int
     wall_s: tuple[float, float, float]  # median, least, most
-    marked_s: tuple[float, float, float] | None  # of the timed part; None where nothing marks it
+    marked_s: tuple[float, float, float] | None  # of the timed part; None if it is not marked
     disk_bytes: float
-    cores: float  # kept busy
-    others: float  # cores that other programs kept busy
+    cores: float  # busy processors
     cpus: int
+    io_pressure: float | None  # share of the time in which a task waited for I/O; None: the kernel does not tell
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A program with its data cold and warm."""
+    """The comparison of a program with its data cold and warm."""
 
     name: str
     cold: Side | None
     warm: Side | None
     whole: Difference | None
-    marked: Difference | None  # of the part that is timed
+    marked: Difference | None  # of the timed part
     data_bytes: int
-    first_read_bytes: float | None  # of the data, in a cold run; None where it cannot be seen
-    why_not: str = ""  # why the runs of a kind do not count, of the first kind that has too few
+    first_read_bytes: float | None  # bytes of the data read in a cold run; None if unknown
+    rest: Bound | None = None  # what bounds the warm runs
+    why_not: str = ""  # reason why runs do not count, for the first state of the cache with too few
 
     @property
     def deciding(self) -> Difference | None:
-        """The difference that more runs are to make narrow."""
+        """The difference whose interval more runs should make narrower: of the timed part, else of the whole."""
         return self.marked or self.whole
 
+    @property
+    def costs(self) -> bool:
+        """Whether the runs show that waiting for the storage costs time."""
+        return self.deciding is not None and self.deciding.decided and self.deciding.seconds > 0
+
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values, with the shares that follow from them."""
-        found = asdict(self)
+        """Return the comparison as plain values, with computed seconds, shares and decisions."""
+        values = asdict(self)
         for name in ("whole", "marked"):
             if (each := getattr(self, name)) is not None:
-                found[name] |= {"seconds": each.seconds, "share": each.share, "decided": each.decided}
-        return found
+                values[name] |= {"seconds": each.seconds, "share": each.share, "decided": each.decided}
+        return values | {"rest": self.rest and self.rest.as_json}
 
 
-def outcome(name: str, cold: Record | None, warm: Record | None) -> Outcome:
-    """Return what judged records of both cells say; None where there is none."""
-    both = pairs(cold, warm) if cold and warm else []
+def compare_records(name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None) -> Outcome:
+    """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
+    both = stopping.turns(cold, warm) if cold and warm else []
     marked = [(one["marked_s"], other["marked_s"]) for one, other in both]
     runs = stopping.measured(cold, "valid") if cold else []
-    seen = [each["data_in_memory_bytes"] for each in runs]
+    came_bytes = [run["data_in_memory_bytes"] for run in runs]
     return Outcome(
         name,
         _side(COLD, cold),
         _side(WARM, warm),
         difference([(one["wall_s"], other["wall_s"]) for one, other in both]),
-        None if not marked or any(None in each for each in marked) else difference(marked),  # type: ignore[arg-type] # none is None
+        None if any(None in each for each in marked) else difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
-        min(statistics.median(seen), runs[0]["data_bytes"]) if seen and None not in seen else None,  # type: ignore[type-var] # none is None
+        min(statistics.median(came_bytes), runs[0]["data_bytes"]) if came_bytes and None not in came_bytes else None,  # type: ignore[type-var] # none is None
+        rest,
         _why_not(cold, warm),
     )
 
 
 def _why_not(cold: Record | None, warm: Record | None) -> str:
-    """Return why runs of the first kind whose cell is not done do not count; empty where both are done."""
+    """Return the reason of the first cell that is not done (cold, then warm); empty if both are done."""
     for cache, recorded in ((COLD, cold), (WARM, warm)):
         if recorded and recorded["status"] != "done" and (reason := recorded.get("reason")):
             return f"{cache}: {reason}"
@@ -94,6 +106,7 @@ def _side(cache: str, recorded: Record | None) -> Side | None:
     if not runs:
         return None
     marked = [run["marked_s"] for run in runs if run["marked_s"] is not None]
+    pressed = [waited_s / run["elapsed_s"] for run in runs if (waited_s := run.get("io_pressure_s")) is not None]
     return Side(
         cache,
         len(runs),
@@ -101,8 +114,8 @@ def _side(cache: str, recorded: Record | None) -> Side | None:
         _spread(marked) if len(marked) == len(runs) else None,
         statistics.median(run["device_bytes"] or 0 for run in runs),
         statistics.median(run["program"]["cpu_s"] / run["wall_s"] for run in runs),
-        statistics.median(run["other_cpu"] for run in runs),
         max(run["program"]["cpus"] for run in runs),
+        min(1.0, statistics.median(pressed)) if pressed else None,
     )
 
 
@@ -110,44 +123,47 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
-def lines(found: Outcome) -> list[str]:
-    """Return the table and the sentences for people."""
-    sides = [each for each in (found.cold, found.warm) if each]
-    head = [found.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
+def lines_of_outcome(outcome: Outcome) -> list[str]:
+    """Return the lines of the table and the sentences of a comparison."""
+    sides = [each for each in (outcome.cold, outcome.warm) if each]
+    head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
     rows = [head, *(_row(each, each.wall_s, "") for each in sides)]
     rows += [_row(each, each.marked_s, ", timed part") for each in sides if each.marked_s]
-    return [*console.table(rows, right=(1, 2, 3, 4)), *sentences(found)]
+    return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences_on_outcome(outcome)]
 
 
 def _row(side: Side, times_s: tuple[float, float, float], what: str) -> list[str]:
     name = f"{side.cache}, {counted(side.runs, 'run')}{what}"
     times = [f"{times_s[0]:.3g} s", f"{times_s[1]:.3g}–{times_s[2]:.3g}"]  # noqa: RUF001
-    return [name, *times, *(["", ""] if what else [f"{side.disk_bytes / _MB:.0f} MB", _cores(side)])]
+    used = [f"{side.disk_bytes / _MB:.0f} MB", f"{side.cores:.1f} of {side.cpus}"]
+    return [name, *times, *(["", ""] if what else used)]
 
 
-def _cores(side: Side) -> str:
-    return f"{side.cores:.1f} of {side.cpus}"
-
-
-def sentences(found: Outcome) -> list[str]:
-    """Return what the numbers say."""
-    if not found.whole or not found.warm:
-        return ["too few valid pairs of a cold and a warm run: nothing is said", *filter(None, [found.why_not])]
-    told = [f"{_cost(found.whole, 'the runtime')}; {_rest(found.warm)}"]
-    if found.marked:
-        told.append(f"in the timed part: {_cost(found.marked, 'it')}")
-    if found.first_read_bytes is not None and found.data_bytes:
-        read, whole = found.first_read_bytes, found.data_bytes
+def sentences_on_outcome(outcome: Outcome) -> list[str]:
+    """Return the sentences that say what the numbers mean."""
+    if not outcome.whole or not outcome.cold or not outcome.warm:
+        return ["too few valid pairs of a cold and a warm run: nothing is said", *filter(None, [outcome.why_not])]
+    sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.rest)}"]
+    if outcome.marked:
+        sentences.append(f"in the timed part: {_cost(outcome.marked, 'it')}")
+    if outcome.first_read_bytes is not None and outcome.data_bytes:
+        read, whole = outcome.first_read_bytes, outcome.data_bytes
         part = f"{read / _MB:.0f} of {whole / _MB:.0f} MB of the data were read from the disk once"
-        told.append(f"{part}; what is read again comes from memory, so with more epochs the share is smaller")
-    return told
+        sentences.append(f"{part}; what is read again comes from memory, so with more epochs the share is smaller")
+    pressed = [outcome.cold.io_pressure, outcome.warm.io_pressure]
+    if None not in pressed:
+        cold, warm = (f"{share:.0%}" for share in pressed)
+        sentences.append(
+            f"a hint of the kernel: a process waited for I/O in {cold} of the time of cold runs, {warm} of warm ones"
+        )
+    return sentences
 
 
 def _cost(of: Difference, what: str) -> str:
     if of.share_interval is None or of.interval_s is None:
         return (
             f"waiting for storage costs {of.seconds:.2g} s, {of.share:.0%} of {what}; {counted(of.pairs, 'pair')} are"
-            f" too few for an interval ({stopping.FEWEST_RUNS} are needed)"
+            f" too few for an interval ({intervals.FEWEST_RUNS} are needed)"
         )
     low, high = of.share_interval
     if not of.decided:
@@ -165,76 +181,93 @@ def _cost(of: Difference, what: str) -> str:
     )
 
 
-def _rest(warm: Side) -> str:
-    """Return what bounds the warm runs, by the processors that they keep busy."""
-    busy = f"{_cores(warm)} busy"
-    if warm.cores >= _BUSY * warm.cpus:
-        return f"the rest is bound by processors ({busy})"
-    if warm.cores + warm.others >= _BUSY * warm.cpus:
-        return (
-            f"what bounds the rest is undecided: other programs kept {warm.others:.1f} of {warm.cpus} processors busy"
-        )
-    if warm.cores >= _BUSY:
-        return f"the rest keeps {_cores(warm)} processors busy: perhaps one thread bounds it"
-    if warm.cores < _IDLE:
-        return f"the rest waits for something else than processors and these data ({busy})"
-    return f"the rest is undecided ({busy})"
+def _rest(bound: Bound | None) -> str:
+    """Return the words on what bounds the warm runs."""
+    if bound is None or bound.word == UNDECIDED:
+        return f"what bounds the rest is undecided ({bound.words if bound else 'its runs do not tell'})"
+    return f"the rest is bound by {bound.word} ({bound.words})"
 
 
-def couples(cells: Sequence[Cell], read: Callable[[str], Record | None], name: str) -> list[Outcome]:
-    """Return the outcome of each cold cell with the warm one that differs from it in nothing else."""
+def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[Outcome]:
+    """Return one comparison per pair of cells that differ only in the cache (cold and warm)."""
     by_settings: dict[str, dict[str, Cell]] = {}
     for cell in cells:
         others = {key: value for key, value in cell.settings.items() if key != "cache"}
         by_settings.setdefault(repr(others), {})[str(cell.settings["cache"])] = cell
-    found = []
+    outcomes = []
     for both in by_settings.values():
-        records = {cache: read(cell.id) for cache, cell in both.items()}
-        told = _swept(next(iter(both.values())).settings) if len(by_settings) > 1 else ""
-        found.append(outcome(name + told, records.get(COLD), records.get(WARM)))
-    return found
+        records = {cache: verdicts.read(verdicts.folder.record(cell.id))[0] for cache, cell in both.items()}
+        swept = name_of_swept(next(iter(both.values())).settings) if len(by_settings) > 1 else ""
+        warm = records.get(WARM)
+        outcomes.append(compare_records(name + swept, records.get(COLD), warm, verdicts.bound(warm) if warm else None))
+    return outcomes
 
 
-def _swept(settings: Mapping[str, Any]) -> str:
+def name_of_swept(settings: Settings) -> str:
+    """Return a name that distinguishes a cell from the others of a sweep: its settings (numbers and texts)."""
     values = {key: value for key, value in settings.items() if isinstance(value, int | str) and key != "cache"}
     return "".join(f" {key}={value}" for key, value in values.items())
 
 
-@dataclass(frozen=True)
-class ColdRun:
-    """A measured run, and whether it was cold."""
-
-    run: int
-    cold: bool
-    why: str  # why not, or what could not be seen
-    wall_s: float | None  # None: it failed
-    disk_bytes: int | None
-
-
-def cold_runs(recorded: Record) -> list[ColdRun]:
-    """Return for each measured run of a judged record whether it was cold."""
+def cold_runs(recorded: Record) -> list[dict[str, Any]]:
+    """Return one row per measured run of a judged record: whether it was cold, why not, seconds, bytes from disk."""
     return [
-        ColdRun(run["run"], *_proof(run), run.get("wall_s"), run.get("device_bytes"))
+        {**_proof(run), "run": run["run"], "wall_s": run.get("wall_s"), "disk_bytes": run.get("device_bytes")}
         for run in stopping.measured(recorded)
     ]
 
 
-def cold_lines(name: str, runs: Sequence[ColdRun]) -> list[str]:
-    """Return the same for people."""
+def cold_lines(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table of `cold_runs`."""
     rows = [[name, "runtime", "from the disk", "cold", ""]]
-    for each in runs:
-        took = "" if each.wall_s is None else f"{each.wall_s:.3g} s"
-        disk = "" if each.disk_bytes is None else f"{each.disk_bytes / _MB:.1f} MB"
-        rows.append([f"run {each.run}", took, disk, "yes" if each.cold else "NO", each.why])
-    return console.table(rows, right=(1, 2))
+    for run in runs:
+        took = "" if run["wall_s"] is None else f"{run['wall_s']:.3g} s"
+        disk = "" if run["disk_bytes"] is None else f"{run['disk_bytes'] / _MB:.1f} MB"
+        rows.append([f"run {run['run']}", took, disk, "yes" if run["cold"] else "NO", run["why"]])
+    return console.format_table(rows, right=(1, 2))
 
 
-def _proof(run: Run) -> tuple[bool, str]:
-    """Return whether a run was cold, and why not, or what could not be seen."""
+def _proof(run: Run) -> dict[str, Any]:
+    """Return whether a run was cold, and the reason if not or if a check could not tell."""
     if run["status"] == "failed":
-        return False, str(run["reason"])
+        return {"cold": False, "why": str(run["reason"])}
     checks = [check for check in run["checks"] if check["rule"] in PROOFS]
     failed = [f"{check['rule']}: {check['message']}" for check in checks if check["passed"] is False]
     unknown = [f"{check['rule']} cannot be told" for check in checks if check["passed"] is None]
     sure = any(check["passed"] for check in checks if check["rule"] in PROOFS[:2])
-    return sure and not failed, "; ".join(failed or unknown)
+    return {"cold": sure and not failed, "why": "; ".join(failed or unknown)}
+
+
+def totals_of_calls(recorded: Record) -> list[Calls]:
+    """Return the totals of calls of each valid profiled run of a judged record."""
+    return [run["profile"] for run in stopping.measured(recorded, "valid") if "profile" in run]
+
+
+def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
+    """Yield the lines on the calls of the profiled run of a judged record and, if it `waits`, the staging command.
+
+    `name` distinguishes cells if there are several.
+    """
+    if not (totals := totals_of_calls(recorded)):
+        yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
+        return
+    calls, reads = totals[0], totals[0]["reads"]
+    came = stopping.measured(recorded, "valid")[0]["data_in_memory_bytes"]
+    beside = "" if came is None else f" for {came / 1e6:.0f} MB that came into memory"
+    opened = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
+    read = f"{counted(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{beside}"
+    yield f"calls in one more cold run{name}: {opened}, {read}"
+    if not reads:
+        yield "no read was seen: files that are mapped, and programs that are linked statically, call none"
+        return
+    tiny, small = (sum(calls["read_sizes"][:bins]) / reads for bins in _SMALL)
+    yield f"small reads: {small:.0%} gave at most 10 KiB, {tiny:.0%} at most 100 B, as one at the end of a file"
+    if calls["sequential"] is not None and calls["consecutive"] is not None:
+        ahead, on = calls["sequential"] - calls["consecutive"], calls["consecutive"]
+        yield f"order: {on:.0%} go on where the last one ended, {ahead:.0%} skip ahead, others begin anew or go back"
+    yield f"time of all threads in reads: {calls['read_s']:.2f} s, in opening and closing: {calls['meta_s']:.2f} s"
+    if not waits:
+        yield "that it waits for storage was not shown, so no file is worth a faster one"
+        return
+    words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--cell", recorded["cell"]["id"]]
+    yield f"what a faster storage for some of the files would gain: {shlex.join(words)} --fast FOLDER_ON_IT"

@@ -1,1 +1,1 @@
-"""What a campaign keeps on storages: datasets, baseline files, locks, places for snapshots."""
+"""A campaign's data on storages: datasets, baseline files, locks, folders for snapshots."""

@@ -1,4 +1,4 @@
-"""What a baseline reads or writes, on which storage, and by which engine."""
+"""The files of baselines: made, checked, removed; and the engine that reads or writes them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from typing import cast
 
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.roots import own_folder, place
+from campaign.storage.roots import own_folder, own_path
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.data.manifest import Manifest
 from jobs.errors import EngineError
 from jobs.model.record import Data, Record, RecordedCell
-from jobs.model.request import FileRequest
 from jobs.model.settings import Settings
-from jobs.model.work import WorkItem
+from jobs.model.work import FileRequest, WorkItem
 from jobs.system import files, lustre
 
 
 def prepared(
     settings: Settings, root: Path, layout: lustre.Layout, images: tuple[Path, Manifest] | None, progress: Progress
 ) -> Data:
-    """Make what a baseline reads, or see that there is room for what it writes.
+    """Return the facts on a baseline's file, which is made if it is read; if it is written, the room is checked.
 
-    `images` are folder and manifest of the dataset that gives the mean size of the blocks, where it reads such: a read
-    costs about a seek and its bytes, so blocks of the mean cost what the files do; those of the median would cost less.
+    `images`: folder and manifest of the dataset whose mean size the blocks have, if any. A read costs about a seek and
+    its bytes, so blocks of the mean size cost as much as the files; blocks of the median size would cost less.
     """
     folder = own_folder(root, f"{datafile.FOLDER}{layout.suffix}")
-    if layout.asked:
+    if layout.is_requested:
         lustre.set_layout(folder, layout)
     path, listing = images or (folder, None)
     mean = listing.total_bytes / len(listing.files) if listing else None
@@ -39,17 +38,17 @@ def prepared(
         progress(f"making the file of {root}", done, total, "MiB")
 
     file, size, block_bytes = baseline.prepared(settings, folder, mean, made)
-    found: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
-    found |= {"bytes": size, "block_bytes": block_bytes}
+    data: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
+    data |= {"bytes": size, "block_bytes": block_bytes}
     if listing:
-        found["checksum"] = listing.checksum
-    return {**found, **cast("Data", lustre.stripe(folder, file, layout))} if file else found
+        data["checksum"] = listing.checksum
+    return {**data, **cast("Data", lustre.stripe_folder(folder, file, layout))} if file else data
 
 
 def require_possible(settings: Settings, root: Path) -> None:
-    """See that a file that is written, or is not there yet, has room; raises DatasetError where it has not."""
+    """Raise DatasetError if there is no room for a baseline's file that is written or does not exist yet."""
     layout = lustre.Layout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
-    folder = place(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
+    folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
     size = baseline.file_bytes(settings)
     missing = datafile.lacking(folder, size) if baseline.reads(settings) else size
     datafile.require_room(next(each for each in (folder, *folder.parents) if each.is_dir()), missing)
@@ -61,9 +60,9 @@ def has_file(settings: Settings) -> bool:
 
 
 def engine(settings: Settings) -> str | None:
-    """Return which engine a baseline has on this machine: its runs share it, or their median would mix.
+    """Return the engine of a baseline on this machine, which all its runs must share.
 
-    Nothing for another cell, or where the engine is missing: then a run fails and says so.
+    None for other cells, and if the engine is missing: then a run fails and says so.
     """
     with suppress(EngineError):
         return baseline.engine_of(settings) if has_file(settings) else None
@@ -71,7 +70,7 @@ def engine(settings: Settings) -> str | None:
 
 
 def require_engine(settings: Settings) -> None:
-    """See that the engine of a baseline is here."""
+    """Raise EnvironmentFaultError if the engine of a baseline is missing on this machine."""
     try:
         if has_file(settings):
             baseline.engine_of(settings)
@@ -81,9 +80,9 @@ def require_engine(settings: Settings) -> None:
 
 
 def request(item: WorkItem, raw: Path) -> FileRequest | None:
-    """Return what a run reads or writes, as `jobs.model.request.FileRequest` has it.
+    """Return the request of a baseline's run: the file it reads or writes, with sizes.
 
-    None for a cell that is no baseline.
+    None if the cell is no baseline.
     """
     if not has_file(item["settings"]):
         return None
@@ -94,7 +93,7 @@ def request(item: WorkItem, raw: Path) -> FileRequest | None:
 
 @contextmanager
 def tidied(item: WorkItem) -> Iterator[None]:
-    """Remove what a run has written, also where it was killed; of an object store the next run does."""
+    """Remove at the end of the block the file that a run has written; in an object store the next run removes it."""
     try:
         yield
     finally:
@@ -105,12 +104,12 @@ def tidied(item: WorkItem) -> Iterator[None]:
 
 
 def left(recorded: Record) -> list[Path]:
-    """List what a cell's last run, which was cut, has written and could not take away; its next run does."""
+    """Return the file that a cell's last, interrupted run wrote and left; the next run removes it."""
     data = recorded.get("dataset") or {}
     file = Path(data.get("folder", "/nowhere")) / _written(recorded["cell"])
     return [file] if file.is_file() else []
 
 
 def _written(cell: RecordedCell | WorkItem) -> str:
-    """Name the file that the runs of a cell write: the same for all of them, so that a dead one's goes."""
+    """Return the name of the file that a cell's runs write: one name for all, so that an old one is replaced."""
     return f"written-{cell['id']}.bin"

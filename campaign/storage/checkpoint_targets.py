@@ -1,4 +1,4 @@
-"""Where the snapshots of a cell go: a folder of its own below the root of each storage of its checkpoint target."""
+"""Checkpoint targets: each cell has its own folder of snapshots below the root of each storage of its target."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
 from campaign.storage.objects import IMPATIENT, bucket_lock
-from campaign.storage.roots import own_folder, place, seen_by, storage_root
-from jobs.burst_buffer.bucket import Bucket
-from jobs.checkpoints.run_snapshots import FOLDER, ONLY, roles
-from jobs.errors import FolderError, JobError
+from campaign.storage.roots import own_folder, own_path, seen_by, storage_root
+from jobs.checkpoints.lease import ONLY
+from jobs.checkpoints.run_snapshots import FOLDER, roles
+from jobs.checkpoints.snapshots import Snapshots
+from jobs.errors import JobError
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
-from jobs.model.request import SnapshotRequest
 from jobs.model.settings import Node, Settings
-from jobs.model.work import WorkItem
+from jobs.model.work import SnapshotRequest, WorkItem
 from jobs.objects.address import address_of, below, storage_of
 from jobs.objects.client import Client
+from jobs.store.bucket import Bucket
 from jobs.system.device import Mount, mount_of
 
 
 def roots(settings: Settings) -> list[str]:
-    """Return the roots for a work list, absolute: a relative one is below the folder the campaign is started from."""
+    """Return the absolute roots of a checkpoint target; a relative one is below the campaign's current folder."""
     return [
         root if "://" in (root := each["root"]) else str(Path(root).expanduser().resolve())
         for each in storages(settings).values()
@@ -36,40 +37,36 @@ def roots(settings: Settings) -> list[str]:
 
 
 def storages(settings: Settings) -> dict[str, Node]:
-    """Return the storages that snapshots go to; a baseline has none."""
+    """Return the storages of a checkpoint target by role; empty for a baseline."""
     return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:
-    """See that the storages are there; a relative root is made, as that of a dataset's storage, and a bucket listed."""
+    """Raise EnvironmentFaultError if a storage of the target is missing; a relative root is made, a bucket listed."""
     for role, storage in storages(settings).items():
         if "://" in storage["root"]:
-            _require_bucket(storage["root"])
-            continue
-        own_folder(storage_root(storage, key_of(role)), FOLDER, key_of(role))
-
-
-def _require_bucket(address: str) -> None:
-    try:
-        Bucket(below(address, FOLDER)).sealed()
-    except FolderError as error:
-        raise EnvironmentFaultError(error.message, error.hint) from error
+            try:
+                Snapshots(Bucket.at(below(storage["root"], FOLDER))).states()
+            except JobError as error:
+                raise EnvironmentFaultError(error.message, error.hint) from error
+        else:
+            own_folder(storage_root(storage, key_of(role)), FOLDER, key_of(role))
 
 
 def key_of(role: str) -> str:
-    """Return the key of a storage of a checkpoint target in the settings."""
+    """Return the settings key of a checkpoint target's storage with a role."""
     return "checkpoint" if role == ONLY else f"checkpoint.{role}"
 
 
 def places(item: WorkItem) -> Sequence[str]:
-    """List what a cell of a work list uses: where its data and their copies lie, and its checkpoint target's roots.
+    """Return the paths that a cell of a work list uses: its data, their staged copies, its checkpoint target's roots.
 
-    Objects lie on the disk that is named for them (``storage.device``), or nowhere that is seen from here.
+    For objects it is the disk named by ``storage.device``; without one they have no path on this machine.
     """
     data, settings = item["dataset"], item["settings"]
     path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
-    seen = (seen_by(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
-    return [*dict.fromkeys(seen), *_copies(item), *_folders(item["targets"])]
+    paths = (seen_by(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
+    return [*dict.fromkeys(paths), *_copies(item), *_folders(item["targets"])]
 
 
 def _folders(targets: Sequence[str]) -> list[str]:
@@ -81,7 +78,7 @@ def _copies(item: WorkItem) -> list[str]:
 
 
 def moved(item: WorkItem) -> str | None:
-    """Return what is on another storage than at this worker's first run: below a mount there is a folder too."""
+    """Return a sentence if a path is on another storage than at this worker's first run (a mount has gone), or None."""
     for root in places(item):
         then, now = _began_on(root), mount_of(Path(root))
         if (then.point, then.source) != (now.point, now.source):
@@ -98,25 +95,25 @@ def _began_on(root: str) -> Mount:
 
 
 def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
-    """Return the locks of the storages of a work list's cell, without that of its dataset's."""
-    found = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
-    found += [bucket_lock(storage_of(root), item["access"], folder) for root in item["targets"] if "://" in root]
-    return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
+    """Return the locks of the staged copies and checkpoint targets of a cell, without the lock of its dataset."""
+    paths = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
+    paths += [bucket_lock(storage_of(root), item["access"], folder) for root in item["targets"] if "://" in root]
+    return [lock for lock in paths if str(lock) != item["dataset"]["lock"]]
 
 
 def left(recorded: Record) -> list[Path]:
-    """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
+    """Return the folders of snapshots that a cell's last, interrupted run left; the next run removes them."""
     return [folder for folder in _places(recorded) if folder.is_dir()]
 
 
 def _places(recorded: Record) -> list[Path]:
     cell = recorded["cell"]
     there = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
-    return [place(root, FOLDER) / cell["id"] for root in there]
+    return [own_path(root, FOLDER) / cell["id"] for root in there]
 
 
 def campaign_id(folder: CampaignFolder, first: str) -> str:
-    """Name a campaign in a bucket, by the token of its first request.
+    """Return the name of a campaign in a bucket, made from the token of its first request and its folder.
 
     Other machines have the same paths, and a copied folder has the same token.
     """
@@ -124,9 +121,9 @@ def campaign_id(folder: CampaignFolder, first: str) -> str:
 
 
 def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
-    """Yield in words what the last runs of cells, which were cut, could not take away from buckets.
+    """Yield one sentence per cell whose last, interrupted run left snapshots in a bucket.
 
-    Each bucket is asked once, with the credentials of whoever asks here.
+    Each bucket is listed once, with the credentials of the present user.
     """
     of: dict[str, list[Record]] = {}
     for each in recorded:
@@ -136,7 +133,8 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
     for root, records in of.items():
         address = below(root, FOLDER, campaign)
         try:
-            keys = Counter(_first_names(address))
+            listed = Client({**storage_of(address), **IMPATIENT}).listed()
+            keys = Counter(each.key.partition("/")[0] for each in listed)
         except JobError as error:
             yield f"warning: whether a run that was cut left snapshots in {address} cannot be seen: {error}"
             continue
@@ -147,21 +145,16 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
 
 def _in_bucket(recorded: Record, address: str, objects: int) -> str:
     fast = next(iter(_places(recorded)), Path("FAST"))
-    said = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
+    sentence = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
     gone = [] if fast.is_dir() else ["--gone"]
     clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *gone, str(fast), address])
-    return f"{said} the next run of its cell removes them, or: {clear}"
-
-
-def _first_names(address: str) -> Iterator[str]:
-    impatient = {**storage_of(address), **IMPATIENT}
-    return (each.key.partition("/")[0] for each in Client(impatient).listed())
+    return f"{sentence} the next run of its cell removes them, or: {clear}"
 
 
 def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return where the snapshots of a run go, as `jobs.checkpoints.run_snapshots.opened` reads it.
+    """Return the folders for the snapshots of a run, for `jobs.checkpoints.run_snapshots.opened`.
 
-    None for a cell that saves nothing. A bucket has no locks: there a campaign has its own place (`campaign_id`).
+    None if the cell saves nothing. A bucket has no locks: there each campaign has its own prefix (`campaign_id`).
     """
     if not item["targets"]:
         return None
@@ -173,5 +166,5 @@ def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotReque
 def _folder(root: str, role: str, item: WorkItem, campaign_id: str) -> str:
     if "://" not in root:
         return str(own_folder(Path(root), FOLDER, key_of(role)) / item["id"])
-    found = storage_of(below(root, FOLDER, campaign_id, item["id"]))
-    return address_of({**found, "device": item["access"].get("slow_device")})
+    storage = storage_of(below(root, FOLDER, campaign_id, item["id"]))
+    return address_of({**storage, "device": item["access"].get("slow_device")})

@@ -1,4 +1,4 @@
-"""One user of a storage at a time: two would measure each other."""
+"""Locks of storages: only one run uses a storage at a time, because two would disturb each other's measurement."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
 
-_SILENT_S, _TURN_S = 0.5, 0.05  # how long a lock is waited for before anything is said of it, and between two tries
+_SILENT_S, _TURN_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
 _DEVICES = Path("/sys/block")
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
 
 class Proof(TypedDict, total=False):
-    """What proves that a run had a storage for itself: how, by which lock or what Slurm granted, after what wait."""
+    """The proof that a run had a storage for itself: the method, the lock or Slurm's grant, and the wait."""
 
     how: Required[str]
     lock: str
@@ -36,20 +36,22 @@ class Proof(TypedDict, total=False):
     also: list[str]
 
 
-def lock_path(root: Path, fallback: Path) -> Path:
-    """Return which file locks a storage: one in its root or, where that is not writable, in the campaign folder.
+def lock_path(root: Path, fallback: Path, data: str | None = None) -> Path:
+    """Return the lock file of a storage: in its root or, if nothing may be written there, in the folder `fallback`.
 
-    A root that is reached by two names has one lock.
+    Nothing may be written if the root is not writable, or is the user's own `data` or below it. A root with two names
+    has one lock.
     """
     root = root.resolve()
-    return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
+    is_data = data is not None and root.is_relative_to(Path(data).resolve())
+    return (root if os.access(root, os.W_OK) and not is_data else fallback) / _LOCK_NAME
 
 
 def device_locks(places: Iterable[str]) -> list[Path]:
-    """Return which files lock the devices behind some places of this node, whatever their roots and file systems.
+    """Return the lock files of the devices behind some paths of this node, whatever their roots and file systems.
 
-    They are files of the kernel (sysfs): everybody can lock them, and nobody has to be able to write there. A network
-    file system has no such device.
+    The lock files are files of the kernel (sysfs), which all users can lock without write permission. A network file
+    system has no device, so its paths have no such lock file.
     """
     names = set()
     for place in places:
@@ -59,13 +61,13 @@ def device_locks(places: Iterable[str]) -> list[Path]:
 
 
 def how(access: Access, *, slurm: bool) -> str:
-    """Return how the storage is kept for one user; outside Slurm there is nothing but the lock."""
-    asked = str(access["exclusive"])
-    return asked if slurm or asked == "none" else "lock"
+    """Return the method that keeps the storage for one user; outside Slurm only the lock (or none) is possible."""
+    method = str(access["exclusive"])
+    return method if slurm or method == "none" else "lock"
 
 
 def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
-    """Wait for the lock of this file; a context manager that lets it go. `report` is told who holds it meanwhile."""
+    """Take the lock of a file, after a wait; return a context that releases it. `report` gets the holder meanwhile."""
     if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
@@ -85,7 +87,7 @@ def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> Abstr
 
 
 def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
-    """Wait for a file of the kernel, which is only read; closed, it is let go."""
+    """Return a locked file of the kernel, after a wait; to close it releases the lock."""
     file, silent_until = path.open("rb"), time.monotonic() + _SILENT_S
     try:
         while not _take(file):
@@ -108,7 +110,7 @@ def _take(file: IO[bytes]) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Say which process of this machine holds a lock, as the kernel lists it (proc_locks(5)), and whose it is."""
+    """Return the process of this machine that holds a lock, and its user, in words (by proc_locks(5))."""
     with suppress(OSError, ValueError, IndexError):
         inode = f":{path.stat().st_ino}"
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -119,18 +121,18 @@ def _holder(path: Path) -> str:
 
 
 def doubt(proof: Proof, access: Access) -> str | None:
-    """Return why a proof by licence is none: Slurm does not say that the job has it; None where nothing is wrong."""
+    """Return why a proof by licence does not count (Slurm does not show it as granted); None if it counts."""
     if proof["how"] != "license":
         return None
     granted = _names(proof["licenses"])
     if _names(access["license"]) <= granted:
         return None
-    said = f"granted {proof['licenses']}" if granted else "does not say what it granted"
-    return f"storage.exclusive=license: Slurm {said}, and {access['license']} was asked for"
+    answer = f"granted {proof['licenses']}" if granted else "does not say what it granted"
+    return f"storage.exclusive=license: Slurm {answer}, and {access['license']} was asked for"
 
 
 def _names(licenses: str | None) -> set[str]:
-    """Take the numbers off a list of licences, as sbatch and scontrol write it."""
+    """Return the names in a list of licences in the format of sbatch and scontrol, without the numbers."""
     return {each.partition(":")[0] for each in _BETWEEN_LICENSES.split(licenses or "")} - {"", "(null)"}
 
 
@@ -142,10 +144,10 @@ def held(
     also: Sequence[Path] = (),
     report: Callable[[Wait], None] = lambda _: None,
 ) -> Iterator[Proof]:
-    """Hold a storage alone for a run, and what else the run uses: `also`, storages and devices; yields what proves it.
+    """Hold the locks of a run's storage, and those in `also` (other storages, devices), in a block; yield the proof.
 
-    `how` is ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has held the `job` back until it
-    was alone), or ``none`` (nobody is kept away). `report` is told who holds one meanwhile.
+    `how`: ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has delayed the `job` until it was
+    alone), or ``none`` (others are not kept away). `report` gets the holder of a lock during a wait.
     """
     proof: Proof = {"how": how}
     if how == "lock":

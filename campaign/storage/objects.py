@@ -1,12 +1,12 @@
-"""What cells read from an object store: a made dataset, the user's own objects, or a baseline's one."""
+"""The data of cells in an object store: a made dataset, the user's own objects, or a baseline's object."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
@@ -14,10 +14,12 @@ from campaign.storage import baseline_files
 from campaign.storage.locks import lock_path
 from jobs.benchmarks import registry
 from jobs.benchmarks.engines import datafile
-from jobs.data import bucket_dataset, make, manifest, specs
+from jobs.data import make, manifest, specs
 from jobs.errors import DatasetError, JobError
 from jobs.objects.address import host_and_port
-from jobs.objects.client import PART_BYTES, Client
+from jobs.objects.client import Client
+from jobs.store.bucket import Bucket
+from jobs.store.store import lack_of_room, mark_as_ours, refuse_foreign
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from jobs.objects.client import Stored
 
 _FOLDER = "datasets"
-IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # of who asks a bucket for what may lie there
+IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for questions to a bucket that may stay unanswered
 _LOCKS = "~/.cache/tfio-campaign"
 _ODD = {"", ".", ".."}
 
 
 def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """List what a cell reads, or make it by `processes`; the list is kept with the campaign."""
+    """Return the data that a cell reads, listed or made by `processes`; the manifest is kept with the campaign."""
     settings, disk = cell.settings, cell.access.get("device")
     lock: Data = {"lock": str(bucket_lock(settings["storage"], cell.access, folder))}
     try:
@@ -48,123 +50,110 @@ def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: 
 
 
 def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
-    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen.
+    """Return the lock of a bucket, in the home folder: one for all campaigns of this user on machines that share it.
 
-    Where none can be made there, one in the campaign folder if ``storage.exclusive`` asks for none.
+    If it cannot be made there, a lock in the campaign folder, unless ``storage.exclusive=lock``: then it is an error.
     """
     name = hashlib.sha256(f"{host_and_port(storage['endpoint'])} {storage['bucket']}".encode()).hexdigest()[:10]
     try:
-        held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
-        files.make_folder(held, exist_ok=True, parents=True)
+        folder_of_locks = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
+        files.make_folder(folder_of_locks, exist_ok=True, parents=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         if access.get("exclusive") == "lock":
             why = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
             raise EnvironmentFaultError(
                 why, "see to that folder, or measure without a lock: storage.exclusive=none"
             ) from error
-        held = folder.root
-    return lock_path(held, held)
+        folder_of_locks = folder.root
+    return lock_path(folder_of_locks, folder_of_locks)
 
 
 def lacking(storage: Node, wanted: Node) -> tuple[make.Lacking, str]:
-    """Return what is to be made of a dataset in a bucket, and its address; of one that does not answer, all of it."""
+    """Return the missing part of a dataset in a bucket, and its address; all of it if the bucket does not answer."""
     spec, below = _made_below(wanted)
     with suppress(JobError):
-        place = bucket_dataset.Place(Client({**storage, **IMPATIENT}), below)
-        there = place.listed()
-        kept = () if manifest.MANIFEST_NAME not in there else range(spec.files)
-        return make.lacking_of(spec, kept), place.address
+        store = _store(Client({**storage, **IMPATIENT}), below)
+        return make.lacking(store, spec, wanted["name"]), str(store)
     return make.lacking_of(spec), f"{storage['bucket']}/{below}, unless it is there"
 
 
+def _store(client: Client, below: str) -> Bucket:
+    """Return the part of a bucket below a name as a store."""
+    return Bucket({**client.storage, "prefix": f"{client.prefix}{below}"}, client.url_of(below))
+
+
 def _made_below(wanted: Node) -> tuple[specs.Spec, str]:
-    spec = specs.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
+    spec = specs.spec_of(wanted)
     return spec, f"{_FOLDER}/{specs.dataset_id(wanted['name'], spec)}"
 
 
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     wanted, any_kind = settings["dataset"], registry.of(settings).any_kind
     spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
-    held = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
+    manifest_folder = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:
         kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := wanted.get("hdf5")) else {}
-        found = _listing(client.listed(below), below, client.url_of(below), kind)
-        files.write(held / manifest.MANIFEST_NAME, found.to_json())
+        listed = _listing(client.listed(below), below, client.url_of(below), kind)
     else:
         what = f"making dataset {wanted['name']}"
 
         def show(done: int, total: int) -> None:
             progress(what, done, total, "objects")
 
-        found = bucket_dataset.made(bucket_dataset.Place(client, below), spec, held, processes, show)
+        listed = make.make(_store(client, below), spec, name=wanted["name"], processes=processes, progress=show)
+    files.write(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
     return {
         "path": client.url_of(below),
-        "manifest": str(held),
-        "checksum": found.checksum,
-        "files": len(found.files),
-        "bytes": found.total_bytes,
+        "manifest": str(manifest_folder),
+        "checksum": listed.checksum,
+        "files": len(listed.files),
+        "bytes": listed.total_bytes,
     }
 
 
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
-    """Make the object that is read, of random bytes, if it is not there; it stays, as a baseline's file does.
+    """Return the facts on a baseline's object; one that is read is made of random bytes if it is missing, and stays.
 
-    It is in a folder that is empty or has our marker, as are those that are written: no object of the user's is
-    replaced.
+    Read and written objects are only in a folder that is empty or has our marker, so that no user's object is replaced.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)
     size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
     name = f"read-{size}.bin"
 
-    def made() -> Iterator[bytes]:
-        for done in range(0, size, PART_BYTES):
-            progress(f"making {client.url_of(key)}", done >> 20, size >> 20, "MiB")
-            yield os.urandom(min(PART_BYTES, size - done))
-
-    place = bucket_dataset.Place(client, datafile.FOLDER)
-    key, there = place.key(name), place.listed()
-    bucket_dataset.refuse_foreign(place, datafile.FOLDER, there)
+    store, key = _store(client, datafile.FOLDER), f"{datafile.FOLDER}/{name}"
+    there = store.entries()
+    refuse_foreign(store, make.MARKER_NAME, datafile.FOLDER)
     writes = benchmark["access"] == "write"
     missing = not writes and (name not in there or there[name].size != size)
-    if writes or missing:
-        client.require_room(size)
-    if make.MARKER_NAME not in there:
-        client.put(place.key(make.MARKER_NAME), datafile.FOLDER.encode())
+    if (writes or missing) and (lack := lack_of_room(store, size)):
+        raise DatasetError(lack, store.more_room)
+    mark_as_ours(store, make.MARKER_NAME, datafile.FOLDER)
     if missing:
-        client.put(key, made)
+        progress(f"making {client.url_of(key)}", 0, size >> 20, "MiB")
+        client.put(key, os.urandom(size))
     block = int(-(-listed["bytes"] // listed["files"])) if listed else transfer_mib << 20
     checksum: Data = {"checksum": listed["checksum"]} if listed else {}
     path = listed["path"] if listed else client.url_of(datafile.FOLDER)
-    found: Data = {
+    data: Data = {
         "path": path,
         "folder": datafile.FOLDER,
         "file": None if writes else name,
         "bytes": size,
         "block_bytes": block,
     }
-    return {**found, **checksum}
+    return {**data, **checksum}
 
 
 def _listing(listed: Iterable[Stored], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
-    """Make the manifest of a user's own objects, as `manifest.scan` does of files; consoles mark folders by 0 bytes.
+    """Return the manifest of a user's own objects; empty ones are left out, because consoles mark folders by them.
 
-    `kind` is its parameters: ``any_kind``, or ``hdf5``, the data set; of images none.
+    `kind`: its parameters: ``any_kind``, or ``hdf5`` (the data set); empty for images.
     """
     suffixes = manifest.suffixes(kind)
-    named = {each.key.removeprefix(f"{below}/"): each for each in listed if each.size}
-    names = sorted(name for name in named if name.lower().endswith(suffixes) and _ODD.isdisjoint(name.split("/")))
+    by_name = {each.key.removeprefix(f"{below}/"): each for each in listed if each.size}
+    names = [name for name in by_name if name.lower().endswith(suffixes) and _ODD.isdisjoint(name.split("/"))]
     if not names:
         raise DatasetError(f"no objects in {url} that end in {', '.join(suffixes)}", "see dataset.path, storage.prefix")
-    classes = tuple(sorted({str(PurePosixPath(name).parent) for name in names}))
-    number = {name: place for place, name in enumerate(classes)}
-    return manifest.Manifest(
-        kind="folder",
-        parameters=kind,
-        generator=None,
-        files=tuple(
-            manifest.ImageFile(name, named[name].size, number[str(PurePosixPath(name).parent)]) for name in names
-        ),
-        classes=classes,
-        objects=tuple((named[name].etag, None) for name in names),
-    )
+    sizes, etags = ({name: getattr(by_name[name], key) for name in names} for key in ("size", "etag"))
+    return manifest.of_own_files(kind, sizes, etags)

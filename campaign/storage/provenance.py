@@ -1,4 +1,4 @@
-"""What the runs of a cell share: the machine, its software, and what of its storages is emulated."""
+"""The provenance of a cell's runs: the machine, its software, its file systems and emulated storages."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from typing import Any, cast
 from campaign.storage import baseline_files, emulation
 from jobs.model.record import Data, Provenance, Record
 from jobs.model.settings import Settings
-from jobs.observe.conditions import observed
-from jobs.observe.machine_facts import describe
+from jobs.observe.conditions import describe_node, observe_conditions
 from jobs.system.device import filesystem_of
 
-# A cell's runs share these, or its median would mix.
+# All runs of a cell must have these in common: otherwise its median would mix machines.
 _MACHINE = ("cpu", "cores", "kernel")
 _UNSET = "unset"
 _STORAGE = ("emulated", "filesystem", "target_filesystems")
 
 
 def node(settings: Settings, path: str, targets: Sequence[str], copies: str | None = None) -> Provenance:
-    """Describe what runs of a cell share: this machine, its engine of baselines, the file systems, what is emulated."""
-    found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets, copies)}
+    """Return the provenance of runs here: machine, engine of a baseline, file systems, emulated storages."""
+    provenance: Provenance = {
+        **this_machine(path),
+        "emulated": emulation.emulated_storages(settings, path, targets, copies),
+    }
     read, saved = [Path(each) for each in (path, copies) if each], [Path(each) for each in targets if "://" not in each]
-    found["conditions"] = observed(settings, read, saved)  # of this process; a run has its own
+    provenance["conditions"] = observe_conditions(settings, read, saved)  # of this process; a run records its own
     targets = [*targets, copies] if copies else targets
     if engine := baseline_files.engine(settings):
-        found["engine"] = engine
+        provenance["engine"] = engine
     folders = [path, *(each for each in targets if "://" not in each)]
-    if all(Path(each).exists() for each in folders):  # not where a node lacks one, and its record says so
-        # Looked up each time: another device may be mounted there meanwhile.
-        found["filesystem"] = filesystem_of(Path(path))
-        found["target_filesystems"] = [
+    if all(Path(each).exists() for each in folders):  # if a node lacks a folder, its record says so
+        # Not cached: another device may be mounted there meanwhile.
+        provenance["filesystem"] = filesystem_of(Path(path))
+        provenance["target_filesystems"] = [
             {"source": target, "fstype": "s3"} if "://" in target else filesystem_of(Path(target)) for target in targets
         ]
-    return found
+    return provenance
 
 
 @lru_cache
 def this_machine(path: str) -> Provenance:
-    """Describe this machine once, not for each cell: it asks git."""
-    return cast("Provenance", describe(Path(path)))
+    """Return the description of this machine; cached, because it calls git."""
+    return cast("Provenance", describe_node(Path(path)))
 
 
 def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) -> tuple[str, str, Any, Any] | None:
-    """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
+    """Return the first difference that forbids continuing earlier runs here: words, dotted key, old value, new value.
 
-    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another. Returns
-    what differs, in words; its dotted key; what it was; what it is. None where nothing does.
+    None if there is none. Compared are data, machine, storages, engine, TensorFlow, conditions. Nodes of one kind may
+    continue each other's runs if they share the storage (`shared`); otherwise the host must be the same.
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
@@ -70,7 +72,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
 
 
 def _first_part(key: str, before: Any, now: Any) -> tuple[str, Any, Any]:
-    """Return the first part that differs, by its dotted key, ``unset`` where one has it alone; else the whole."""
+    """Return dotted key, old and new value of the first differing part; ``unset`` if only one side has it."""
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         before, now = dict(enumerate(before)), dict(enumerate(now))
     if isinstance(before, dict) and isinstance(now, dict):

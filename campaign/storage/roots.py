@@ -1,4 +1,4 @@
-"""Where a storage lies on this machine."""
+"""The root folders of storages on this machine, and our own folders below them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME_LENGTH = 28  # of at most 32, "of_" before it included
 
 
 def seen_by(path: str, storage: Node, rank: int) -> str:
-    """Return where a rank of a run sees what lies below the root of a storage."""
+    """Return the path under which a rank of a run sees a path below the root of a storage."""
     pattern = storage.get("node_root")
     if pattern is None or not Path(path).is_relative_to(root := Path(storage["root"]).resolve()):
         return path
@@ -26,7 +26,7 @@ def seen_by(path: str, storage: Node, rank: int) -> str:
 
 
 def require_seen(settings: Settings) -> None:
-    """Raise EnvironmentFaultError where a rank of a run has no folder in which it would see its storage."""
+    """Raise EnvironmentFaultError if a rank of a run has no folder in which it sees its storage."""
     storage = settings["storage"]
     for rank in range(settings.get("nodes", 1)) if storage.get("node_root") else ():
         own = Path(seen_by(str(Path(storage["root"]).resolve()), storage, rank))
@@ -40,9 +40,9 @@ def require_seen(settings: Settings) -> None:
 def storage_of(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
     """Return name and root of the storage that a folder lies on.
 
-    It is a storage of the site (`site_roots`, by name), else ``local`` where the campaign's own folder lies on the same
-    file system, else that file system: named as the folder where it is mounted, with this as its root. A folder that is
-    not there is taken for one on ``local``; who reads it says that it is missing.
+    This is a storage of the site (`site_roots`, by name); else ``local`` if the campaign's own folder lies on the same
+    file system; else that file system, with its mount point as root and name. A missing folder counts as ``local``; its
+    reader reports that it is missing.
     """
     folder, own_root = folder.resolve(), "data"
     device = device_number(folder)
@@ -64,16 +64,16 @@ def storage_of(folder: Path, site_roots: Mapping[str, str]) -> tuple[str, str]:
 
 
 def device_number(path: Path) -> int:
-    """Return the number of the file system that a path lies on, or will lie on once it is made."""
+    """Return the device number of the file system that a path lies on, or will lie on when it is made."""
     path = path.resolve()
     return next(each for each in (path, *path.parents) if each.exists()).stat().st_dev
 
 
 def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> Path:
-    """Find the root folder of a storage, that of `key` in the configuration, without a link in its path.
+    """Return the root folder of a storage (`key` in the configuration), with all links resolved.
 
-    A relative root belongs to the folder that the campaign is started from and, with `make`, is made. An absolute one
-    must be there: a device that is not mounted must not be mistaken for the disk under its mount point.
+    A relative root is below the folder that the campaign is started from and is made if `make`. An absolute one must
+    exist: otherwise the disk under an empty mount point would be used.
     """
     root = Path(storage["root"]).expanduser()
     try:
@@ -93,10 +93,10 @@ def storage_root(storage: Node, key: str = "storage", *, make: bool = True) -> P
     return root.resolve()
 
 
-def place(root: Path, name: str) -> Path:
-    """Say where a folder of ours lies below a root: where others may write to the root too, in one of this user's.
+def own_path(root: Path, name: str) -> Path:
+    """Return the path of a folder of ours below a root; if others may write to the root, below a folder of this user.
 
-    One that is ours already keeps its place.
+    A folder that exists and is ours keeps its path.
     """
     if not (root.is_dir() and root.stat().st_mode & _OTHERS_WRITE) or is_ours(root / name):
         return root / name
@@ -104,7 +104,7 @@ def place(root: Path, name: str) -> Path:
 
 
 def is_ours(folder: Path) -> bool:
-    """Tell whether a folder is there that nobody else may write to."""
+    """Return whether a folder exists that nobody else may write to."""
     try:
         return not files.distrust(folder)
     except OSError:
@@ -112,12 +112,12 @@ def is_ours(folder: Path) -> bool:
 
 
 def own_folder(root: Path, name: str, key: str = "storage") -> Path:
-    """Make a folder of ours below a root (`place`), the root of `key` in the configuration.
+    """Return a folder of ours (`own_path`) below a root (`key` in the configuration), made if it is missing.
 
-    Whoever is to write there reports what the file system refuses.
+    If the file system refuses to make it, the later writer reports the error.
     """
-    found = place(root, name)
-    for folder in (*([found.parent] if found.parent != root else []), found):
+    ours = own_path(root, name)
+    for folder in (*([ours.parent] if ours.parent != root else []), ours):
         try:
             files.make_folder(folder, exist_ok=True)
             fault = files.distrust(folder)
@@ -125,4 +125,4 @@ def own_folder(root: Path, name: str, key: str = "storage") -> Path:
             break
         if fault:
             raise EnvironmentFaultError(fault, f"{key}.root=… gives another place")
-    return found
+    return ours

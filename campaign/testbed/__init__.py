@@ -1,1 +1,1 @@
-"""A twin of the paper's testbed on one disk: loop devices that the kernel throttles to Table I's figures."""
+"""Emulate the paper's storages on one disk: loop devices that the kernel and models slow down to Table I's speeds."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,158 +18,155 @@ from filelock import FileLock, Timeout
 from campaign import console
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import plan, s3
-from campaign.testbed.spec import FIRST, Wanted
-from campaign.testbed.state import inspect
+from campaign.testbed.spec import FIRST, StorageRequest
+from campaign.testbed.state import inspect_testbed
 
 if TYPE_CHECKING:
-    from campaign.testbed.state import Seen, Storage
+    from campaign.testbed.state import Storage, TestbedState
     from campaign.testbed.steps import Group, Step
     from jobs.model.settings import Node
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
 _PATIENCE_S = 3.0  # udev may hold a loop device for a moment
-_ANSWER_S = 30.0  # in which a model answers, however busy the disk beneath it
+_ANSWER_S = 30.0  # a model answers within this time, however busy the disk beneath it
 _MOMENT_S = 0.1
-_MOST_TIMES = 3  # what nodes read is marked on a second mount, after which the devices are attached again
+_MOST_TIMES = 3  # a group may be needed again: marking the nodes' file system detaches devices that are attached anew
 
 
-def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int], store: s3.Store | None = None) -> Seen:
-    """Make what is missing of the storages, and of the object store, that are asked for; returns what there is then.
+def bring_up(
+    folder: Path, requests: Mapping[str, StorageRequest], owner: tuple[int, int], store: s3.StoreRequest | None = None
+) -> TestbedState:
+    """Make the missing parts of the requested storages and of the object store; return the new state of the testbed.
 
-    What was done before an error stays, and the same call continues from there.
+    After an error the finished steps stay done, and the same call continues after them.
     """
-    with _alone():
-        seen = _settle(lambda: expected(folder, asked, store, _ANSWER_S), lambda seen: plan.up(asked, owner, seen))
+    with _hold_lock():
+        state = _carry_out_plans(
+            partial(expected_state, folder, requests, store, _ANSWER_S), partial(plan.plan_creation, requests, owner)
+        )
         if store:
-            s3.up(folder, store, owner)
-    return seen
+            s3.bring_up_store(folder, store, owner)
+    return state
 
 
-def expected(
-    folder: Path, asked: Mapping[str, Wanted], store: s3.Store | None, patience_s: float | None = None
-) -> Seen:
-    """Return what there is, without the room that the object store will take."""
-    seen = inspect(folder, asked, patience_s)
-    return replace(seen, free_bytes=seen.free_bytes - s3.promised_beneath(folder, store))
+def expected_state(
+    folder: Path, requests: Mapping[str, StorageRequest], store: s3.StoreRequest | None, patience_s: float | None = None
+) -> TestbedState:
+    """Return the present state, with the free space reduced by the space that the object store will take."""
+    state = inspect_testbed(folder, requests, patience_s)
+    return replace(state, free_bytes=state.free_bytes - s3.bytes_promised_beneath(folder, store))
 
 
-def down(folder: Path, *, keep: bool = False) -> Seen:
-    """Take the testbed away, but for its images where they are to be kept; returns what there is then."""
-    with _alone():
-        _see_that_nobody_uses(inspect(folder))
-        s3.see_that_nobody_uses(folder)
-        s3.down(folder, keep=keep)
-        return _settle(lambda: inspect(folder, patience_s=_ANSWER_S), lambda seen: plan.down(seen, keep=keep))
+def take_down(folder: Path, *, keep: bool = False) -> TestbedState:
+    """Remove the testbed, with `keep` all but its images; return the new state of the testbed."""
+    with _hold_lock():
+        _require_unused(inspect_testbed(folder))
+        s3.require_unused(folder)
+        s3.take_down_store(folder, keep=keep)
+        return _carry_out_plans(
+            partial(inspect_testbed, folder, patience_s=_ANSWER_S), partial(plan.plan_removal, keep=keep)
+        )
 
 
-def fill(folder: Path, work: Callable[[Storage], int]) -> int:
-    """Let `work` write what all emulated nodes read, on the first one; then they are up again. Returns what it does."""
-    with _alone():
-        found = inspect(folder, patience_s=_ANSWER_S)
-        facts = {name: each for name, each in found.marked.items() if found.storages[name].is_node}
+def write_on_first_node(folder: Path, work: Callable[[Storage], int]) -> int:
+    """Call `work` while the first emulated node, whose files all nodes read, is writable; return its result."""
+    with _hold_lock():
+        state = inspect_testbed(folder, patience_s=_ANSWER_S)
+        facts = {name: each for name, each in state.storage_facts.items() if state.storages[name].is_node}
         if not facts:
             raise EnvironmentFaultError(
                 f"no emulated nodes in {folder}", "python -m campaign testbed up nodes=4, as root"
             )
-        asked = {name: Wanted.of(each, found.storages[name].size_bytes) for name, each in facts.items()}
-        whose = found.storages[FIRST].owner or owner()
-        _see_that_nobody_uses(replace(found, storages={name: found.storages[name] for name in asked}))
-
-        def up() -> Seen:
-            return _settle(lambda: inspect(folder, asked, _ANSWER_S), lambda seen: plan.up(asked, whose, seen))
-
-        up()
+        requests = {name: StorageRequest.of(each, state.storages[name].size_bytes) for name, each in facts.items()}
+        owner = state.storages[FIRST].owner or find_owner()
+        _require_unused(replace(state, storages={name: state.storages[name] for name in requests}))
+        inspect = partial(inspect_testbed, folder, requests, _ANSWER_S)
+        plan_nodes = partial(plan.plan_creation, requests, owner)
+        _carry_out_plans(inspect, plan_nodes)
         try:
-            return work(_settle(lambda: inspect(folder, asked, _ANSWER_S), plan.writable).storages[FIRST])
+            return work(_carry_out_plans(inspect, plan.plan_writable_node).storages[FIRST])
         finally:
-            up()
+            _carry_out_plans(inspect, plan_nodes)
 
 
-def _see_that_nobody_uses(seen: Seen) -> None:
-    """Refuse before anything is taken away: half a testbed is of no use to who still works on the other half."""
+def _require_unused(state: TestbedState) -> None:
+    """Raise EnvironmentFaultError if a process has files of the testbed open."""
     points = {
-        os.path.realpath(each.point): name
-        for name, each in seen.storages.items()
-        if each.ours_mounted and not each.stuck  # nobody gets anything from such a one any more
+        os.path.realpath(storage.point): name
+        for name, storage in state.storages.items()
+        if storage.ours_mounted and not storage.stuck  # the model of a stuck storage will never answer
     }
-    ours = s3.processes(seen.folder)
-    for process in psutil.process_iter() if points else ():
-        if process.pid in ours:
-            continue
-        for path in _open(process):
+    for pid in {*psutil.pids()} - s3.store_processes(state.folder) if points else ():
+        for path in _files_of_process(pid):
             used = next((name for point, name in points.items() if Path(path).is_relative_to(point)), None)
             if used:
                 raise EnvironmentFaultError(
-                    f"{used} is busy: process {process.pid} has {path} open",
+                    f"{used} is busy: process {pid} has {path} open",
                     "end it (a campaign: Ctrl-C), then give the same command again",
                 )
 
 
-def _open(process: psutil.Process) -> list[str]:
-    """Return the files of a process and where it is; nothing of one that has ended.
+def _files_of_process(pid: int) -> list[str]:
+    """Return the paths of the open files and of the current folder of a process; empty if the process has ended.
 
-    Links of the kernel's are read, and nothing of what they lead to: that may be on a storage that does not answer.
+    The function reads the kernel's links alone: the files may be on a storage that does not answer.
     """
-    found = []
-    for link in _links(Path("/proc", str(process.pid))):
+    open_files = []
+    for link in (f"/proc/{pid}/cwd", *glob.glob(f"/proc/{pid}/fd/*")):  # noqa: PTH207 - that of Path raises if it ends
         with suppress(OSError):
-            found.append(str(link.readlink()))
-    return found
+            open_files.append(os.readlink(link))  # noqa: PTH115 - the same
+    return open_files
 
 
-def _links(process: Path) -> list[Path]:
-    with suppress(OSError):
-        return [process / "cwd", *(process / "fd").iterdir()]
-    return []
-
-
-def owner() -> tuple[int, int]:
-    """Return user and group that the storages belong to: who called sudo, else who we are."""
+def find_owner() -> tuple[int, int]:
+    """Return the user and the group that own the storages: those of the caller of sudo, otherwise our own."""
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
 
 
-def states(seen: Seen) -> dict[str, Node]:
+def storage_states(testbed: TestbedState) -> dict[str, Node]:
     """Return the state of each storage, by its name."""
-    return {name: _state(name, facts, seen) for name, facts in seen.marked.items()}
+    return {name: _storage_state(name, storage_facts, testbed) for name, storage_facts in testbed.storage_facts.items()}
 
 
-def _state(name: str, facts: Node, seen: Seen) -> Node:
-    each = seen.storages[name]
-    said = {key: value for key, value in facts.items() if key != "name"}
-    begun = each.attached or each.mounted or each.size_bytes is None
-    missing = _missing(name, Wanted.of(facts, each.size_bytes), seen) if begun else None
-    state = "down" if not begun else "incomplete" if missing else "up"
+def _storage_state(name: str, facts: Node, state: TestbedState) -> Node:
+    storage = state.storages[name]
+    values = {key: value for key, value in facts.items() if key != "name"}
+    has_begun = storage.attached or storage.mounted or storage.size_bytes is None
+    missing = _missing_step(name, StorageRequest.of(facts, storage.size_bytes), state) if has_begun else None
+    status = "down" if not has_begun else "incomplete" if missing else "up"
     return {
         "emulated": True,
-        "state": state,
+        "state": status,
         "missing": missing,
-        "root": str(each.root),
-        "size_bytes": each.size_bytes,
-        "device": each.attached[0].path if each.attached else None,
-        **said,
+        "root": str(storage.root),
+        "size_bytes": storage.size_bytes,
+        "device": storage.attached[0].path if storage.attached else None,
+        **values,
     }
 
 
-def _missing(name: str, wanted: Wanted, seen: Seen) -> str | None:
-    """Return what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
-    each = seen.storages[name]
+def _missing_step(name: str, request: StorageRequest, state: TestbedState) -> str | None:
+    """Return the next step that a storage lacks, or the error that prevents this step; None if the storage is up."""
+    storage = state.storages[name]
     try:
-        # What is not made is not counted: asked for in full, a storage would be said to lack room.
-        steps = plan.up({name: wanted}, each.owner or owner(), seen)
+        # The request has the present size: a full request could report missing room for a storage that exists.
+        steps = plan.plan_creation({name: request}, storage.owner or find_owner(), state)
     except EnvironmentFaultError as error:
         return error.message
     return str(steps[0][0]) if steps else None
 
 
-def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:
-    """Do the first group of the plan, inspect and plan again, until nothing is left to do.
+def _carry_out_plans(
+    inspect: Callable[[], TestbedState], make_plan: Callable[[TestbedState], list[Group]]
+) -> TestbedState:
+    """Do the first group of the plan, inspect and plan again, until the plan is empty; return the last state.
 
-    Raises EnvironmentFaultError where steps change nothing that is seen, or where others undo them again and again.
+    Raises EnvironmentFaultError if steps change nothing in the state, or if other programs undo steps repeatedly.
     """
     done: list[Group] = []
     patience_s = 0.0
-    while groups := wanted(seen := see()):
+    while groups := make_plan(state := inspect()):
         group = groups[0]
         if group in done[-1:] and patience_s < _PATIENCE_S:
             time.sleep(_MOMENT_S)
@@ -180,19 +179,19 @@ def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> S
                 "somebody else mounts it, or uses it (an open file); end that, then repeat the same command",
             )
         for step in group:
-            _do(step)
+            _do_step(step)
         done.append(group)
         patience_s = 0.0
-    return seen
+    return state
 
 
-def _do(step: Step) -> None:
+def _do_step(step: Step) -> None:
     step.do()
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Keep two testbeds from being made at once, and what is made readable for everybody."""
+def _hold_lock() -> Iterator[None]:
+    """Hold the lock of testbed commands in a block, with a umask that makes new files readable for everybody."""
     before = os.umask(0o022)
     lock = FileLock(_LOCK, mode=0o600, fallback_to_soft=False)
     try:

@@ -1,21 +1,23 @@
-"""A Ceph object gateway (S3) on loopback: one monitor, one OSD and one gateway, all in one folder.
+"""Run a Ceph object gateway (S3) on loopback: one monitor, one OSD and one gateway, all in one folder.
 
 It needs Debian's packages, and neither systemd nor ``/etc``; root only for a loop device. The manager is left out: it
-takes 300 MB, and S3 does not need it. The daemons know each other by keys (cephx), so that other users of the machine
-cannot give them orders.
+takes 300 MB, and S3 does not need it. The daemons authenticate each other by keys (cephx), so that other users of the
+machine cannot control them.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
 import struct
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,32 +29,31 @@ import psutil
 
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed.spec import GB
-from campaign.testbed.steps import run
+from campaign.testbed.steps import program_step
 from jobs.model import reading
-from jobs.objects import room
+from jobs.objects.client import Room, room_of
 from jobs.system import files, programs
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-    from jobs.objects.room import Room
 
 REGION = "us-east-1"
 BUCKET = USER = "campaign"
 PACKAGES = "ceph-mon ceph-osd radosgw ceph-common ceph-base"
-DAEMONS = {"mon": "mon.a", "osd": "osd.0", "gateway": "client.gateway"}  # and Ceph's names; in the order of the start
+DAEMONS = {"mon": "mon.a", "osd": "osd.0", "gateway": "client.gateway"}  # with Ceph's names, in the order of start
 PROGRAMS = {"mon": "ceph-mon", "osd": "ceph-osd", "gateway": "radosgw"}
 _FURTHER_PROGRAMS = ("ceph", "monmaptool", "radosgw-admin")
-_SERVES = ("leader", "active")  # what a monitor, and an OSD, says of itself then
+_SERVES = ("leader", "active")  # the state of a working monitor, and of a working OSD
 IMAGE = "ceph.img"
 LOOP_OF = ("losetup", "--noheadings", "--output", "NAME", "--associated")
 _READY_S, _CALL_S, _MOMENT_S = 30.0, 20.0, 0.05
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # past any proxy of the environment
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores proxies of the environment
 _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 
 
-def missing() -> str | None:
-    """Say what this machine lacks; None for nothing."""
+def missing_for_gateway() -> str | None:
+    """Return a sentence on the programs that this machine lacks for a gateway; None if it lacks none."""
     if find_spec("obstore") is None:
         return "there is no obstore, which makes the bucket (pip install 'tfio-campaign[s3]')"
     lacking = [name for name in (*PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
@@ -61,23 +62,23 @@ def missing() -> str | None:
 
 @dataclass(frozen=True)
 class Shape:
-    """What can be chosen of a gateway when it is made."""
+    """The settings with which a gateway is made."""
 
-    disk: str  # folder of the sparse file that has all objects
+    disk: str  # folder of the sparse file with all objects
     size_bytes: int = 6 * GB  # of that file
-    loop: bool = False  # it is attached to a loop device (root), which counts what is read and can be throttled
+    loop: bool = False  # attached to a loop device (needs root), which counts reads and can be throttled
     cached: bool = False  # the OSD may answer a read from its memory
 
 
 @dataclass(frozen=True)
 class Ceph:
-    """One gateway, which answers at `endpoint` where it is up."""
+    """A Ceph gateway, which answers at `endpoint` if it is up."""
 
-    folder: Path  # all is in it but the disk; only the credentials' owner can read them, and only root the rest
+    folder: Path  # all files but the disk; only their owner can read the credentials, and only root the rest
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was chosen: the fields of `Shape`, ``port``, ``mon_port``, ``made``; none where there is no gateway."""
+        """Return the settings: fields of `Shape`, ``port``, ``mon_port``, ``made``; empty if there is no gateway."""
         path = self.folder / "gateway.json"
         try:
             return reading.read(path, dict[str, Any])
@@ -88,59 +89,59 @@ class Ceph:
 
     @property
     def endpoint(self) -> str:
-        """Its address."""
+        """Return the address of the gateway."""
         return f"http://127.0.0.1:{self.facts['port']}"
 
     @property
     def credentials_file(self) -> Path:
-        """What a shell reads to have the credentials in its environment."""
+        """Return the path of the shell file that sets the credentials in the environment."""
         return self.folder / "credentials.env"
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The environment of its user's clients."""
+        """Return the environment variables for clients of the gateway's user."""
         lines = files.read(self.credentials_file).decode().splitlines()
         return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
     @property
     def private(self) -> Path:
-        """The folder that only its owner may look into: the daemons' settings, keys, sockets and logs."""
+        """Return the folder that only its owner may open: settings, keys, sockets and logs of the daemons."""
         return self.folder / "ceph"
 
     @property
     def conf(self) -> str:
-        """The daemons' settings."""
+        """Return the path of the daemons' settings."""
         return str(self.private / "ceph.conf")
 
     @property
     def image(self) -> Path:
-        """The file that has all objects."""
+        """Return the path of the file with all objects."""
         return Path(self.facts["disk"]) / IMAGE
 
     def socket_of(self, daemon: str) -> Path:
-        """Return where a daemon takes orders."""
+        """Return the path of a daemon's admin socket."""
         return self.private / f"{DAEMONS[daemon]}.asok"
 
     @property
     def device(self) -> str | None:
-        """The path of its loop device; None without one."""
+        """Return the path of the disk's loop device; None without one."""
         return next(iter(programs.run((*LOOP_OF, str(self.image))).stdout.split()), None)
 
     @property
     def allocated_bytes(self) -> int:
-        """The bytes that its disk takes beneath."""
+        """Return the bytes that the sparse file takes on the disk beneath."""
         with suppress(OSError, KeyError):
             return self.image.stat().st_blocks * _STAT_BLOCK
         return 0
 
     def stop(self) -> None:
-        """End the daemons; what was put stays."""
+        """End the daemons; the objects stay."""
         for daemon in reversed(DAEMONS):
             self.end(daemon, signal.SIGCONT, signal.SIGTERM)
         self._detach()
 
     def remove(self) -> None:
-        """End the daemons at once and remove all of it."""
+        """End the daemons at once and remove all files of the gateway."""
         if not self.facts:
             return
         for daemon in reversed(DAEMONS):
@@ -156,11 +157,11 @@ class Ceph:
         """Start one daemon, unless it runs, and wait until it answers."""
         if not self.pid(daemon):
             files.remove(self.socket_of(daemon), missing_ok=True)
-            run(PROGRAMS[daemon], "-c", self.conf, "-n", DAEMONS[daemon]).do()
+            program_step(PROGRAMS[daemon], "-c", self.conf, "-n", DAEMONS[daemon]).do()
         self._wait(lambda: self.answers(daemon), f"{PROGRAMS[daemon]} does not answer")
 
     def send(self, daemon: str, *numbers: signal.Signals) -> None:
-        """Send signals to one daemon, where it runs."""
+        """Send signals to one daemon, if it runs."""
         if pid := self.pid(daemon):
             for number in numbers:
                 with suppress(ProcessLookupError):
@@ -170,10 +171,10 @@ class Ceph:
         """Send signals that end one daemon, and wait until it has ended."""
         if pid := self.pid(daemon):
             self.send(daemon, *numbers)
-            self._wait(lambda: _has_ended(pid), f"{PROGRAMS[daemon]} does not end")
+            self._wait(lambda: _is_gone(pid), f"{PROGRAMS[daemon]} does not end")
 
     def pid(self, daemon: str) -> int | None:
-        """Return the process of a daemon of this gateway; None where it does not run."""
+        """Return the process id of a daemon of this gateway; None if it does not run."""
         with suppress(OSError, ValueError):
             pid = int(files.read(self.private / f"{DAEMONS[daemon]}.pid"))
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # a zombie has none
@@ -181,7 +182,7 @@ class Ceph:
         return None
 
     def answers(self, daemon: str = "gateway") -> bool:
-        """Tell whether a daemon does its work; only the gateway is asked where anybody may ask."""
+        """Return whether a daemon works; users other than the daemon's owner can ask the gateway alone."""
         with suppress(OSError):
             if daemon != "gateway":
                 return bool(self.ask(daemon, "status" if daemon == "osd" else "mon_status").get("state") in _SERVES)
@@ -190,7 +191,7 @@ class Ceph:
         return False
 
     def tell(self, *words: object, program: str = "ceph") -> str:
-        """Give an order by ``ceph`` or ``radosgw-admin``, and return what it prints."""
+        """Run a command of ``ceph`` or ``radosgw-admin``, and return its output."""
         done = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
         if done.returncode:
             raise EnvironmentFaultError(
@@ -199,32 +200,32 @@ class Ceph:
         return done.stdout
 
     def ask(self, daemon: str, prefix: str) -> Any:
-        """Ask a daemon by its own socket (``status``, ``perf dump``): JSON; OSError where it does not answer."""
-        with socket.socket(socket.AF_UNIX) as asked:
-            asked.settimeout(_CALL_S)
-            asked.connect(str(self.socket_of(daemon)))
-            asked.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
-            with asked.makefile("rb") as answer:
+        """Return a daemon's JSON answer to a command (``status``, ``perf dump``); raise OSError without an answer."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_CALL_S)
+            connection.connect(str(self.socket_of(daemon)))
+            connection.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
+            with connection.makefile("rb") as answer:
                 (size,) = struct.unpack(">I", answer.read(4).rjust(4, b"\0"))  # 0: it hung up
                 return json.loads(answer.read(size) or b"{}")
 
     def add_user(self, name: str) -> dict[str, str]:
-        """Make a user, who may use no bucket of another one; returns the environment of its clients."""
+        """Make a user without access to others' buckets; return the environment variables of its clients."""
         words = ("user", "create", "--uid", name, "--display-name", name)  # Ceph makes the keys: no word says them
         (keys,) = json.loads(self.tell(*words, program="radosgw-admin"))["keys"]
         return {"AWS_ACCESS_KEY_ID": keys["access_key"], "AWS_SECRET_ACCESS_KEY": keys["secret_key"]}
 
     def make_bucket(self) -> None:
-        """Make the user's bucket: a signed put to its own name. One that is there stays as it is."""
+        """Make the user's bucket by a signed PUT; an existing bucket stays unchanged."""
         import obstore  # noqa: PLC0415 - of the extra s3
 
         address = obstore.sign(self._store(), "PUT", "", timedelta(seconds=_CALL_S))
         _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - of ours
 
     def room(self) -> Room | None:
-        """Return how full the bucket is; None for who may not read the credentials, and where nothing answers."""
+        """Return the used and allowed bytes of the bucket; None without readable credentials or without an answer."""
         with suppress(ImportError, OSError, KeyError):
-            return room.of(self._store())
+            return room_of(self._store())
         return None
 
     def _store(self) -> S3Store:
@@ -237,14 +238,14 @@ class Ceph:
         )  # fmt: skip
 
     def link(self) -> None:
-        """Let the OSD's disk be the loop device that its file is attached to, or else the file."""
+        """Link the OSD's disk to the loop device of its file, or to the file itself."""
         block = self.private / "osd/block"
         block.unlink(missing_ok=True)
         block.symlink_to(self.device or self.image)
 
     def _detach(self) -> None:
         if device := self.device:
-            run("losetup", "--detach", device).do()
+            program_step("losetup", "--detach", device).do()
 
     def _wait(self, ready: Callable[[], bool], fault: str) -> None:
         deadline = time.monotonic() + _READY_S
@@ -254,8 +255,95 @@ class Ceph:
             time.sleep(_MOMENT_S)
 
 
-def _has_ended(pid: int) -> bool:
-    """Tell whether a process has let go of its files; before that it has no command line any more."""
+def _is_gone(pid: int) -> bool:
+    """Return whether a process has ended and closed its files (it loses its command line before that)."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return True
+
+
+_CAPS = {
+    "mon.": {"mon": "allow *"},
+    "client.admin": {"mon": "allow *", "osd": "allow *"},
+    "osd.0": {"mon": "allow profile osd", "osd": "allow *"},
+    "client.gateway": {"mon": "allow rw", "osd": "allow rwx"},
+}
+_PORTS = (20_000, 32_000)  # clients get those from 32,768 on (ip_local_port_range)
+# Without tcp_nodelay a get of 112 kB takes 21 ms instead of 1.5 (Nagle against the delayed ACK of loopback); without
+# the two keys of paxos each pool takes a second; without osd_client_watch_timeout radosgw-admin waits longer for the
+# watch of a killed gateway. On a rotational disk BlueStore would keep writes below 64 kB in memory until there are 64
+# (bluestore_prefer_deferred_size_hdd). Without the rgw_gc keys removed objects would take room for two hours more.
+_CONF = """\
+[global]
+fsid = {fsid}
+mon_host = [v2:127.0.0.1:{mon_port}/0]
+ms_bind_msgr1 = false
+keyring = {folder}/keyring
+run_dir = {folder}
+crash_dir = {folder}
+mon_cluster_log_file = {folder}/cluster.log
+paxos_propose_interval = 0.05
+paxos_min_wait = 0.01
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+mon_allow_pool_size_one = true
+osd_crush_chooseleaf_type = 0
+osd_pool_default_pg_num = 8
+osd_pool_default_pg_autoscale_mode = off
+mon_data = {folder}/mon
+mon_data_avail_warn = 1
+mon_data_avail_crit = 1
+osd_data = {folder}/osd
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+osd_memory_target = 1288490188
+osd_heartbeat_interval = 1
+osd_client_watch_timeout = 5
+osd_op_num_shards = 2
+osd_op_num_threads_per_shard = 2
+bluestore_default_buffered_read = {cached}
+bluestore_prefer_deferred_size_hdd = 0
+rgw_data = {folder}/gateway
+rgw_gc_obj_min_wait = 5
+rgw_gc_processor_period = 5
+rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
+"""
+_DAEMON_CONF = """\
+[{name}]
+admin_socket = {folder}/{name}.asok
+pid_file = {folder}/{name}.pid
+log_file = {folder}/{name}.log
+"""
+
+
+def format_settings(folder: Path, daemons: Iterable[str], *, cached: bool, **values: object) -> str:
+    """Return ``ceph.conf`` of the daemons with these Ceph names, with all paths in `folder`.
+
+    `values`: ``fsid``; ``mon_port`` (of the monitor) and ``port`` (of the gateway).
+    """
+    common = _CONF.format(folder=folder, cached=str(cached).lower(), **values)
+    return common + "".join(_DAEMON_CONF.format(folder=folder, name=name) for name in daemons)
+
+
+def make_keyring() -> str:
+    """Return the text of a keyring with new keys for all daemons, in the format of ceph-authtool(8)."""
+    lines = []
+    for name, caps in _CAPS.items():
+        key = struct.pack("<HIIH", 1, int(time.time()), 0, 16) + secrets.token_bytes(16)  # AES; made when; 16 bytes
+        lines += [f"[{name}]", f"\tkey = {base64.b64encode(key).decode()}"]
+        lines += [f'\tcaps {daemon} = "{allowed}"' for daemon, allowed in caps.items()]
+    return "\n".join(lines) + "\n"
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Return free ports outside the range that the kernel gives to clients.
+
+    A client with a port of ours could block a stopped gateway from its port, or be connected to itself.
+    """
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = _PORTS[0] + secrets.randbelow(_PORTS[1] - _PORTS[0])
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.add(port)
+    return list(ports)

@@ -1,8 +1,8 @@
-"""What an emulated storage does by its parameters: a calculation that shares nothing with the server of its model.
+"""The expected speed of an emulated storage, calculated from its parameters independently of its model's server.
 
-`depth` requests are always out. For flash and for a file server that has closed forms; for a disk, whose arm takes what
-it reaches first, it is simulated. The file that is read is taken to lie in one piece. Seconds and bytes throughout,
-unless a name says otherwise.
+`depth` is the constant number of outstanding requests. Flash and file servers have formulas; a disk is simulated,
+because its arm takes the request that it reaches first. The file is assumed to lie in one piece. Times are in seconds
+and sizes in bytes, unless a name has another unit.
 """
 
 from __future__ import annotations
@@ -13,103 +13,103 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from campaign.testbed.spec import Wanted
+    from campaign.testbed.spec import StorageRequest
 
 MIB = 1 << 20
-SEQUENTIAL_BYTES = 16 * MIB  # that a program asks for at once; it comes to the model as requests of 1 MiB
+SEQUENTIAL_BYTES = 16 * MIB  # bytes per request of a program; it reaches the model as requests of 1 MiB
 _PARTS = SEQUENTIAL_BYTES // MIB
-_SIMULATED = 3000  # requests: the mean is right within 1 %
+_SIMULATED = 3000  # requests; the mean is then right within 1 %
 
 
-def sequential_mb_per_s(wanted: Wanted, access: str, file_bytes: int) -> float | None:
-    """Return MB/s of a file that is read from its beginning to its end, or written and flushed.
+def sequential_mb_per_s(request: StorageRequest, access: str, file_bytes: int) -> float | None:
+    """Return the MB/s at which a whole file is read, or written and flushed.
 
-    None where they are not bounded, or by a number of requests whose size is the kernel's business.
+    Return None without a limit in MB/s, and with a limit in requests per second, because the kernel sizes the requests.
     """
-    speed = wanted.speed
+    speed = request.speed
     rate, requests = (
         (speed.read_mb_per_s, speed.read_iops) if access == "read" else (speed.write_mb_per_s, speed.write_iops)
     )
     if requests or rate is None:
         return None
-    if wanted.model is None:
+    if request.model is None:
         return rate
-    return file_bytes / 1e6 / _sequential_s(wanted.model.kind, _parameters(wanted), access, rate * 1e6, file_bytes)
+    return file_bytes / 1e6 / _sequential_s(request.model.kind, _parameters(request), access, rate * 1e6, file_bytes)
 
 
-def _sequential_s(kind: str, its: Mapping[str, float], access: str, rate: float, file_bytes: int) -> float:
-    """Return the seconds of a whole file, in requests of `SEQUENTIAL_BYTES`, each asked for when the last has come."""
+def _sequential_s(kind: str, model: Mapping[str, float], access: str, rate: float, file_bytes: int) -> float:
+    """Return the seconds to read or write a whole file in requests of `SEQUENTIAL_BYTES`, one after the other."""
     transfer, requests = file_bytes / rate, file_bytes / SEQUENTIAL_BYTES
-    if kind == "disk":  # to its first track; then the arm stays, and the cache hides that nothing is asked for a moment
-        return its["seek_track_ms"] / 1e3 + _turn_s(its) / 2 + transfer
+    if kind == "disk":  # one seek; then the arm stays, and the cache hides the gaps between requests
+        return model["seek_track_ms"] / 1e3 + _seconds_per_turn(model) / 2 + transfer
     if kind == "flash":
-        work = its[f"{access}_us"] / 1e6
-        in_turns = math.ceil(_PARTS / its["channels"]) * work + MIB / rate
+        work = model[f"{access}_us"] / 1e6
+        in_turns = math.ceil(_PARTS / model["channels"]) * work + MIB / rate
         return requests * max(work + SEQUENTIAL_BYTES / rate, in_turns)
-    way = its["round_trip_us"] / 1e6
+    way = model["round_trip_us"] / 1e6
     if access == "write":
         return requests * way + transfer
-    first = way + its["metadata_us"] / 1e6 + _server_disk_s(its, MIB)
-    return first + (requests - 1) * max(0.0, way - its["read_ahead_mb"] * 1e6 / rate) + transfer
+    first = way + model["metadata_us"] / 1e6 + _server_disk_s(model, MIB)
+    return first + (requests - 1) * max(0.0, way - model["read_ahead_mb"] * 1e6 / rate) + transfer
 
 
-def reads_per_s(wanted: Wanted, block_bytes: int, depth: int, file_bytes: int) -> float | None:
-    """Return how many blocks at random places come a second; None of a storage without a model."""
-    if wanted.model is None:
+def reads_per_s(request: StorageRequest, block_bytes: int, depth: int, file_bytes: int) -> float | None:
+    """Return the number of random reads per second of a storage with a model; None without a model."""
+    if request.model is None:
         return None
-    its, kind = _parameters(wanted), wanted.model.kind
-    transfer = block_bytes / its["read_mb_per_s"] / 1e6
+    model, kind = _parameters(request), request.model.kind
+    transfer = block_bytes / model["read_mb_per_s"] / 1e6
     if kind == "disk":
-        _, whole_s = _arm(its, block_bytes, depth, file_bytes)
-        found = _SIMULATED / whole_s
+        _, whole_s = _simulate_arm(model, block_bytes, depth, file_bytes)
+        reads = _SIMULATED / whole_s
     elif kind == "flash":
-        work = its["read_us"] / 1e6
-        found = min(depth / (work + transfer), its["channels"] / work if work else math.inf, 1 / transfer)
+        work = model["read_us"] / 1e6
+        reads = min(depth / (work + transfer), model["channels"] / work if work else math.inf, 1 / transfer)
     else:
-        found = min(_server_reads_per_s(its, block_bytes, depth, file_bytes), 1 / transfer)
-    return min(found, wanted.speed.read_iops or math.inf)
+        reads = min(_server_reads_per_s(model, block_bytes, depth, file_bytes), 1 / transfer)
+    return min(reads, request.speed.read_iops or math.inf)
 
 
-def read_us(wanted: Wanted, block_bytes: int, file_bytes: int, share: float) -> float | None:
-    """Return the microseconds in which a share of random reads has come, one at a time: 0.5 is the median."""
-    if wanted.model is None or wanted.speed.read_iops:  # such a bound lets requests through in bursts
+def read_us(request: StorageRequest, block_bytes: int, file_bytes: int, share: float) -> float | None:
+    """Return the quantile `share` (0.5: the median) of the latency of single random reads, in microseconds."""
+    if request.model is None or request.speed.read_iops:  # a limit in requests lets them pass in bursts
         return None
-    its, kind = _parameters(wanted), wanted.model.kind
-    transfer = block_bytes / its["read_mb_per_s"]  # in microseconds
+    model, kind = _parameters(request), request.model.kind
+    transfer = block_bytes / model["read_mb_per_s"]  # in microseconds
     if kind == "disk":
-        latencies, _ = _arm(its, block_bytes, 1, file_bytes)
+        latencies, _ = _simulate_arm(model, block_bytes, 1, file_bytes)
         return sorted(latencies)[int(share * len(latencies))] * 1e6
     if kind == "flash":
-        return its["read_us"] + transfer
-    turned = (share - 0.5) * _turn_s(its)  # any part of a turn is as likely
-    at_disk = _server_disk_s(its, block_bytes) + turned
-    return its["round_trip_us"] + its["metadata_us"] + at_disk * 1e6 + transfer
+        return model["read_us"] + transfer
+    turned = (share - 0.5) * _seconds_per_turn(model)  # any part of a turn is as likely
+    at_disk = _server_disk_s(model, block_bytes) + turned
+    return model["round_trip_us"] + model["metadata_us"] + at_disk * 1e6 + transfer
 
 
-def _parameters(wanted: Wanted) -> dict[str, float]:
-    pairs = (word.split("=") for word in wanted.words())
+def _parameters(request: StorageRequest) -> dict[str, float]:
+    pairs = (word.split("=") for word in request.server_arguments())
     return {key: float(value) for key, value in pairs if key != "kind"}
 
 
-def _turn_s(its: Mapping[str, float]) -> float:
-    return 60 / its["rpm"]
+def _seconds_per_turn(model: Mapping[str, float]) -> float:
+    return 60 / model["rpm"]
 
 
-def _server_disk_s(its: Mapping[str, float], length: int) -> float:
-    """Return how long a disk of a server has a request, on the average."""
-    return its["seek_average_ms"] / 1e3 + _turn_s(its) / 2 + length / its["disk_mb_per_s"] / 1e6
+def _server_disk_s(model: Mapping[str, float], length: int) -> float:
+    """Return the mean seconds of a request on one disk of a server."""
+    return model["seek_average_ms"] / 1e3 + _seconds_per_turn(model) / 2 + length / model["disk_mb_per_s"] / 1e6
 
 
-def _server_reads_per_s(its: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> float:
-    """Analyse mean values of a closed network: a delay, and disks of which each read goes to any one.
+def _server_reads_per_s(model: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> float:
+    """Return the reads per second of a closed queueing network: a delay, and disks over which the reads are spread.
 
-    A request that comes finds at its disk what one request less leaves there (Reiser and Lavenberg 1980), and what is
-    being served is done in the mean residual time of a seek and any part of a turn (Reiser 1979 on general service).
+    An arriving request finds the queue of a network with one request less (Reiser and Lavenberg 1980); the request in
+    service needs the mean residual time of a seek and any part of a turn (Reiser 1979 on general service).
     """
-    at_disk = _server_disk_s(its, block_bytes)
-    others_s = (its["round_trip_us"] + its["metadata_us"] + block_bytes / its["read_mb_per_s"]) / 1e6
-    residual = (at_disk + _turn_s(its) ** 2 / 12 / at_disk) / 2
-    arms = min(its["osts"], math.ceil(file_bytes / (its["stripe_mib"] * MIB))) * its["disks"]
+    at_disk = _server_disk_s(model, block_bytes)
+    others_s = (model["round_trip_us"] + model["metadata_us"] + block_bytes / model["read_mb_per_s"]) / 1e6
+    residual = (at_disk + _seconds_per_turn(model) ** 2 / 12 / at_disk) / 2
+    arms = min(model["osts"], math.ceil(file_bytes / (model["stripe_mib"] * MIB))) * model["disks"]
     queued = busy = rate = 0.0  # of each disk: requests there, and the share of time with any
     for out in range(1, depth + 1):
         waits = (queued - busy) * at_disk + busy * residual
@@ -118,29 +118,32 @@ def _server_reads_per_s(its: Mapping[str, float], block_bytes: int, depth: int, 
     return rate
 
 
-def _arm(its: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> tuple[list[float], float]:
-    """Simulate the arm of a disk; returns the latency of each request, and the seconds of all of them."""
-    chance, turn, rate = random.Random(0), _turn_s(its), its["read_mb_per_s"] * 1e6  # noqa: S311 - places, not secrets
+def _simulate_arm(
+    model: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int
+) -> tuple[list[float], float]:
+    """Return the latency of each simulated request to a disk with one arm, and the seconds for all of them."""
+    chance, turn, rate = random.Random(0), _seconds_per_turn(model), model["read_mb_per_s"] * 1e6  # noqa: S311 - places, not secrets
     track, blocks = rate * turn, file_bytes // block_bytes
-    slope = (its["seek_average_ms"] - its["seek_track_ms"]) * 15 / 8  # of the root of the distance: 8/15 on the average
+    # A seek grows with the square root of the distance, whose average is 8/15.
+    slope = (model["seek_average_ms"] - model["seek_track_ms"]) * 15 / 8
     head, now, latencies = 0.0, 0.0, []
 
-    def positioned(place: float) -> float:
-        """Seconds until the head is at the place: a seek, and the rest of a turn."""
-        if place == head:
+    def seconds_to(position: float) -> float:
+        """Return the seconds until the head is at `position`: a seek, and the rest of a turn."""
+        if position == head:
             return 0.0
-        tracks = abs(place // track - head // track)
-        seek = (its["seek_track_ms"] + slope * math.sqrt(tracks * track / its["capacity_gb"] / 1e9)) / 1e3
+        tracks = abs(position // track - head // track)
+        seek = (model["seek_track_ms"] + slope * math.sqrt(tracks * track / model["capacity_gb"] / 1e9)) / 1e3
         there = now + (seek if tracks else 0.0)
-        return there - now + (place / track * turn - there) % turn
+        return there - now + (position / track * turn - there) % turn
 
-    # When the arm gets free it chooses at once; who has just been answered asks again after that.
+    # A free arm chooses at once; the client that was just answered sends its next request after that.
     waiting = [(float(chance.randrange(blocks) * block_bytes), 0.0) for _ in range(max(1, depth - 1))]
     for _ in range(_SIMULATED):
-        place, asked = chosen = min(waiting[: int(its["queue"])], key=lambda request: positioned(request[0]))
+        position, sent_s = chosen = min(waiting[: int(model["queue"])], key=lambda request: seconds_to(request[0]))
         waiting.remove(chosen)
-        done = now + positioned(place) + block_bytes / rate
+        done = now + seconds_to(position) + block_bytes / rate
         waiting.append((float(chance.randrange(blocks) * block_bytes), done if depth == 1 else now))
-        head, now = place + block_bytes, done
-        latencies.append(done - asked)
+        head, now = position + block_bytes, done
+        latencies.append(done - sent_s)
     return latencies, now

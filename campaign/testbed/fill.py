@@ -1,4 +1,4 @@
-"""The datasets that emulated nodes read: made by the owner of what they read, while it can be written."""
+"""Make the data sets of emulated nodes, as the owner of their files, while the first node is writable."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.config import command_line
-from campaign.config.collect import collect
-from campaign.ending import ended
-from campaign.errors import UsageError
+from campaign.config.collect import collect_points
+from campaign.errors import UsageError, run_to_exit_code
 from campaign.storage import datasets
 from campaign.testbed import apply
 from campaign.testbed.spec import FOLDER_VARIABLE, NODES
@@ -23,12 +22,15 @@ if TYPE_CHECKING:
     from campaign.testbed.state import Storage
 
 
-def fill(folder: Path, words: Sequence[str]) -> int:
-    """Make the datasets of a campaign with these words on the nodes of a testbed; returns the exit code. Needs root."""
+def fill_nodes(folder: Path, words: Sequence[str]) -> int:
+    """Make the data sets of a campaign on the emulated nodes of a testbed; return the exit code.
+
+    `words`: the arguments of `run` for this campaign.
+    """
 
     def make(first: Storage) -> int:
-        user, group = first.owner or apply.owner()
-        # Never as root: the owner could have put a link there.
+        user, group = first.owner or apply.find_owner()
+        # Not as root: the owner could have put a link there, which root would follow.
         with subprocess.Popen(
             python("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
@@ -40,25 +42,25 @@ def fill(folder: Path, words: Sequence[str]) -> int:
                 child.terminate()
                 return child.wait()
 
-    with console.polite_end():
-        return apply.fill(folder, make)
+    with console.interrupt_on_kill():
+        return apply.write_on_first_node(folder, make)
 
 
-def make(words: list[str]) -> int:
-    """Make the datasets where they can be written now; returns 0."""
-    from campaign.cli.run import planned  # noqa: PLC0415 - the command line is above this
+def make_node_data(words: list[str]) -> int:
+    """Make the data sets of the campaign with the arguments `words` on the node that is writable now; return 0."""
+    from campaign.cli.run import plan_points  # noqa: PLC0415 - the command line is above this
 
-    points = collect([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
-    if points is None or command_line.split(words).dry_run:
+    points = collect_points([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
+    if points is None or command_line.parse_command_line(words).dry_run:
         raise UsageError("testbed fill takes the words of a grid alone", "testbed fill +paper=hepcnn +size=smoke")
-    plan = planned(points)
+    plan = plan_points(points)
     datasets.require_possible(plan.entries)
-    with console.polite_end(), console.progress() as progress:
-        found = datasets.datasets(plan.entries, plan.folder, progress, redo=True)
-    for data in {data["path"]: data for data in found.values()}.values():
+    with console.interrupt_on_kill(), console.progress() as progress:
+        data_sets = datasets.datasets(plan.entries, plan.folder, progress, redo=True)
+    for data in {data["path"]: data for data in data_sets.values()}.values():
         console.say(f"{data['path']}: {data.get('files', 0)} files, {data.get('bytes', 0) / 1e6:,.0f} MB")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(ended(sys.argv[1:], make))
+    sys.exit(run_to_exit_code(sys.argv[1:], make_node_data))

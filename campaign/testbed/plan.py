@@ -1,7 +1,7 @@
-"""What is still to be done for a testbed to be up, or to be gone: pure functions of what was found.
+"""Plan the steps that make a testbed or remove it; each plan is a pure function of the testbed's state.
 
-A plan is a list of groups of steps. Only its first group is done before everything is inspected again, so that a
-command that was killed at any moment is continued by the next one.
+A plan is a list of groups of steps. Only the first group of a plan is done; then the testbed is inspected and planned
+again. So the next command continues what a killed command has begun.
 """
 
 from __future__ import annotations
@@ -9,199 +9,390 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import storage
-from campaign.testbed.spec import FIRST, GB, is_link, source
-from campaign.testbed.state import MARKER, SCHEMA, unfinished
-from campaign.testbed.steps import Write, run
+from campaign.testbed import serving
+from campaign.testbed.spec import FIRST, GB, is_linked_node, model_source
+from campaign.testbed.state import MARKER, SCHEMA, unfinished_image
+from campaign.testbed.steps import Call, Write, program_step
+from jobs.system.layers import DEVICE, FAULTS
+from jobs.system.layers import MARKER as EMULATED
 
 if TYPE_CHECKING:
-    from campaign.testbed.spec import Wanted
-    from campaign.testbed.state import Loop, Seen, Storage
-    from campaign.testbed.steps import Group
+    from campaign.testbed.spec import StorageRequest
+    from campaign.testbed.state import Loop, Storage, TestbedState
+    from campaign.testbed.steps import Group, Step
+    from jobs.model.settings import Node
 
-LARGEST_SHARE = 12 * GB  # a 5 GB file of the baseline (paper, IV), the 2 GB of Fig 4, six snapshots of 0.7 GB
-_RESERVE = 1 * GB  # left free beneath
-_LEAST = 60_000_000  # bytes in which ext4 has room for its journal and for files
-_TENTH = 100_000_000  # a share is whole tenths of a GB
+LARGEST_SHARE = 12 * GB  # room for a baseline's file of 5 GB (paper, IV), 2 GB of Fig 4, six snapshots of 0.7 GB
+_RESERVE = 1 * GB  # stays free on the disk beneath
+_LEAST = 60_000_000  # bytes that ext4 needs at least for its journal and files
+_TENTH = 100_000_000  # shares are rounded down to whole tenths of a GB
+_AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # otherwise the kernel writes for minutes after the first mount
 
 
-def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[Group]:
-    """Return what makes the storages that are asked for, and leaves others of the folder as they are.
+def differs_from_request(storage: Storage, request: StorageRequest, program: str) -> bool:
+    """Return whether the device of a storage must be made again, because it is broken or not the requested one.
 
-    `owner`: user and group of each storage's root.
+    This is true if the model differs from the requested one, has another version or has ended, and if the file system
+    failed. `program`: the name of the program that serves models.
     """
-    _refuse_silent(seen.storages[name] for name in asked)
-    _refuse_foreign(asked, seen)
-    sizes = _sizes(asked, seen)
-    steps: list[Group] = [] if seen.there else [[run("mkdir", "-p", "-m", "755", seen.folder)]]
-    for name, wanted in asked.items():
-        if storage.is_otherwise(seen.storages[name], wanted, seen.program.name):
-            steps += storage.detached(seen.storages[name])
-            seen = replace(seen, storages={**seen.storages, name: storage.without_device(seen.storages[name])})
-    loops = _loops(asked, seen)
-    attached = [loop.number for name in asked for loop in seen.storages[name].attached]
-    steps += _bookkeeping(asked, seen, attached)
-    if any(wanted.model for wanted in asked.values()) and seen.program.name not in seen.programs:
-        new = seen.program.with_suffix(".new")
-        steps.append([run("cc", "-O2", "-o", new, source(), "-lm"), run("mv", new, seen.program)])
-    for name, wanted in asked.items():
-        each = seen.storages[name]
-        steps += storage.link(each, seen.storages[FIRST]) if is_link(name) else storage.image(each, sizes[name])
-        if name == FIRST and each.size_bytes is None:
-            steps += storage.marked(each, wanted, owner, [])
-        steps += storage.device(each, wanted, seen.program)
-        steps += storage.calmed(seen.storages[name])
-    coming = [loop.number for loop in loops.values()]
-    if missing := [number for number in coming if number not in attached]:
-        steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
-    for name, wanted in asked.items():
-        steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.limits())]
-        steps += storage.mounted(name, loops[name], wanted, owner, seen)
-        steps += storage.measured(name, loops[name], wanted, seen)
+    if request.node:
+        return not all(loop.direct and loop.read_only for loop in storage.loops)
+    if storage.failed and storage.ours_mounted:
+        return True
+    if request.model is None:
+        return bool(storage.model_loops or storage.model_mounted)
+    server = None if storage.stuck else storage.server
+    is_served = (
+        storage.model_mounted
+        and server
+        and (server.program, server.server_arguments) == (program, request.server_arguments())
+    )
+    return bool(storage.loops or ((storage.model_loops or storage.model_mounted) and not is_served))
+
+
+def detach_steps(storage: Storage) -> list[Group]:
+    """Return the steps that detach a storage's loop devices and unmount its model.
+
+    If the model will never answer, its server is killed and all is unmounted in one group; so waiting processes get an
+    error. A process with an open file of the storage keeps the loop device, without a mount, until it ends.
+    """
+    umount = ["umount", *(["--lazy"] if storage.stuck else [])]
+    steps: Group = [program_step("kill", "-KILL", storage.server.pid)] if storage.stuck and storage.server else []
+    steps += [program_step(*umount, storage.point)] if storage.ours_mounted else []
+    steps += [program_step("losetup", "--detach", loop.path) for loop in storage.attached]
+    steps += [program_step("umount", "--lazy", storage.model)] if storage.model_mounted else []
+    return [steps] if storage.stuck else [[step] for step in steps]
+
+
+def without_device(storage: Storage) -> Storage:
+    """Return the state of a storage after `detach_steps`."""
+    detached = replace(storage, loops=(), model_loops=(), model_mounted=False, server=None)
+    return (
+        replace(detached, mounted=None, failed=False, marker_facts=None, owner=None, empty=True)
+        if storage.ours_mounted
+        else detached
+    )
+
+
+def image_steps(storage: Storage, size: int) -> list[Group]:
+    """Return the steps that make a missing image of `size` bytes, or remove an unfinished image."""
+    unfinished = unfinished_image(storage.image)
+    sector_size = ("-b", 4096) if storage.point.name == FIRST else ()  # the sector size that its loop devices have
+    if storage.size_bytes is not None:
+        return [[program_step("rm", "-f", unfinished)]] if storage.unfinished else []
+    return [
+        [
+            # The image is made empty and readable by root alone, because it will hold all files of the storage.
+            program_step("install", "-m", "600", "/dev/null", unfinished),
+            program_step("truncate", "--size", size, unfinished),
+            program_step("mkfs.ext4", "-q", "-F", *sector_size, "-m", 0, "-E", _AT_ONCE, unfinished),
+            program_step("sync", unfinished),
+            program_step("mv", unfinished, storage.image),
+        ]
+    ]
+
+
+def link_steps(storage: Storage, first: Storage) -> list[Group]:
+    """Return the steps that give the image of all nodes a second name, which identifies a node's loop device."""
+    is_linked = storage.inode is not None and storage.inode == first.inode
+    return [] if is_linked else [[program_step("ln", "--force", first.image, storage.image)]]
+
+
+def mark_steps(
+    first: Storage, request: StorageRequest, owner: tuple[int, int], others: Iterable[Storage]
+) -> list[Group]:
+    """Return the steps that mark the file system of all nodes, and give its data folder an owner.
+
+    The steps are one group: a kill in between leaves a writable or unmounted node, which the next `up` repairs.
+    """
+    return [
+        [
+            *(step for storage in others for steps in detach_steps(storage) for step in steps),
+            program_step("mkdir", "-p", "-m", "755", first.point),
+            mount_to_write(first),
+            Write(first.point / EMULATED, json.dumps(request.facts(FIRST)), ours=True),
+            _own_step(first, owner),
+            program_step("umount", first.point),
+        ]
+    ]
+
+
+def mount_to_write(first: Storage) -> Step:
+    """Return the step that mounts the image of the first node for writing; `umount` also detaches its loop device."""
+    return program_step("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", first.image, first.point)
+
+
+def _own_step(storage: Storage, owner: tuple[int, int]) -> Step:
+    user, group = owner
+    return program_step("install", "-d", "-m", "755", "-o", user, "-g", group, storage.root)
+
+
+def device_steps(storage: Storage, request: StorageRequest, program: Path) -> list[Group]:
+    """Return the steps that attach a loop device to the image or, with a model, to the file that the model serves."""
+    if storage.attached:
+        return []
+    if request.node:
+        # After a power loss during `testbed fill` the journal must be replayed, which a read-only mount cannot do.
+        repair = [program_step("e2fsck", "-p", storage.image, may_fail=True)] if storage.point.name == FIRST else []
+        options = ("--read-only", "--direct-io=on", "--sector-size=4096")
+        return [[*repair, program_step("losetup", "--find", *options, storage.image)]]
+    if request.model is None:
+        return [[program_step("losetup", "--find", storage.image)]]
+    steps: list[Group] = [] if storage.model_there else [[program_step("mkdir", "-m", "755", storage.model)]]
+    if not storage.model_mounted:
+        steps.append([program_step(program, storage.model, storage.image, *request.server_arguments())])
+    return [*steps, [program_step("losetup", "--find", "--direct-io=on", storage.model / DEVICE)]]
+
+
+def end_fault_steps(storage: Storage) -> list[Group]:
+    """Return the steps that end the injected faults of a storage's model.
+
+    A file system that met a fault fails at its next write. The steps write at once, so that the next plan repairs it.
+    """
+    faults = (storage.server.faults if storage.server else None) or ()
+    steps: Group = [Write(storage.model / FAULTS, f"{name} 0") for name in faults]
+    if steps and storage.ours_mounted:
+        steps += [
+            program_step(*words, storage.point, may_fail=True) for words in (("touch",), ("sync", "--file-system"))
+        ]
+    return [steps] if steps else []
+
+
+def mount_steps(
+    name: str, loop: Loop, request: StorageRequest, owner: tuple[int, int], state: TestbedState
+) -> list[Group]:
+    """Return the steps that mount a storage, write the marker into its file system and make its data folder."""
+    storage = state.storages[name]
+    steps: list[Group] = [] if storage.point_there else [[program_step("mkdir", "-p", "-m", "755", storage.point)]]
+    if not storage.mounted:
+        options = "ro,nosuid,nodev" if request.node else "nosuid,nodev"
+        steps.append([program_step("mount", "-t", "ext4", "-o", options, loop.path, storage.point)])
+    is_marked = storage.marker_facts == request.facts(name)
+    has_owner = storage.owner is not None and (storage.owner == owner or not storage.empty)
+    if request.node:
+        is_ready = not storage.mounted or name != FIRST or (is_marked and has_owner)
+        return steps if is_ready else mark_steps(storage, request, owner, state.nodes)
+    if not is_marked:
+        steps.append([Write(storage.point / EMULATED, json.dumps(request.facts(name)), ours=True)])
+    return steps if has_owner else [*steps, [_own_step(storage, owner)]]
+
+
+def measure_steps(name: str, loop: Loop, request: StorageRequest, state: TestbedState) -> list[Group]:
+    """Return the steps that measure the kernel's costs to serve a storage; none if the costs of this boot are known."""
+    storage = state.storages[name]
+    identity: Node = {"boot_id": state.boot_id, "storage": request.facts(name)}
+    if storage.costs and storage.costs.items() >= identity.items():
+        return []
+    line = f"# measure what it takes the kernel to serve {name}, and write {storage.serving}"
+    return [[Call(line, partial(serving.measure_costs, storage.point, Path(loop.path), storage.serving, identity))]]
+
+
+def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int], state: TestbedState) -> list[Group]:
+    """Return the steps that make the requested storages; other storages in the folder do not change.
+
+    `owner`: the user and the group that will own the root of each storage.
+    """
+    _refuse_silent_models(state.storages[name] for name in requests)
+    _refuse_foreign_files(requests, state)
+    sizes = _choose_sizes(requests, state)
+    steps: list[Group] = [] if state.exists else [[program_step("mkdir", "-p", "-m", "755", state.folder)]]
+    for name, request in requests.items():
+        if differs_from_request(state.storages[name], request, state.program.name):
+            steps += detach_steps(state.storages[name])
+            state = replace(state, storages={**state.storages, name: without_device(state.storages[name])})
+    loops = _choose_loops(requests, state)
+    attached = [loop.number for name in requests for loop in state.storages[name].attached]
+    steps += _bookkeeping_steps(requests, state, attached)
+    if any(request.model for request in requests.values()) and state.program.name not in state.programs:
+        unfinished_program = state.program.with_suffix(".new")
+        steps.append(
+            [
+                program_step("cc", "-O2", "-o", unfinished_program, model_source(), "-lm"),
+                program_step("mv", unfinished_program, state.program),
+            ]
+        )
+    for name, request in requests.items():
+        storage = state.storages[name]
+        steps += (
+            link_steps(storage, state.storages[FIRST]) if is_linked_node(name) else image_steps(storage, sizes[name])
+        )
+        if name == FIRST and storage.size_bytes is None:
+            steps += mark_steps(storage, request, owner, [])
+        steps += device_steps(storage, request, state.program)
+        steps += end_fault_steps(state.storages[name])
+    numbers = [loop.number for loop in loops.values()]
+    if new_numbers := [number for number in numbers if number not in attached]:
+        steps += [
+            [
+                _write_marker(
+                    state, _describe_storages(requests, state), [*state.limited_devices, *attached, *new_numbers]
+                )
+            ]
+        ]
+    for name, request in requests.items():
+        steps += [[step] for step in state.device_limits.steps(loops[name].number, request.limits())]
+        steps += mount_steps(name, loops[name], request, owner, state)
+        steps += measure_steps(name, loops[name], request, state)
     return steps
 
 
-def writable(seen: Seen) -> list[Group]:
-    """Return what lets the first node alone, and no other, write what all nodes read."""
-    first = seen.storages[FIRST]
-    up = [each for each in seen.nodes if any(loop.read_only for loop in each.loops)]
-    steps = [group for each in up for group in storage.detached(each)]
-    return steps if first.ours_mounted else [*steps, [storage.mounted_to_write(first)]]
+def plan_writable_node(state: TestbedState) -> list[Group]:
+    """Return the steps that detach all nodes and mount the first one for writing."""
+    first = state.storages[FIRST]
+    read_only = [storage for storage in state.nodes if any(loop.read_only for loop in storage.loops)]
+    steps = [group for storage in read_only for group in detach_steps(storage)]
+    return steps if first.ours_mounted else [*steps, [mount_to_write(first)]]
 
 
-def down(seen: Seen, *, keep: bool) -> list[Group]:
-    """Return what takes a testbed away; with `keep` its images stay, with what is on them, for the next `up`."""
-    _refuse_silent(seen.storages.values())
+def plan_removal(state: TestbedState, *, keep: bool) -> list[Group]:
+    """Return the steps that remove a testbed; with `keep` its images stay for the next `up`."""
+    _refuse_silent_models(state.storages.values())
     steps: list[Group] = []
-    for each in reversed(list(seen.storages.values())):
-        steps += storage.detached(each)
-    attached = [loop.number for each in seen.storages.values() for loop in each.attached]
-    for number in dict.fromkeys([*seen.numbers, *attached]):
-        steps += [[step] for step in seen.bounds.steps(number, {})]
-    if seen.marker is None and not seen.leftovers:
+    for storage in reversed(list(state.storages.values())):
+        steps += detach_steps(storage)
+    attached = [loop.number for storage in state.storages.values() for loop in storage.attached]
+    for number in dict.fromkeys([*state.limited_devices, *attached]):
+        steps += [[step] for step in state.device_limits.steps(number, {})]
+    if state.marker is None and not state.leftovers:
         return steps
-    if keep and seen.marker:
-        return [*steps, [_marker(seen, seen.marker["storages"], [])]] if seen.numbers else steps
-    return steps + _remove(seen)
+    if keep and state.marker:
+        return [*steps, [_write_marker(state, state.marker["storages"], [])]] if state.limited_devices else steps
+    return steps + _removal_steps(state)
 
 
-def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
-    if seen.marker is None and seen.strangers:
+def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
+    if state.marker is None and state.foreign_names:
         raise UsageError(
-            f"{seen.folder} is no testbed of ours and holds other files, such as {seen.strangers[0]}",
+            f"{state.folder} is no testbed of ours and holds other files, such as {state.foreign_names[0]}",
             "name a folder that is empty or not there yet: --folder DIR",
         )
-    for name in asked:
-        each = seen.storages[name]
-        theirs = {each.image.name, unfinished(each.image).name, each.point.name, each.model.name}.intersection(
-            seen.strangers
-        )
-        if theirs and not each.mounted:
+    for name in requests:
+        storage = state.storages[name]
+        foreign_names = {
+            storage.image.name,
+            unfinished_image(storage.image).name,
+            storage.point.name,
+            storage.model.name,
+        }.intersection(state.foreign_names)
+        if foreign_names and not storage.mounted:
             raise UsageError(
-                f"{seen.folder / min(theirs)} is there already, and not ours", "move it away, or name another --folder"
+                f"{state.folder / min(foreign_names)} is there already, and not ours",
+                "move it away, or name another --folder",
             )
-        if each.mounted and not each.ours_mounted:
+        if storage.mounted and not storage.ours_mounted:
             raise EnvironmentFaultError(
-                f"{each.mounted} is mounted at {each.point}, and is not ours", "unmount it, or name another --folder"
+                f"{storage.mounted} is mounted at {storage.point}, and is not ours",
+                "unmount it, or name another --folder",
             )
-        if cached := next((loop.path for loop in each.served if not loop.direct), None):
+        if cached := next((loop.path for loop in storage.model_loops if not loop.direct), None):
             raise EnvironmentFaultError(
                 f"{cached} of {name} goes through the page cache, which would answer in place of its model",
                 f"losetup --direct-io=on {cached}; where the kernel refuses that: testbed up model=rates",
             )
-        if each.attached and each.size_bytes is None:
+        if storage.attached and storage.size_bytes is None:
             raise EnvironmentFaultError(
-                f"the file of {each.attached[0].path}, {each.image}, was taken away", "python -m campaign testbed down"
+                f"the file of {storage.attached[0].path}, {storage.image}, was taken away",
+                "python -m campaign testbed down",
             )
 
 
-def _refuse_silent(storages: Iterable[Storage]) -> None:
-    """Refuse what a model may have to write yet: it does not answer, and nothing says that it never will."""
-    for each in storages:
-        if each.silent and not each.stuck and each.server:
+def _refuse_silent_models(storages: Iterable[Storage]) -> None:
+    """Raise EnvironmentFaultError if a model does not answer and may still have data to write."""
+    for storage in storages:
+        if storage.silent and not storage.stuck and storage.server:
             raise EnvironmentFaultError(
-                f"the model of {each.point.name} (process {each.server.pid}) does not answer: the disk beneath may be"
-                " busy",
-                f"wait for it; or give up what it has not written (sudo kill -KILL {each.server.pid}); then repeat the"
-                " same command",
+                f"the model of {storage.point.name} (process {storage.server.pid}) does not answer: the disk beneath"
+                " may be busy",
+                f"wait for it; or give up what it has not written (sudo kill -KILL {storage.server.pid}); then repeat"
+                " the same command",
             )
 
 
-def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
-    """Return the size of each storage in bytes; together they never have more than there is room for beneath.
+def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -> dict[str, int]:
+    """Return the size of each storage in bytes; all storages together fit into the free space beneath.
 
-    A file system in a file beneath which the room runs out loses data, and says "input/output error".
+    If the space beneath runs out, a file system in a file loses data and reports "input/output error".
     """
-    asked = {name: wanted for name, wanted in asked.items() if not is_link(name)}
-    images = {name: each for name, each in seen.storages.items() if not is_link(name)}
-    there = {name: size for name, each in images.items() if (size := each.size_bytes) is not None}
-    for name, size in there.items():
-        wanted = asked[name].size_bytes if name in asked else None
-        if wanted is not None and wanted != size:
+    requests = {name: request for name, request in requests.items() if not is_linked_node(name)}
+    images = {name: storage for name, storage in state.storages.items() if not is_linked_node(name)}
+    present_sizes = {name: size for name, storage in images.items() if (size := storage.size_bytes) is not None}
+    for name, size in present_sizes.items():
+        requested = requests[name].size_bytes if name in requests else None
+        if requested is not None and requested != size:
             raise UsageError(
-                f"{name} has {size / GB:g} GB already, {wanted / GB:g} GB are asked for",
+                f"{name} has {size / GB:g} GB already, {requested / GB:g} GB are asked for",
                 "remove it first: python -m campaign testbed down",
             )
-    fixed = {name: each.size_bytes for name, each in asked.items() if each.size_bytes is not None}
-    new = [name for name in asked if name not in there and name not in fixed]
-    promised = sum(size - min(size, seen.storages[name].allocated_bytes) for name, size in (there | fixed).items())
-    room = seen.free_bytes - _RESERVE - promised
-    share = min(LARGEST_SHARE, room // len(new) // _TENTH * _TENTH) if new else 0
-    if (room < 0 and fixed.keys() - there.keys()) or (new and share < _LEAST):
+    requested_sizes = {name: request.size_bytes for name, request in requests.items() if request.size_bytes is not None}
+    new_names = [name for name in requests if name not in present_sizes and name not in requested_sizes]
+    promised_bytes = sum(
+        size - min(size, state.storages[name].allocated_bytes)
+        for name, size in (present_sizes | requested_sizes).items()
+    )
+    room_bytes = state.free_bytes - _RESERVE - promised_bytes
+    share_bytes = min(LARGEST_SHARE, room_bytes // len(new_names) // _TENTH * _TENTH) if new_names else 0
+    if (room_bytes < 0 and requested_sizes.keys() - present_sizes.keys()) or (new_names and share_bytes < _LEAST):
         raise EnvironmentFaultError(
-            f"beneath {seen.folder} {seen.free_bytes / GB:.1f} GB are free: too little for what is asked for,"
-            f" {sum(fixed.values()) / GB:.1f} GB in all and {_RESERVE / GB:g} GB that stay free",
+            f"beneath {state.folder} {state.free_bytes / GB:.1f} GB are free: too little for what is asked for,"
+            f" {sum(requested_sizes.values()) / GB:.1f} GB in all and {_RESERVE / GB:g} GB that stay free",
             "ask for less (hdd.size_gb=…, storages=[hdd,ssd]), or for another place: --folder DIR",
         )
-    return {**dict.fromkeys(new, share), **fixed, **there}
+    return {**dict.fromkeys(new_names, share_bytes), **requested_sizes, **present_sizes}
 
 
-def _loops(asked: Iterable[str], seen: Seen) -> dict[str, Loop]:
-    """Return the loop device of each storage; where it has none yet, the one that the kernel will give it."""
-    coming = iter(seen.idle)
-    return {name: loops[0] if (loops := seen.storages[name].attached) else next(coming) for name in asked}
+def _choose_loops(requests: Iterable[str], state: TestbedState) -> dict[str, Loop]:
+    """Return the loop device of each requested storage; a new storage gets the device that the kernel will assign."""
+    free_loops = iter(state.free_loops)
+    return {name: loops[0] if (loops := state.storages[name].attached) else next(free_loops) for name in requests}
 
 
-def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -> list[Group]:
-    """Write down what is asked for before it is made; give up the bounds of devices that are no longer ours."""
-    mine = {loop.number for each in seen.storages.values() for loop in each.attached}
-    stale = [number for number in seen.numbers if number not in mine]
-    steps: list[Group] = [[step] for number in stale for step in seen.bounds.steps(number, {})]
-    kept = [number for number in seen.numbers if number in mine]
-    numbers = list(dict.fromkeys([*kept, *attached]))
-    described = _described(asked, seen)
-    if not seen.marker or seen.marker["storages"] != described or seen.numbers != numbers:
-        steps.append([_marker(seen, described, numbers)])
+def _bookkeeping_steps(requests: Mapping[str, StorageRequest], state: TestbedState, attached: list[str]) -> list[Group]:
+    """Return the steps that write the request into the marker, and remove the limits of devices that are not ours now.
+
+    `attached`: the device numbers of the loop devices that the requested storages have already.
+    """
+    own_devices = {loop.number for storage in state.storages.values() for loop in storage.attached}
+    foreign_numbers = [number for number in state.limited_devices if number not in own_devices]
+    steps: list[Group] = [[step] for number in foreign_numbers for step in state.device_limits.steps(number, {})]
+    own_numbers = [number for number in state.limited_devices if number in own_devices]
+    numbers = list(dict.fromkeys([*own_numbers, *attached]))
+    storage_facts = _describe_storages(requests, state)
+    if not state.marker or state.marker["storages"] != storage_facts or state.limited_devices != numbers:
+        steps.append([_write_marker(state, storage_facts, numbers)])
     return steps
 
 
-def _described(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
-    return {**seen.marked, **{name: each.facts(name) for name, each in asked.items()}}
+def _describe_storages(requests: Mapping[str, StorageRequest], state: TestbedState) -> dict[str, object]:
+    return {**state.storage_facts, **{name: request.facts(name) for name, request in requests.items()}}
 
 
-def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
-    described = {
+def _write_marker(state: TestbedState, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
+    marker = {
         "schema": SCHEMA,
         "about": "made by python -m campaign testbed up; removed by python -m campaign testbed down",
         "storages": storages,
-        "boot_id": seen.boot_id,
+        "boot_id": state.boot_id,
         "numbers": list(dict.fromkeys(numbers)),
     }
-    return Write(seen.folder / MARKER, json.dumps(described), ours=True)
+    return Write(state.folder / MARKER, json.dumps(marker), ours=True)
 
 
-def _remove(seen: Seen) -> list[Group]:
-    """Return what removes the files; the marker last, for without it nothing is known to be ours."""
-    stay = [each for each in seen.storages.values() if each.mounted and not each.ours_mounted]
+def _removal_steps(state: TestbedState) -> list[Group]:
+    """Return the steps that remove the files; the marker is last, because it alone shows which files are ours."""
+    foreign_mounts = [storage for storage in state.storages.values() if storage.mounted and not storage.ours_mounted]
     steps: list[Group] = []
-    for each in seen.storages.values():
-        if each.size_bytes is not None or each.unfinished:
-            steps.append([run("rm", "-f", each.image, unfinished(each.image), each.serving)])
-        if each.point_there and each not in stay and each.point.name not in seen.strangers:
-            steps.append([run("rmdir", each.point)])
-        steps += [[run("rmdir", each.model)]] if each.model_there else []
-    last: Group = [run("rm", "-f", *(seen.folder / name for name in (*seen.programs, *seen.leftovers, MARKER)))]
-    return [*steps, last if seen.strangers or stay else [*last, run("rmdir", seen.folder)]]
+    for storage in state.storages.values():
+        if storage.size_bytes is not None or storage.unfinished:
+            steps.append([program_step("rm", "-f", storage.image, unfinished_image(storage.image), storage.serving)])
+        if storage.point_there and storage not in foreign_mounts and storage.point.name not in state.foreign_names:
+            steps.append([program_step("rmdir", storage.point)])
+        steps += [[program_step("rmdir", storage.model)]] if storage.model_there else []
+    last: Group = [
+        program_step("rm", "-f", *(state.folder / name for name in (*state.programs, *state.leftovers, MARKER)))
+    ]
+    return [*steps, last if state.foreign_names or foreign_mounts else [*last, program_step("rmdir", state.folder)]]

@@ -1,22 +1,38 @@
-"""The object store of a testbed: a Ceph gateway, and the files by which a campaign finds it."""
+"""The object store of a testbed: a Ceph gateway, and the site file by which a campaign finds it."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import ceph_steps
-from campaign.testbed.ceph import BUCKET, DAEMONS, REGION, Ceph, Shape
+from campaign.testbed.ceph import (
+    BUCKET,
+    DAEMONS,
+    IMAGE,
+    LOOP_OF,
+    PROGRAMS,
+    REGION,
+    USER,
+    Ceph,
+    Shape,
+    find_free_ports,
+    format_settings,
+    make_keyring,
+    missing_for_gateway,
+)
 from campaign.testbed.spec import GB
-from campaign.testbed.steps import Call, run
-from jobs.system import durable, files
+from campaign.testbed.steps import Call, Write, program_step
+from jobs.system import files
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
@@ -25,139 +41,245 @@ if TYPE_CHECKING:
 
 FOLDER = "s3"
 SITE = "twin_s3"
+# Ceph delays all writes and removals if 0.95 of its disk is in use; an empty disk uses 0.3 GB. Removed objects take
+# their room for some more seconds.
+_SHARE, _OWN_BYTES = 0.85, 300_000_000
+_LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
+
+
+def quota_bytes(shape: Shape) -> int:
+    """Return the quota of the bucket in bytes (whole MiB), so that the disk never becomes full."""
+    return round(_SHARE * (shape.size_bytes - _OWN_BYTES)) >> 20 << 20
+
+
+def bring_up_gateway(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = None) -> None:
+    """Make the missing parts of a gateway and start its daemons; `owner` (user, group) gets the credentials."""
+    if reason := missing_for_gateway():
+        raise EnvironmentFaultError(f"S3 needs Ceph: {reason}", "install it, or leave out s3=true")
+    for step in gateway_steps(gateway, shape, owner):
+        step.do()
+
+
+def gateway_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = None) -> list[Step]:
+    """Return the steps that bring a gateway up, from an empty folder or from its present state."""
+    facts = gateway.facts
+    if facts.get("made") and {**facts, **asdict(shape)} != facts:
+        raise UsageError("the gateway that is there was made with other settings", "testbed down removes it")
+    if facts.get("made"):
+        disk = _disk_steps(gateway, shape, attached=bool(gateway.device))
+        return [*disk, *(_start_step(gateway, daemon) for daemon in DAEMONS)]
+    made = _creation_steps(gateway, shape, owner)
+    return [Call(f"# remove what was half made in {gateway.folder}", gateway.remove), *made] if facts else made
+
+
+def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) -> list[Step]:
+    """Return the steps that make an empty cluster, its user and its bucket; all daemons run after them."""
+    if len(os.fsencode(gateway.socket_of("gateway"))) > _LONGEST_SOCKET:
+        raise UsageError(f"{gateway.folder} is too long for a unix socket", "name a shorter --folder")
+    private, conf, image = gateway.private, gateway.conf, Path(shape.disk) / IMAGE
+    fsid, osd, (mon_port, port) = uuid.uuid4(), uuid.uuid4(), find_free_ports(2)
+    facts = {**asdict(shape), "mon_port": mon_port, "port": port}
+    text = format_settings(private, DAEMONS.values(), cached=shape.cached, fsid=fsid, mon_port=mon_port, port=port)
+    # mon_host alone is not enough: its port would be ignored.
+    address = ("--addv", "a", f"[v2:127.0.0.1:{mon_port}]", "--set-min-mon-release", "pacific")
+    user = f"radosgw-admin -c {conf} user create --uid {USER} --display-name {USER}"
+    quota = ("--quota-scope=bucket", "--bucket", BUCKET, f"--max-size={quota_bytes(shape)}")
+    return [
+        program_step("mkdir", "-p", "-m", "755", gateway.folder),
+        _note_facts(gateway, {**facts, "made": False}),
+        program_step("mkdir", "-m", "700", private, private / "osd", private / "gateway"),
+        Call(f"# write {private}/keyring: new keys", lambda: files.write(private / "keyring", make_keyring())),
+        Call(f"# write {conf}: ports {mon_port} and {port}, and more", lambda: files.write(Path(conf), text)),
+        program_step("monmaptool", "--create", "--fsid", fsid, *address, private / "monmap"),
+        program_step("ceph-mon", "-c", conf, "--mkfs", "-i", "a", "--monmap", private / "monmap"),
+        _start_step(gateway, "mon"),
+        Call(
+            f"# write {image}: a sparse file of {shape.size_bytes} bytes",
+            lambda: _make_sparse_file(image, shape.size_bytes),
+        ),
+        *_disk_steps(gateway, shape),
+        program_step("ceph", "-c", conf, "osd", "new", osd),
+        program_step("ceph-osd", "-c", conf, "-i", 0, "--mkfs", "--osd-uuid", osd),
+        _start_step(gateway, "osd"),
+        _start_step(gateway, "gateway"),
+        Call(f"{user}  # its keys go to {gateway.credentials_file}", lambda: _add_user(gateway, owner)),
+        Call(f"# put http://127.0.0.1:{port}/{BUCKET}: the bucket", gateway.make_bucket),
+        program_step("radosgw-admin", "-c", conf, "quota", "enable", *quota),
+        _note_facts(gateway, {**facts, "made": True}),
+    ]
+
+
+def _note_facts(gateway: Ceph, facts: dict[str, object]) -> Step:
+    return Write(gateway.folder / "gateway.json", json.dumps(facts), ours=True)
+
+
+def _disk_steps(gateway: Ceph, shape: Shape, *, attached: bool = False) -> list[Step]:
+    """Return the steps that give the OSD its disk: the file, or the loop device of the file."""
+    image = Path(shape.disk) / IMAGE
+    disk = f'"$({shlex.join((*LOOP_OF, str(image)))})"' if shape.loop else image
+    link: Step = Call(f"ln -sfn {disk} {gateway.private}/osd/block", gateway.link)
+    return [program_step("losetup", "--find", "--direct-io=on", image), link] if shape.loop and not attached else [link]
+
+
+def _start_step(gateway: Ceph, daemon: str) -> Step:
+    line = f"{PROGRAMS[daemon]} -c {gateway.conf} -n {DAEMONS[daemon]}  # unless it runs; it answers then"
+    return Call(line, partial(gateway.start, daemon))
+
+
+def _make_sparse_file(image: Path, size: int) -> None:
+    with files.whole(image, mode=0o600) as file:
+        file.truncate(size)
+
+
+def _add_user(gateway: Ceph, owner: tuple[int, int] | None) -> None:
+    credentials = gateway.add_user(USER)
+    with files.whole(gateway.credentials_file, mode=0o600) as file:
+        os.fchown(file.fileno(), *(owner or (-1, -1)))
+        file.write("".join(f"export {key}={value}\n" for key, value in credentials.items()).encode())
 
 
 @dataclass(frozen=True)
-class Store:
-    """What is asked for: the storage of the testbed that has the objects, or None: the disk beneath; its size."""
+class StoreRequest:
+    """The requested object store: the storage for its objects (None: the disk beneath), and its size."""
 
     on: str | None = None
     size_bytes: int = 6 * GB
     cached: bool = False  # whether its OSD may answer from memory
 
     def shape(self, folder: Path) -> Shape:
-        """Return it as the gateway is made; on the disk beneath it has a loop device, which counts what is read."""
+        """Return the gateway's settings; on the disk beneath it gets a loop device, which counts reads."""
         disk = folder / (self.on or FOLDER)
         return Shape(str(disk), self.size_bytes, loop=self.on is None, cached=self.cached)
 
 
-def gateway(folder: Path) -> Ceph:
-    """Return the gateway of a testbed, whether it is there or not."""
+def gateway_in(folder: Path) -> Ceph:
+    """Return the gateway of a testbed, whether it exists or not."""
     return Ceph(folder / FOLDER)
 
 
-def up(folder: Path, store: Store, owner: tuple[int, int]) -> None:
-    """Make the store, or start what is not running of it; the storage that it lies on is up."""
-    shape, made = store.shape(folder), gateway(folder)
+def bring_up_store(folder: Path, store: StoreRequest, owner: tuple[int, int]) -> None:
+    """Make the object store, or start its missing daemons; the storage that holds its objects must be up."""
+    shape, gateway = store.shape(folder), gateway_in(folder)
     if store.on and mount_of(folder / store.on).point != str((folder / store.on).resolve()):
         raise UsageError(
             f"s3_on={store.on}: it is not up here", f"testbed up storages=[{store.on}] s3=true s3_on={store.on}"
         )
-    if (promised := _promised(made, shape)) > (free := durable.free_bytes(folder / (store.on or ""))):
+    if (promised := _bytes_promised(gateway, shape)) > (free := files.free_bytes(folder / (store.on or ""))):
         raise EnvironmentFaultError(
             f"s3 needs {promised / GB:.1f} GB, and {free / GB:.1f} GB are free in {shape.disk}",
             "ask for less: s3_size_gb=…",
         )
-    ceph_steps.up(made, shape, owner)
-    for step in _listed(folder):
+    bring_up_gateway(gateway, shape, owner)
+    for step in _site_steps(folder):
         step.do()
 
 
-def steps(folder: Path, store: Store, owner: tuple[int, int]) -> list[Step]:
-    """Return what `up` does; nothing where it is up."""
-    found = [*ceph_steps.steps(gateway(folder), store.shape(folder), owner), *_listed(folder)]
-    return [] if (state(folder) or {}).get("state") == "up" else found
+def store_steps(folder: Path, store: StoreRequest, owner: tuple[int, int]) -> list[Step]:
+    """Return the steps of `bring_up_store`; none if the store is up."""
+    steps = [*gateway_steps(gateway_in(folder), store.shape(folder), owner), *_site_steps(folder)]
+    return [] if (store_state(folder) or {}).get("state") == "up" else steps
 
 
-def _listed(folder: Path) -> list[Step]:
-    """Return how campaigns come to find the store."""
-    site = _site(folder)
+def _site_steps(folder: Path) -> list[Step]:
+    """Return the steps that write the site file, by which campaigns find the store."""
+    site = _site_file(folder)
     return [
-        run("mkdir", "-p", "-m", "755", site.parent),
-        Call(f"# write {site}: the store's address and device", lambda: files.write(site, _site_text(gateway(folder)))),
+        program_step("mkdir", "-p", "-m", "755", site.parent),
+        Call(
+            f"# write {site}: the store's address and device", lambda: files.write(site, _site_text(gateway_in(folder)))
+        ),
     ]
 
 
-def down(folder: Path, *, keep: bool) -> None:
-    """End the store and remove what is ours of it; with `keep` its objects stay for the next `up`."""
-    made = gateway(folder)
-    if made.facts and keep:
-        made.stop()
+def take_down_store(folder: Path, *, keep: bool) -> None:
+    """End the object store and remove its files; with `keep` its objects stay for the next `up`."""
+    gateway = gateway_in(folder)
+    if gateway.facts and keep:
+        gateway.stop()
         return
-    if made.facts:
-        files.remove(_site(folder), missing_ok=True)
-        made.remove()
-    for each in (_site(folder).parent, made.folder):
-        with suppress(OSError):  # what is in it then is not ours, and is named by what comes next
-            files.remove_empty(each)
+    if gateway.facts:
+        files.remove(_site_file(folder), missing_ok=True)
+        gateway.remove()
+    for empty_folder in (_site_file(folder).parent, gateway.folder):
+        with suppress(OSError):  # it holds files that are not ours, which the next command names
+            files.remove_empty(empty_folder)
 
 
-def promised_beneath(folder: Path, store: Store | None) -> int:
-    """Return the bytes that the store asked for, or else the one that is there, may still take of the disk beneath."""
-    made = gateway(folder)
+def bytes_promised_beneath(folder: Path, store: StoreRequest | None) -> int:
+    """Return the additional bytes that the requested or existing store may take on the disk beneath."""
+    gateway = gateway_in(folder)
     if store:
-        return _promised(made, store.shape(folder)) if store.on is None else 0
-    facts = made.facts
-    return int(facts["size_bytes"]) - made.allocated_bytes if facts.get("loop") else 0
+        return _bytes_promised(gateway, store.shape(folder)) if store.on is None else 0
+    facts = gateway.facts
+    return int(facts["size_bytes"]) - gateway.allocated_bytes if facts.get("loop") else 0
 
 
-def state(folder: Path) -> Node | None:
-    """Return what there is to say of the store, for everybody; None where there is none."""
-    made = gateway(folder)
-    if not (facts := made.facts):
+def store_state(folder: Path) -> Node | None:
+    """Return the state of the store, without what only its owner may read; None if there is no store."""
+    gateway = gateway_in(folder)
+    if not (facts := gateway.facts):
         return None
-    up = facts["made"] and made.answers()
-    room = made.room() if up else None
+    is_up = facts["made"] and gateway.answers()
+    room = gateway.room() if is_up else None
     return {
-        "state": "up" if up else "down",
-        "endpoint": made.endpoint,
+        "state": "up" if is_up else "down",
+        "endpoint": gateway.endpoint,
         "bucket": BUCKET,
         "size_bytes": facts["size_bytes"],
         "used_bytes": room and room.used_bytes,  # None: not known to this user
         "quota_bytes": room and room.most_bytes,
-        "device": _device(made),
+        "device": _device_of_objects(gateway),
         "disk": facts["disk"],
-        "credentials": str(made.credentials_file),
-        "site": str(_site(folder)),
+        "credentials": str(gateway.credentials_file),
+        "site": str(_site_file(folder)),
     }
 
 
-def processes(folder: Path) -> set[int]:
-    """Return the processes of the store."""
-    made = gateway(folder)
-    return {pid for daemon in DAEMONS if (pid := made.pid(daemon))}
+def store_processes(folder: Path) -> set[int]:
+    """Return the process ids of the store's daemons."""
+    gateway = gateway_in(folder)
+    return {pid for daemon in DAEMONS if (pid := gateway.pid(daemon))}
 
 
-def see_that_nobody_uses(folder: Path) -> None:
-    """Refuse where a process that is not the store's is connected to its gateway."""
-    made = gateway(folder)
-    ours = processes(folder) | {os.getpid()}
-    for each in psutil.net_connections("tcp") if made.pid("gateway") else ():
-        there = each.status == psutil.CONN_ESTABLISHED and each.raddr == ("127.0.0.1", made.facts["port"])
-        if there and each.pid and each.pid not in ours:
+def require_unused(folder: Path) -> None:
+    """Raise EnvironmentFaultError if a process other than the store's is connected to its gateway."""
+    gateway = gateway_in(folder)
+    ours = store_processes(folder) | {os.getpid()}
+    for connection in psutil.net_connections("tcp") if gateway.pid("gateway") else ():
+        is_client = connection.status == psutil.CONN_ESTABLISHED and connection.raddr == (
+            "127.0.0.1",
+            gateway.facts["port"],
+        )
+        if is_client and connection.pid and connection.pid not in ours:
             raise EnvironmentFaultError(
-                f"s3 is busy: process {each.pid} is connected to {made.endpoint}",
+                f"s3 is busy: process {connection.pid} is connected to {gateway.endpoint}",
                 "end it (a campaign: Ctrl-C), then give the same command again",
             )
 
 
-def _promised(made: Ceph, shape: Shape) -> int:
-    """Return by how much its sparse file may still grow."""
-    return shape.size_bytes - made.allocated_bytes
+def _bytes_promised(gateway: Ceph, shape: Shape) -> int:
+    """Return the number of bytes by which the gateway's sparse file may still grow."""
+    return shape.size_bytes - gateway.allocated_bytes
 
 
-def _device(made: Ceph) -> str | None:
-    """Return where its objects lie: its loop device, or a folder of the emulated storage, which is marked as such."""
-    return made.device if made.facts["loop"] else str(made.facts["disk"])
+def _device_of_objects(gateway: Ceph) -> str | None:
+    """Return the place of the gateway's objects: its loop device, or the folder on the emulated storage."""
+    return gateway.device if gateway.facts["loop"] else str(gateway.facts["disk"])
 
 
-def _site(folder: Path) -> Path:
+def _site_file(folder: Path) -> Path:
     return folder / FOLDER / "site" / f"{SITE}.yaml"
 
 
-def _site_text(made: Ceph) -> str:
-    said = {"kind": "s3", "endpoint": made.endpoint, "bucket": BUCKET, "region": REGION, "device": _device(made)}
+def _site_text(gateway: Ceph) -> str:
+    storage = {
+        "kind": "s3",
+        "endpoint": gateway.endpoint,
+        "bucket": BUCKET,
+        "region": REGION,
+        "device": _device_of_objects(gateway),
+    }
     return (
         f"# The storages of the testbed and its object store, of which `testbed down` removes this file, too.\n"
-        f"defaults: [twin, _self_]\nname: {SITE}\nstorages: {json.dumps({'s3': said})}\n"
+        f"defaults: [twin, _self_]\nname: {SITE}\nstorages: {json.dumps({'s3': storage})}\n"
     )

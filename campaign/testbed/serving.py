@@ -1,6 +1,6 @@
-"""Measure what the kernel takes to serve an emulated storage: CPU seconds of its threads by request and by GB.
+"""Measure the kernel's cost to serve an emulated storage: CPU seconds of its threads per request and per GB.
 
-The check `quiet` allows a run just that (`jobs.checks.serving_s`); what a model's server takes it counts itself.
+The check `quiet` allows a run exactly this cost (`jobs.checks.serving_s`); a model's server counts its own CPU time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from campaign.errors import EnvironmentFaultError
-from jobs.system import durable, files
-from jobs.system.emulated import account
+from jobs.system import files
+from jobs.system.layers import account_of_storage
 
 if TYPE_CHECKING:
     from jobs.model.settings import Node
-    from jobs.system.emulated import Costs
+    from jobs.system.layers import Costs
 
 _SMALL, _LARGE = 4096, 112 << 10  # bytes; the second is the paper's median image (Chien et al. 2018, IV)
 _WRITTEN = 8 << 20
@@ -38,7 +38,7 @@ _FILE = ".tfio-serving.tmp"
 
 @dataclass(frozen=True)
 class Window:
-    """What the kernel did in some time, and what was asked of a storage in it."""
+    """The CPU time of the kernel's threads in an interval, and the requests to a storage in this interval."""
 
     took_s: float
     cpu_s: float
@@ -46,30 +46,33 @@ class Window:
     moved_gb: float = 0.0
 
 
-def measure(point: Path, loop: Path, file: Path, of: Node) -> None:
-    """Measure the storage that is mounted at `point` from `loop`; its costs, and what they are `of`, go into `file`.
+def measure_costs(point: Path, loop: Path, file: Path, identity: Node) -> None:
+    """Measure the kernel's costs to serve a storage, and write them with the identity of the storage into `file`.
 
-    A file system that is read-only, or full, is not written to. Raises EnvironmentFaultError where the storage fails.
+    `point`: its mount point; `loop`: its loop device. A read-only or full file system is only read. Raises
+    EnvironmentFaultError if the storage fails.
     """
     asks = (
         partial(time.sleep, _IDLE_S),
-        partial(_read, loop, _SMALL),
-        partial(_read, loop, _LARGE),
-        partial(_write, point),
+        partial(_read_blocks, loop, _SMALL),
+        partial(_read_blocks, loop, _LARGE),
+        partial(_write_file, point),
     )
     try:
-        found = [[_window(point, ask) for ask in asks] for _ in range(_TIMES)]
+        windows = [[_observe_window(point, ask) for ask in asks] for _ in range(_TIMES)]
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
             f"{point} cannot be measured: {error}", "python -m campaign testbed status"
         ) from error
-    files.write_json(file, {**of, **costs(*zip(*found, strict=True))})
+    files.write_json(file, {**identity, **costs_of_windows(*zip(*windows, strict=True))})
 
 
-def costs(idle: Iterable[Window], small: Iterable[Window], large: Iterable[Window], written: Iterable[Window]) -> Costs:
-    """Return what a request costs by small ones, and a GB by what large ones cost more; 0 where nothing was asked.
+def costs_of_windows(
+    idle: Iterable[Window], small: Iterable[Window], large: Iterable[Window], written: Iterable[Window]
+) -> Costs:
+    """Return the CPU seconds per request, from small requests, and per GB, from the additional cost of large requests.
 
-    Medians of several windows; what the kernel does at idle moments is taken off.
+    The costs are medians over several windows; the CPU time of the kernel at idle is subtracted.
     """
     idle_cores = statistics.median(each.cpu_s / each.took_s for each in idle)
 
@@ -82,8 +85,8 @@ def costs(idle: Iterable[Window], small: Iterable[Window], large: Iterable[Windo
     return {"request_cpu_s": request, "read_gb_cpu_s": read, "written_gb_cpu_s": write}
 
 
-def _read(loop: Path, block: int) -> None:
-    """Read blocks at random places past the page cache, several at once."""
+def _read_blocks(loop: Path, block: int) -> None:
+    """Read blocks at random offsets with direct I/O, by several threads."""
     device = os.open(loop, os.O_RDONLY | os.O_DIRECT)
     blocks, until = os.lseek(device, 0, os.SEEK_END) // block, time.monotonic() + _WINDOW_S
 
@@ -99,9 +102,9 @@ def _read(loop: Path, block: int) -> None:
         os.close(device)
 
 
-def _write(point: Path) -> None:
-    """Write a file, flush it and take it away; nothing where there is no room."""
-    if os.statvfs(point).f_flag & os.ST_RDONLY or durable.free_bytes(point) < 4 * _WRITTEN:
+def _write_file(point: Path) -> None:
+    """Write a file, flush it and remove it; do nothing if the file system is read-only or has no room."""
+    if os.statvfs(point).f_flag & os.ST_RDONLY or files.free_bytes(point) < 4 * _WRITTEN:
         return
     file = point / _FILE
     try:
@@ -114,23 +117,23 @@ def _write(point: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _window(point: Path, ask: Callable[[], object]) -> Window:
-    before, threads, began = account(point), _kernel_ns(), time.monotonic()
+def _observe_window(point: Path, ask: Callable[[], object]) -> Window:
+    before, threads, began = account_of_storage(point), _kernel_thread_ns(), time.monotonic()
     ask()
-    took_s, later, after = time.monotonic() - began, _kernel_ns(), account(point)
+    took_s, later, after = time.monotonic() - began, _kernel_thread_ns(), account_of_storage(point)
     if before is None or after is None:
-        raise OSError("it does not say what was asked of it")
+        raise OSError("it does not count its requests")
     count = {key: after.counts[key] - before.counts[key] for key in ("reads", "writes", "read_bytes", "written_bytes")}
     moved_gb = (count["read_bytes"] + count["written_bytes"]) / 1e9
     cpu_ns = sum(now - threads.get(pid, 0) for pid, now in later.items())
     return Window(took_s, cpu_ns / 1e9, int(count["reads"] + count["writes"]), moved_gb)
 
 
-def _kernel_ns() -> dict[int, int]:
-    """Return the CPU time of each thread of the kernel; nothing in a container that does not see them."""
-    found = {}
+def _kernel_thread_ns() -> dict[int, int]:
+    """Return the CPU time (ns) of each kernel thread by its id; empty in a container without sight of these threads."""
+    times = {}
     for process in psutil.process_iter(["ppid"]):
         if process.info["ppid"] == _KTHREADD:
             with suppress(OSError, ValueError, IndexError):
-                found[process.pid] = int(Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").split()[0])
-    return found
+                times[process.pid] = int(Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").split()[0])
+    return times

@@ -1,4 +1,4 @@
-"""The steps that make and unmake a testbed: each is a line for a shell, and is done as it is written."""
+"""The kinds of steps that make and remove a testbed: a step can be done, and its text is a line for a shell."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from campaign.errors import EnvironmentFaultError
 from jobs.system import files, programs
 
 _LIMIT_S, _LONG_S = 60.0, 600.0
-_LONG = {"mkfs.ext4", "sync", "umount"}  # they write what is to be on a slow disk
+_LONG = {"mkfs.ext4", "sync", "umount"}  # programs that may write much to a slow disk
 
 
 @dataclass(frozen=True)
 class Run:
-    """A program; where it may fail, what it changes is seen by who looks afterwards."""
+    """A step that runs a program; with `may_fail` an error is ignored, and the next inspection shows the effect."""
 
-    words: tuple[str, ...]
+    command: tuple[str, ...]
     may_fail: bool = False
 
     def __str__(self) -> str:
-        """Return the line."""
-        return shlex.join(self.words) + " || true" * self.may_fail
+        """Return the line for a shell."""
+        return shlex.join(self.command) + " || true" * self.may_fail
 
     def do(self) -> None:
-        """Run it."""
-        limit_s = _LONG_S if self.words[0] in _LONG else _LIMIT_S
+        """Run the program."""
+        limit_s = _LONG_S if self.command[0] in _LONG else _LIMIT_S
         try:
-            done = programs.run(self.words, timeout=limit_s)
+            done = programs.run(self.command, timeout=limit_s)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
-                f"{self.words[0]} is not installed", "install util-linux and e2fsprogs, and have them on PATH"
+                f"{self.command[0]} is not installed",
+                "install util-linux and e2fsprogs, and have them on PATH",
             ) from error
         except subprocess.TimeoutExpired as error:
             raise EnvironmentFaultError(
@@ -46,18 +47,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Write:
-    """A line for a file: of the kernel's, or one of ours, which is then written whole and durably."""
+    """A step that writes a line into a file of the kernel, or (`ours`) into a file of ours, whole and durably."""
 
     path: Path
     text: str
     ours: bool = False
 
     def __str__(self) -> str:
-        """Return the line."""
+        """Return the line for a shell."""
         return f"echo {shlex.quote(self.text)} > {shlex.quote(str(self.path))}"
 
     def do(self) -> None:
-        """Write it."""
+        """Write the line."""
         try:
             if self.ours:
                 files.write(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
@@ -71,25 +72,25 @@ class Write:
 
 @dataclass(frozen=True)
 class Call:
-    """What no program does alone; its line tells a reader what it is."""
+    """A step that calls a function; its line describes it."""
 
     line: str
     call: Callable[[], object] = field(compare=False)
 
     def __str__(self) -> str:
-        """Return the line."""
+        """Return the line for a reader."""
         return self.line
 
     def do(self) -> None:
-        """Do it."""
+        """Call the function."""
         self.call()
 
 
 Step = Run | Write | Call
 Group = list[Step]
-"""Steps that are done together, before everything is inspected again."""
+"""Steps that are done together; then the testbed is inspected again."""
 
 
-def run(*words: object, may_fail: bool = False) -> Run:
-    """Make the step that runs a program."""
+def program_step(*words: object, may_fail: bool = False) -> Run:
+    """Return the step that runs a program."""
     return Run(tuple(map(str, words)), may_fail)

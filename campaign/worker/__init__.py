@@ -1,1 +1,1 @@
-"""What runs on the node: work lists, sessions on cells, and runs forked from one process."""
+"""Run on the node: work lists, sessions on cells, and runs forked from one process."""

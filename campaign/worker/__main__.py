@@ -1,4 +1,4 @@
-"""The worker: walks a list of cells, the same code on a workstation and in a Slurm job.
+"""Run the cells of a work list, with the same code on a workstation and in a Slurm job.
 
 It imports no TensorFlow: runs are forked from a template process (`campaign.worker.runner`). By hand::
 
@@ -24,25 +24,21 @@ from campaign.errors import CampaignError, EnvironmentFaultError, NotQuietError,
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.storage.roots import seen_by
-from campaign.worker import session, together
+from campaign.worker import runner, session
 from campaign.worker.batch import Fault, read_file
-from campaign.worker.disturbance import Disturbance
-from campaign.worker.followers import follow, rank_here
-from campaign.worker.leader import Leader, RankLostError
+from campaign.worker.ranks import Leader, RankLostError, follow_first_rank, rank_here
 from campaign.worker.runner import Template
-from campaign.worker.signals import WorkerStoppedError, stoppable
+from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_signals
 from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
-from jobs.judging import paired
+from jobs.judging import stopping
 from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
 from jobs.model.record import Record
-from jobs.model.request import Request, TraceRequest
 from jobs.model.results import Run
-from jobs.model.work import ListedItem, WorkItem, WorkList
-from jobs.observe.machine_facts import place
+from jobs.model.work import ListedItem, Request, TraceRequest, WorkItem, WorkList
+from jobs.observe.conditions import place_of_process
 from jobs.system.clock import utc_now
-from jobs.system.durable import keep_trying
-from jobs.system.files import write_json
+from jobs.system.files import keep_trying, write_json
 from jobs.terminal import open_streams
 
 _PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
@@ -52,7 +48,7 @@ _STOPPED_EXIT = 128 + signal.SIGTERM
 
 @dataclass
 class Worker:
-    """One worker at work."""
+    """A worker with its work list and the process that runs are forked from."""
 
     folder: CampaignFolder
     work: WorkList
@@ -62,8 +58,8 @@ class Worker:
     leader: Leader | None = None  # of the other ranks, in a job on several nodes
     _pair: int | None = None  # of measured runs of cells that take turns
 
-    def walk(self) -> bool:
-        """Run every cell of the list, one after the other; returns whether each of them is done."""
+    def run_all(self) -> bool:
+        """Run every cell of the list, one after the other; return whether each of them is done."""
         self.template.start()  # before the first run begins: its stamp is not that of an import
         self._require_accelerator()
         cells = self.work["cells"]
@@ -79,9 +75,9 @@ class Worker:
                 raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
 
     def run_cells(self, items: Sequence[ListedItem]) -> bool:
-        """Finish cells whose runs take turns, there and back; returns whether all of them are done."""
-        self._pair = session.next_pair(self.folder, items) if len(items) > 1 else None
-        cells, outcomes = [self._runs_of(item) for item in items], []
+        """Run cells in turn, there and back, until they are over; return whether all of them are done."""
+        self._pair = session.next_pair_number(self.folder, items) if len(items) > 1 else None
+        cells, outcomes = [self._run_cell(item) for item in items], []
         while cells:
             for cell in tuple(cells):
                 try:
@@ -98,20 +94,17 @@ class Worker:
             self._pair = None if self._pair is None else self._pair + 1
         return all(outcomes)
 
-    def _runs_of(self, item: ListedItem) -> Generator[None, None, bool]:
-        """Finish one cell, or leave it to a worker that has started it since; returns whether it is done.
-
-        Yields after each run.
-        """
-        known = session.verdict(self.folder, self.work, item["id"])
-        if known is not None:
-            return known
+    def _run_cell(self, item: ListedItem) -> Generator[None, None, bool]:
+        """Yield after each run of one cell; return whether the cell is done, or was taken over by another worker."""
+        verdict = session.verdict_if_over(self.folder, self.work, item["id"])
+        if verdict is not None:
+            return verdict
         try:
-            ready = session.with_dataset(self.folder, item)
+            item_with_data = session.make_missing_data(self.folder, item)
             if self.leader and item["dataset"] is None and not item["access"]["shared"]:
                 self.leader.gather()
-                self.leader.make_data(item, ready["dataset"])
-            return (yield from self._session(ready))
+                self.leader.make_data(item, item_with_data["dataset"])
+            return (yield from self._run_session(item_with_data))
         except UsageError as error:  # of this cell: the others of the list may be well
             return self._refuse(item, {"code": RunEnd.NO_DATA, "words": f"{error.message}; {error.hint}"})
         except session.TakenOverError as error:
@@ -121,29 +114,29 @@ class Worker:
                 raise
             return True
 
-    def _session(self, item: WorkItem) -> Generator[None, None, bool]:
-        """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
-        recorded, owed = session.begin(self.folder, self.work, item)
+    def _run_session(self, item: WorkItem) -> Generator[None, None, bool]:
+        """Yield after the warm-ups and each missing run of one cell; the record is whole on disk then."""
+        recorded, missing = session.begin_session(self.folder, self.work, item)
         verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
         report = partial(self._save_waiting, recorded)
         disturbance = Disturbance(self.work["conduct"], Path(item["dataset"]["path"]), report)
         try:
-            for turn in session.turns(recorded, owed, verdicts):
-                run = self._judged(verdicts, recorded, self._run(recorded, turn, item))
+            for next_run in session.next_runs(recorded, missing, verdicts):
+                run = self._judge_last_run(verdicts, recorded, self._run_once(recorded, next_run, item))
                 failures = failures + 1 if run["status"] == "failed" else 0
-                if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.let_go_on(run):
+                if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.may_continue(run):
                     break
                 if self._pair is not None:  # its next run, which would save it, comes after those of other cells
-                    self._save(recorded)
+                    self._save_record(recorded)
                 yield
         except NotQuietError:  # of this cell's runs, or of another one's with which it takes turns
-            self._settle(recorded)
+            self._end_session(recorded)
             raise
-        return self._settle(recorded)
+        return self._end_session(recorded)
 
     @staticmethod
-    def _judged(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
-        """Return a run with its verdict; one that cannot be judged has failed: its benchmark left metrics out."""
+    def _judge_last_run(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
+        """Return the last run with its verdict; it has failed if its benchmark left metrics out."""
         try:
             return verdicts.judged(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
@@ -152,54 +145,56 @@ class Worker:
             return run
 
     def _refuse(self, item: ListedItem, end: End) -> bool:
-        recorded, _ = session.begin(self.folder, self.work, item)
+        """Record one failed run with the reason why the cell cannot run; return whether the cell is done."""
+        recorded, _ = session.begin_session(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
         run |= {"status": "failed", "end": end}
-        run |= place()
-        return self._settle(recorded)
+        run |= place_of_process()
+        return self._end_session(recorded)
 
-    def _settle(self, recorded: Record) -> bool:
+    def _end_session(self, recorded: Record) -> bool:
+        """Write the end of a session into the record; return whether the cell is done."""
         recorded["provenance"]["finished_utc"] = utc_now()
         recorded["status"], recorded["waits_for"] = "ended", None
-        self._save(recorded)
+        self._save_record(recorded)
         return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
 
-    def _run(self, recorded: Record, turn: session.Turn, item: WorkItem) -> Run:
-        """Do one run while the storage is held; it begins, and is recorded, when it is."""
+    def _run_once(self, recorded: Record, next_run: session.NextRun, item: WorkItem) -> Run:
+        """Do one run while the storage is locked for it; it begins, and is recorded, when it has the lock."""
         lock = Path(item["dataset"]["lock"])
         if any(run.get("token") == self.work["token"] for run in recorded["runs"]):
-            self._save(recorded)  # for the run before is in it; else there is nothing that would be lost
+            self._save_record(recorded)  # for the run before is in it; else there is nothing that would be lost
         if self.work["cluster"] == "slurm":
-            self.job = self.job or job.described()
+            self.job = self.job or job.describe_job()
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
         report = partial(self._save_waiting, recorded)
         devices = locks.device_locks(checkpoint_targets.places(item)) if how == "lock" else []
         also = [*checkpoint_targets.locks(item, self.folder), *devices]
         with locks.held(how, lock, self.job, also, report) as proof:
-            run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, self._pair_of(turn))
+            run = record.begin_run(recorded, next_run.role, self.work["token"], next_run.added, self._pair_of(next_run))
             run["exclusive"] = proof
-            run |= place()
-            self._save(recorded)
+            run |= place_of_process()
+            self._save_record(recorded)
             if refusal := self._refusal(run, item, proof):
                 run |= {"status": "failed", "end": refusal}
             else:
-                with self._others_held(how, lock, item):
+                with self._hold_other_nodes(how, lock, item):
                     self._execute(recorded, run, item)
         return run
 
-    def _pair_of(self, turn: session.Turn) -> int | None:
-        """Return the number of the pair that a run belongs to: of two runs of one cell, or of cells in turn."""
-        return turn.pair if turn.role != "measured" or turn.pair is not None else self._pair
+    def _pair_of(self, next_run: session.NextRun) -> int | None:
+        """Return the number of a run's pair: of two runs of one cell, or of cells in turn."""
+        return next_run.pair if next_run.role != "measured" or next_run.pair is not None else self._pair
 
-    def _others_held(self, how: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
-        """Hold the storages of the other nodes of the job, where each has its own."""
+    def _hold_other_nodes(self, how: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
+        """Return a context that holds the storages of the other nodes of the job, if each has its own."""
         if self.leader is None:
             return nullcontext()
         self.leader.gather()
-        return nullcontext() if how != "lock" or item["access"]["shared"] else self.leader.holding(lock)
+        return nullcontext() if how != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
 
     def _refusal(self, run: Run, item: WorkItem, proof: locks.Proof) -> End | None:
-        """Return why a run must not begin; None where it may."""
+        """Return why a run must not begin; None if it may."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] == "slurm" and not conduct["cluster"]["oversubscribe"] and run["cpus"] < threads:
             return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}  # of the allocation
@@ -211,35 +206,41 @@ class Worker:
         return {"code": RunEnd.NOT_EXCLUSIVE, "words": why} if why else None
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
-        """Let the template do the run, and put its figures into `run`."""
+        """Let the template do the run, and put its metrics into `run`."""
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
-        request = self._request(run, item)
+        request = self._make_request(run, item)
         try:
             with baseline_files.tidied(item):
-                figures = self._figures(request, log)
+                figures = self._run_in_template(request, log)
         except (WorkerStoppedError, RankLostError) as stop:
-            run["status"], run["end"] = "failed", _cut_by(stop)
+            run["status"], run["end"] = "failed", _end_by_stop(stop)
             with suppress(session.TakenOverError):
-                self._save(recorded)
+                self._save_record(recorded)
             raise
         run |= figures
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _figures(self, request: Request, log: Path) -> Run:
+    def _run_in_template(self, request: Request, log: Path) -> Run:
+        """Return the metrics of a request, run here or on all ranks of the job."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             if self.work["cluster"] != "slurm":
                 request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
             ending_s = registry.of(request["settings"]).ending_s
-            return self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
-        return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
+            run = self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
+            if "seconds" in run.get("end", {}):  # the user asked for these, and not for those in which it ends
+                run["end"]["seconds"] = conduct["run_timeout_s"]
+            return run
+        ranks = self.leader.ranks if self.leader else runner.local_ranks(self.template, nodes)
+        return runner.run_on_ranks(ranks, request, log, conduct)
 
-    def _request(self, begun: Run, item: WorkItem) -> Request:
+    def _make_request(self, begun: Run, item: WorkItem) -> Request:
+        """Return the request for a run: its settings, data and files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         run = begun["run"]
-        seen = begun["role"] != paired.UNPROFILED
+        is_profiled = begun["role"] != stopping.UNPROFILED
         trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
         traced: TraceRequest | None = None
         if interval_s is not None:
@@ -252,8 +253,8 @@ class Worker:
             "staged": data.get("staged", {}).get("map"),
             "disk": data.get("disk"),
             "trace": traced,
-            "profile": str(cell / f"profile-{run}.npz") if seen else None,
-            "tensorflow": str(cell / f"tensorflow-{run}.npz") if seen else None,
+            "profile": str(cell / f"profile-{run}.npz") if is_profiled else None,
+            "tensorflow": str(cell / f"tensorflow-{run}.npz") if is_profiled else None,
             "timelog": str(cell / f"timelog-{run}.timelog"),
             "steps": str(cell / f"run-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
@@ -263,16 +264,17 @@ class Worker:
 
     def _save_waiting(self, recorded: Record, wait: Wait) -> None:
         recorded["waits_for"] = wait
-        self._save(recorded)
+        self._save_record(recorded)
 
-    def _save(self, recorded: Record) -> None:
-        session.make_sure_it_is_ours(self.folder, recorded)
+    def _save_record(self, recorded: Record) -> None:
+        """Write the record if this worker still has the lease of the cell."""
+        session.require_lease(self.folder, recorded)
         path, check = self.folder.record(recorded["cell"]["id"]), partial(session.refuse_removed, self.folder)
-        record.write(path, recorded, session.patience_of(self.work), check)
+        record.write_record(path, recorded, session.disk_patience_s(self.work), check)
 
 
 def main(work_list: str) -> int:
-    """Do the work list at this path; exit code 0 where every cell of it is done, else 1.
+    """Run the work list at this path; return exit code 0 if every cell of it is done, else 1.
 
     An error of the whole worker (no TensorFlow, no space for a record) is left in ``<work list>.error.json`` for the
     front process, and raised.
@@ -280,37 +282,36 @@ def main(work_list: str) -> int:
     path = Path(work_list)
     work = read_file(path.resolve(), WorkList)
     if work["cluster"] == "slurm" and rank_here():
-        return follow(path.resolve(), work)
+        return follow_first_rank(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
     benchmarks = [registry.benchmarks()[item["benchmark"]] for item in work["cells"]]
     imports = dict.fromkeys(name for each in benchmarks for name in each.imports)
     template = Template(path.with_suffix(".template.log"), ("jobs.run", *imports))
     fault = path.with_suffix(".error.json")
-    leader = _leader(path.resolve(), work, template)
+    leader = _make_leader(path.resolve(), work, template)
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
-    with alone, stoppable(slurm=work["cluster"] == "slurm"):
+    with alone, raise_on_signals(slurm=work["cluster"] == "slurm"):
         try:
-            keep_trying(
-                lambda: fault.unlink(missing_ok=True), session.patience_of(work)
-            )  # of the time before a requeue
-            if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
+            # The file is left from before a requeue.
+            keep_trying(partial(fault.unlink, missing_ok=True), session.disk_patience_s(work))
+            if work["cluster"] == "slurm" and job.was_restarted_too_often(work["conduct"]["cluster"], fault):
                 return 1
-            _make_data(folder, work)
-            return 0 if not work["cells"] or Worker(folder, work, template, leader=leader).walk() else 1
+            _make_data_sets(folder, work)
+            return 0 if not work["cells"] or Worker(folder, work, template, leader=leader).run_all() else 1
         except session.TakenOverError:
             return 1  # and no fault: its file is the other's, too
         except RankLostError as lost:
-            job.go_back(work["conduct"]["cluster"], fault, str(lost))
+            job.requeue_or_explain(work["conduct"]["cluster"], fault, str(lost))
             return _STOPPED_EXIT
         except WorkerStoppedError as stop:
             if work["cluster"] != "slurm":
                 raise
             if stop.time_is_up:
-                job.go_back(work["conduct"]["cluster"], fault)
+                job.requeue_or_explain(work["conduct"]["cluster"], fault)
             return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
             with suppress(OSError):  # its folder is gone, or full
-                write_json(fault, _as_error(error))
+                write_json(fault, _fault_of(error))
             raise
         finally:
             if leader:
@@ -318,36 +319,34 @@ def main(work_list: str) -> int:
             template.close()
 
 
-def _make_data(folder: CampaignFolder, work: WorkList) -> None:
+def _make_data_sets(folder: CampaignFolder, work: WorkList) -> None:
     """Make the data of cells that later jobs run."""
     with console.progress() as progress:
         for item in work.get("to_make", ()):
-            session.with_dataset(folder, item, progress)
+            session.make_missing_data(folder, item, progress)
 
 
-def _cut_by(stop: WorkerStoppedError | RankLostError) -> End:
+def _end_by_stop(stop: WorkerStoppedError | RankLostError) -> End:
+    """Return the end of a run that was under way when its worker stopped."""
     if isinstance(stop, RankLostError):
         return {"code": RunEnd.RANK_LOST, "words": str(stop)}
     return {"code": RunEnd.TIME_IS_UP if stop.time_is_up else RunEnd.STOPPED}
 
 
-def _leader(path: Path, work: WorkList, template: Template) -> Leader | None:
-    """Return what leads the other ranks of a job; None for a job on one node, whose cells all have one rank."""
+def _make_leader(path: Path, work: WorkList, template: Template) -> Leader | None:
+    """Return the leader of the other ranks of a job; None for a job on one node."""
     nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" and work["cells"] else 1
     return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
 
 
-def _as_error(error: CampaignError | OSError) -> Fault:
-    if isinstance(error, NotQuietError):
-        return {"message": error.message, "hint": error.hint, "not_quiet": True}
+def _fault_of(error: CampaignError | OSError) -> Fault:
+    """Return an error as the worker leaves it for the front process."""
     if isinstance(error, CampaignError):
-        return {"message": error.message, "hint": error.hint}
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = (
-        "make room, then repeat the same command"
-        if full
-        else "fix it; `python -m campaign doctor` checks what a node sees"
-    )
+        fault: Fault = {"message": error.message, "hint": error.hint}
+        return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
+    hint = "fix it; `python -m campaign doctor` checks what a node sees"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "make room, then repeat the same command"
     return {"message": f"the worker cannot go on: {error}", "hint": hint}
 
 

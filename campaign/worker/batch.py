@@ -1,56 +1,59 @@
-"""A batch: the work lists that were handed over together, and what became of their workers.
+"""Keep a batch: the work lists that are submitted together, and how their workers ended.
 
 ::
 
     workers/<token>-<number>/
-      batch.json            what it is; written before the scheduler hears of it
+      batch.json            its request and its workers; written before the submission
       work-<index>.json     the work list of one worker
       ended.json            how workers ended that left cells behind, once anybody has found out
       cancelled.json        the workers whose jobs were cancelled by the verb; Slurm forgets those that waited
-      job.sh                what sbatch gets
+      job.sh                the script for sbatch
       …                     logs of the workers
 
 A batch is found again by its folder, from any process on any day: nothing here depends on a job id.
+
+Work lists: what a worker is to do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
+from campaign.cells.cell_plan import Entry
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
-from campaign.worker.runner import tail
+from campaign.storage import checkpoint_targets
+from campaign.worker.runner import last_lines
 from jobs.model import reading
 from jobs.model.codes import WorkerEnd
+from jobs.model.conduct import Conduct
+from jobs.model.record import OF_SITE, Data
+from jobs.model.work import ListedItem, WorkList
 from jobs.system.files import write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
-_OF_ANY_END = re.compile(
-    r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*"
-)  # Slurm's, below the cause
+# Slurm's, below the cause.
+_LINES_OF_SLURM = re.compile(r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*")
 _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
-class _Explained(TypedDict):
-    message: str
-    hint: str
-
-
-class Fault(_Explained, total=False):
+class Fault(TypedDict):
     """The error that ended a worker."""
 
-    not_quiet: bool  # others disturbed its runs: another try may do better
+    message: str
+    hint: str
+    not_quiet: NotRequired[bool]  # others disturbed its runs: another try may do better
 
 
-class _Said(TypedDict):
-    """``batch.json``."""
+class _BatchFile(TypedDict):
+    """The content of ``batch.json``."""
 
     cluster: str
     token: str
@@ -63,7 +66,7 @@ class _Said(TypedDict):
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of workers."""
+    """A batch of workers."""
 
     folder: Path  # where it lies; on Slurm the jobs' working directory, and so their identity
     cluster: str  # ``slurm``, ``local`` or ``debug``
@@ -76,70 +79,70 @@ class Batch:
     ended: dict[int, WorkerEnd] = field(default_factory=dict, compare=False)
 
     def work_list(self, index: int) -> Path:
-        """Path of the work list of one worker."""
+        """Return the path of the work list of one worker."""
         return self.folder / f"work-{index}.json"
 
     @property
     def script(self) -> Path:
-        """Path of the script that sbatch gets."""
+        """Return the path of the script that sbatch gets."""
         return self.folder / "job.sh"
 
     def fault(self, index: int) -> Fault | None:
-        """Return the error that ended a worker, where it could leave it."""
+        """Return the error that ended a worker; None without an error."""
         with suppress(OSError, ValueError):
             return reading.read(self.work_list(index).with_suffix(".error.json"), Fault)
         return None
 
     def last_words(self, index: int) -> str:
-        """Return the last telling line of one worker's log, and the log's path; empty where there is none."""
+        """Return the last meaningful line of a worker's log, and the path of the log; empty if there is none."""
         logs = sorted(self.folder.glob(f"*_{index}_0_log.err" if self.cluster == "slurm" else "*_log.err"))
-        lines = [line for line in tail(logs[-1]).splitlines() if line.strip()] if logs else []
-        telling = [line for line in lines if not _OF_ANY_END.match(line)] or lines
+        lines = [line for line in last_lines(logs[-1]).splitlines() if line.strip()] if logs else []
+        telling = [line for line in lines if not _LINES_OF_SLURM.match(line)] or lines
         return f"{telling[-1][:_LONGEST_LINE]} ({logs[-1]})" if telling else ""
 
     def save(self) -> None:
-        """Write ``batch.json``; its folder is made where there is none."""
+        """Write ``batch.json``, and make its folder if there is none."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         values = asdict(self)
         write_json(self.folder / _FILE, {key: values[key] for key in values if key not in ("folder", "ended")})
 
     def save_ends(self, ends: Mapping[int, WorkerEnd]) -> None:
-        """Keep how workers ended: the scheduler forgets."""
+        """Write the ends of workers into ``ended.json``, because the scheduler forgets them."""
         new = {index: end for index, end in ends.items() if index not in self.ended}
         if new:
             self.ended.update(new)
             write_json(self.folder / _ENDED, {str(index): end for index, end in self.ended.items()})
 
     def save_cancelled(self, indices: Iterable[int]) -> None:
-        """Keep that the jobs of these workers are cancelled, with those before."""
-        write_json(self.folder / _CANCELLED, sorted({*indices, *self.cancelled()}))
+        """Add workers to the list of those whose jobs are cancelled."""
+        write_json(self.folder / _CANCELLED, sorted({*indices, *self.cancelled_workers()}))
 
-    def cancelled(self) -> list[int]:
-        """List the workers whose jobs were cancelled by the verb, as it is written by now."""
+    def cancelled_workers(self) -> list[int]:
+        """Return the workers whose jobs ``cancel`` ended, read from the file."""
         with suppress(OSError, ValueError):
             return reading.read(self.folder / _CANCELLED, list[int])
         return []
 
     def open_workers(self) -> list[int]:
-        """List the workers that have not ended, as far as is known."""
+        """Return the workers whose end is not known."""
         return [] if self.refused else [index for index in range(len(self.cells)) if index not in self.ended]
 
 
-def read_all(folder: CampaignFolder) -> list[Batch]:
-    """Read every batch of a campaign, oldest first."""
-    found = [_read(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
+def read_batches(folder: CampaignFolder) -> list[Batch]:
+    """Return every batch of a campaign, oldest first."""
+    batches = [_read_batch(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
     # Of one submission the longer name has the larger number: token-10 comes after token-9.
-    return sorted(found, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
+    return sorted(batches, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
 
 
-def latest(batches: list[Batch]) -> dict[str, tuple[Batch, int]]:
-    """Return the batch and the worker that had each cell last."""
+def last_workers(batches: list[Batch]) -> dict[str, tuple[Batch, int]]:
+    """Return the last batch and the last worker of each cell, by the cell's id."""
     return {cell: (batch, index) for batch in batches for index, cells in enumerate(batch.cells) for cell in cells}
 
 
-def _read(folder: Path) -> Batch:
-    said = read_file(folder / _FILE, _Said)
-    batch = Batch(folder, **{key: said.get(key) for key in _Said.__annotations__})  # type: ignore[arg-type] # as read
+def _read_batch(folder: Path) -> Batch:
+    content = read_file(folder / _FILE, _BatchFile)
+    batch = Batch(folder, **{key: content.get(key) for key in _BatchFile.__annotations__})  # type: ignore[arg-type] # as read
     if (folder / _ENDED).exists():
         ended = read_file(folder / _ENDED, dict[str, WorkerEnd])
         batch.ended.update((int(index), end) for index, end in ended.items() if index.isdecimal())
@@ -147,12 +150,12 @@ def _read(folder: Path) -> Batch:
 
 
 def read_file(path: Path, shape: type[_Shape]) -> _Shape:
-    """Read a file of a batch.
+    """Return the content of a file of a batch.
 
     Raises
     ------
     EnvironmentFaultError
-        It is missing or damaged.
+        The file is missing or damaged.
     """
     try:
         return reading.read(path, shape)
@@ -160,3 +163,72 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         raise EnvironmentFaultError(
             f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
         ) from error
+
+
+_SLURM_OPTIONS = {
+    *("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses"),
+    *("wckey", "comment", "modules", "prelude", "extra"),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call of the command: the user's overrides, and how the campaign is conducted."""
+
+    folder: CampaignFolder
+    conduct: Conduct
+    token: str  # eight hex digits that everything of this submission carries
+    utc: str  # when; a later request's worker has precedence over an earlier one's
+    words: Sequence[str]
+    attempt: int = 0  # of ``retries``
+    first: str = ""  # token of the campaign's first request, where this is a later one
+
+    @property
+    def campaign_id(self) -> str:
+        """Return an id that only this campaign has."""
+        return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
+
+    def work_list(
+        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
+    ) -> WorkList:
+        """Return the work list of a worker under ``slurm``, ``local`` or ``debug``.
+
+        `data` holds the dataset of each cell id, None where the worker makes it; `first` is the position of the first
+        entry in the shuffled order of the whole submission.
+        """
+        return {
+            "token": self.token,
+            "words": list(self.words),
+            "submitted_utc": self.utc,
+            "attempt": self.attempt,
+            "campaign_dir": str(self.folder.root),
+            "campaign_id": self.campaign_id,
+            "cluster": cluster,
+            "conduct": _conduct_for_worker(self.conduct),
+            "cells": [_listed_item(entry, position, data) for position, entry in enumerate(entries, start=first)],
+        }
+
+
+def _conduct_for_worker(conduct: Conduct) -> Conduct:
+    """Return the conduct without Slurm's options: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
+    cluster = {key: value for key, value in conduct["cluster"].items() if key not in _SLURM_OPTIONS}
+    site = {key: value for key, value in conduct["site"].items() if key in ("name", *OF_SITE)}
+    return {**conduct, "cluster": cluster, "site": site}
+
+
+def _listed_item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:
+    """Return the item of a cell in a work list."""
+    cell = entry.cell
+    return {
+        "id": cell.id,
+        "benchmark": cell.benchmark,
+        "version": cell.version,
+        "settings": cell.settings,
+        "access": {**cell.access},
+        "dataset": data[cell.id],
+        "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
+        "targets": checkpoint_targets.roots(cell.settings),
+        "position": position,
+        "missing": entry.missing,
+        "at_most": entry.at_most,
+    }

@@ -1,28 +1,36 @@
-"""The worker's side of the template process that has TensorFlow imported (`jobs.fork_server`)."""
+"""Run requests, of one or more ranks, in forks of a process that has TensorFlow imported (`jobs.fork_server`)."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypedDict
+from typing import Any, NamedTuple, TextIO, TypedDict, cast
 
 from campaign.errors import EnvironmentFaultError
-from jobs.model.codes import OF_OTHERS, End, RunEnd
+from campaign.storage.roots import seen_by
+from jobs.benchmarks import registry
+from jobs.channel import Channel, ClosedError
+from jobs.model.codes import OF_OTHERS, OUT_OF_TIME, End, RunEnd
+from jobs.model.conduct import Conduct
 from jobs.model.results import Run
+from jobs.model.work import RankRequest, Request
+from jobs.ranks.hub import Hub, combine_ranks
+from jobs.ranks.peers import new_secret
 from jobs.system import files
 from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
+_IMPORT_S = 600.0  # for TensorFlow to be imported from a storage that is slow
+MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
 _JOB = "jobs.run:execute"
-_PRELOAD = ("jobs.run", "tensorflow", "jobs.benchmarks.first_use:before_fork")
+_PRELOAD = ("jobs.run", "tensorflow", "jobs.benchmarks.accelerator:before_fork")
 
 
 class _Answer(TypedDict):
-    """How a run ended (`jobs.fork_server`)."""
+    """The end of a run, as the fork server reports it (`jobs.fork_server`)."""
 
     result: Run | None
     exit: int | None
@@ -33,7 +41,7 @@ class _Answer(TypedDict):
 
 
 class Outcome(NamedTuple):
-    """How one rank of a run ended, and after how many seconds; `alone`: only because another one had failed."""
+    """The end of one rank of a run, and its seconds; `alone`: the rank failed only because another rank had failed."""
 
     run: Run
     ended_s: float
@@ -41,115 +49,139 @@ class Outcome(NamedTuple):
 
 
 class Template:
-    """A process that runs each request in a fresh fork of itself; started when first needed, and again if it dies.
+    """The template: a fork server (`jobs.fork_server`), which runs each request in a new fork of itself.
 
-    The `log` takes what it prints itself; `preload` are the modules that it imports before the first fork.
+    The process starts at its first use, and again after it died. `log`: the file for its own output; `preload`: the
+    modules that it imports before the first fork.
     """
 
     def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:
         self._log = log
         self._preload = preload
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._begun: tuple[Sequence[Path], float] = ((), 0.0)
         self.was_stopped = False
         """Whether the last run was ended by `stop`."""
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
-        """Run one request and return its figures, or ``{"status": "failed", "end", "log_tail"}``."""
+        """Return the metrics of one request, or ``{"status": "failed", "end", "log_tail"}``."""
         return self.run_together([argument], [log], timeout_s, job)[0].run
 
     def run_together(
         self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
     ) -> list[Outcome]:
-        """Run several requests at once, the ranks of one run: where one fails, so do the others."""
-        request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
-        ends = zip_longest(self._ask(request) or (), logs)
-        return [_outcome(answer, self._run_of(answer, timeout_s, log)) for answer, log in ends]
+        """Run several requests at once, one for each rank of a run; if one rank fails, all fail."""
+        self.begin(arguments, logs, timeout_s, job)
+        return self.outcomes()
 
-    def _run_of(self, answer: _Answer | None, timeout_s: float, log: Path) -> Run:
-        if answer is None:
+    def begin(
+        self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
+    ) -> Channel:
+        """Send several requests to the template; return the channel from which `outcomes` receives their end."""
+        self._channel, self.was_stopped = self.start(), False
+        self._begun = logs, timeout_s
+        request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
+        with suppress(ClosedError, TimeoutError):  # `outcomes` says so
+            self._channel.send(request)
+        return self._channel
+
+    def outcomes(self) -> list[Outcome]:
+        """Wait for the end of the requests of `begin`; a template that exceeds their time limit is killed."""
+        logs, timeout_s = self._begun
+        end: End = {"code": RunEnd.TEMPLATE_KILLED}
+        ends: list[_Answer] = []
+        try:
+            if self._channel:
+                ends = [cast("_Answer", self._channel.receive(timeout_s + MARGIN_S).value) for _ in logs]
+        except TimeoutError:
+            end = {"code": RunEnd.TEMPLATE_SILENT, "seconds": MARGIN_S}
             self.close()
-            return {"status": "failed", "end": {"code": RunEnd.TEMPLATE_KILLED}, "log_tail": tail(log)}
-        if answer["result"] is not None:
-            said: Run = {"log_tail": tail(log)} if answer["result"].get("status") == "failed" else {}
-            return {**answer["result"], **said, "elapsed_s_with_fork": answer["elapsed_s"]}
-        return {"status": "failed", "end": _end_of(answer, timeout_s, log), "log_tail": tail(log)}
+        except ClosedError:
+            self.close()
+        lost: Run = {"status": "failed", "end": end}
+        if not ends:
+            return [Outcome({**lost, "log_tail": last_lines(log)}, 0.0) for log in logs]
+        return [_outcome(answer, timeout_s, log) for answer, log in zip(ends, logs, strict=True)]
 
     def stop(self) -> None:
-        """End the run under way in another thread, and the template with it."""
+        """Kill the template, and with it the run that another thread waits for."""
         if self._process is not None:
             self.was_stopped = True
             self._process.kill()
 
     def close(self) -> None:
-        """End the template and a run that may be under way; a later `run` starts it again."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+        """End the template, and a run if one is under way; a later `run` starts the template again."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._channel = None
 
-    def _ask(self, request: Mapping[str, Any]) -> list[_Answer] | None:
-        process: Any = self.start()  # its pipes are there
-        self.was_stopped = False
+    def start(self) -> Channel:
+        """Start the template unless it runs; return its channel after it has imported TensorFlow."""
+        if self._process is not None and self._channel is not None and self._process.poll() is None:
+            return self._channel
+        self.close()
+        (receives, answers), (requests, sends) = os.pipe(), os.pipe()
+        with self._open_log() as log:
+            self._process = subprocess.Popen(
+                python("-m", "jobs.fork_server", *self._preload),
+                stdin=requests,
+                stdout=answers,
+                stderr=log,
+                env={"TF_CPP_MIN_LOG_LEVEL": "1", **os.environ},
+            )
+        os.close(requests)
+        os.close(answers)
+        self._channel = Channel(receives, sends)
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        line = process.stdout.readline()
-        answers: list[_Answer] | None = json.loads(line) if line else None  # of a process of ours
-        return answers
-
-    def start(self) -> subprocess.Popen[str]:
-        """Start the template unless it is there; returns when TensorFlow is imported."""
-        if self._process is None or self._process.poll() is not None:
+            self._channel.receive(_IMPORT_S)
+        except (ClosedError, TimeoutError) as error:
             self.close()
-            with self._open_log() as log:
-                self._process = subprocess.Popen(
-                    python("-m", "jobs.fork_server", *self._preload),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    env={"TF_CPP_MIN_LOG_LEVEL": "1", **os.environ},
-                )
-            if not self._process.stdout or not self._process.stdout.readline():
-                self.close()
-                raise EnvironmentFaultError(
-                    f"TensorFlow cannot be imported: {tail(self._log, 1)}",
-                    f"run `python -m campaign doctor`; the full log is {self._log}",
-                )
-        return self._process
+            raise EnvironmentFaultError(
+                f"what a run needs cannot be imported: {last_lines(self._log, 1)}",
+                f"run `python -m campaign doctor`; the full log is {self._log}",
+            ) from error
+        return self._channel
 
     def _open_log(self) -> TextIO:
-        """Open the log or, on a full or read-only disk, what takes any words: a job waits there with its records."""
+        """Open the log or, on a full or read-only disk, the null device."""
         try:
             return os.fdopen(files.begin(self._log), "w", encoding="utf-8")
         except OSError:
             return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a log; empty where there is none."""
+def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a log; empty if there is none."""
     try:
         with open(files.opened(log), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            said = file.read(_TAIL_BYTES).decode(errors="replace")
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(said.splitlines()[-lines:]).strip()
+    return "\n".join(text.splitlines()[-lines:]).strip()
 
 
-def _outcome(answer: _Answer | None, run: Run) -> Outcome:
-    return Outcome(run, answer["elapsed_s"] if answer else 0.0, is_of_others(run))
+def _outcome(answer: _Answer, timeout_s: float, log: Path) -> Outcome:
+    if (run := answer["result"]) is None:
+        run = {"status": "failed", "end": _end_of_run(answer, timeout_s, log)}
+    if run.get("status") == "failed":
+        run = {**run, "log_tail": last_lines(log)}
+    if answer["result"] is not None:
+        run = {**run, "elapsed_s_with_fork": answer["elapsed_s"]}
+    return Outcome(run, answer["elapsed_s"], failed_with_another(run))
 
 
-def is_of_others(run: Run) -> bool:
+def failed_with_another(run: Run) -> bool:
     """Return whether a rank's run failed only because another one had."""
     return "end" in run and run["end"]["code"] in OF_OTHERS
 
 
-def _end_of(answer: _Answer, timeout_s: float, log: Path) -> End:
-    """Return why a run has no figures; what it last wrote is the error's own words."""
+def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
+    """Return why a run has no metrics, with the last line of its log if it exited by itself."""
     if answer["left_alone"]:
         return {"code": RunEnd.RANK_FAILED}
     if answer["exit"] is None and answer["signal"] is None:
@@ -158,4 +190,78 @@ def _end_of(answer: _Answer, timeout_s: float, log: Path) -> End:
         return {"code": RunEnd.TIMED_OUT, "seconds": timeout_s}
     if answer["signal"] is not None:
         return {"code": RunEnd.KILLED, "number": answer["signal"]}
-    return {"code": RunEnd.EXITED, "number": answer["exit"] or 0, "words": tail(log, 1)}
+    return {"code": RunEnd.EXITED, "number": answer["exit"] or 0, "words": last_lines(log, 1)}
+
+
+class Ranks(NamedTuple):
+    """The ranks of a run: all on this machine, or each on a node of its own."""
+
+    addresses: Sequence[str]  # of each rank's node, for the other ranks; at the first one is the hub
+    hub_secret: str  # what each rank knows, and nobody else
+    run_ranks: Callable[[Sequence[Request], Sequence[Path], float], list[Outcome]]  # one request per rank
+
+
+def local_ranks(template: Template, size: int) -> Ranks:
+    """Return the ranks of a run on this machine alone, all forked from one template."""
+    return Ranks(["127.0.0.1"] * size, new_secret(), template.run_together)
+
+
+def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) -> Run:
+    """Run a request on all ranks; return one run's metrics, or the end of the rank that failed."""
+    size = len(ranks.addresses)
+    logs = [file_of_rank(log, rank) for rank in range(size)]
+    hub = Hub(size, conduct["ranks_timeout_s"], ranks.addresses[0], ranks.hub_secret)
+    try:
+        requests = [_request_of_rank(request, rank, ranks, hub) for rank in range(size)]
+        outcomes = ranks.run_ranks(requests, logs, conduct["run_timeout_s"])
+    finally:
+        hub.close()
+    if any(_has_failed(each.run) for each in outcomes):
+        return _first_failure(outcomes, logs, hub.late)
+    metrics = combine_ranks([each.run for each in outcomes], hub.seen, registry.of(request["settings"]).combined)
+    took_s = max(each.ended_s for each in outcomes)
+    return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
+
+
+def file_of_rank(file: Path, rank: int) -> Path:
+    """Return a rank's own file; that of the first rank has the run's name."""
+    return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
+
+
+def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Request:
+    """Return the request of one rank: with files of its own; only the first one saves snapshots."""
+    rank_request: RankRequest = {
+        "rank": rank,
+        "size": hub.size,
+        "sync": request["settings"]["sync"],
+        "hub": ranks.addresses[0],
+        "port": hub.port,
+        "secret": hub.secret,
+        "address": ranks.addresses[rank],
+        "timeout_s": hub.timeout_s,
+    }
+    own: Request = {**request, "rank": rank_request}
+    own["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
+    if rank:
+        own["checkpoint"] = None
+    if trace := own["trace"]:
+        own["trace"] = {**trace, "file": str(file_of_rank(Path(trace["file"]), rank))}
+    named = cast("dict[str, Any]", own)
+    for name in ("profile", "tensorflow", "steps"):
+        if file := named.get(name):
+            named[name] = str(file_of_rank(Path(file), rank))
+    return own
+
+
+def _has_failed(run: Run) -> bool:
+    return run.get("status") == "failed"
+
+
+def _first_failure(outcomes: Sequence[Outcome], logs: Sequence[Path], late: str) -> Run:
+    """Return the failure of the rank that failed first, and by itself."""
+    failed = [(each.alone, each.ended_s, rank) for rank, each in enumerate(outcomes) if _has_failed(each.run)]
+    _, _, rank = min(failed)
+    run = outcomes[rank].run
+    end = run["end"]
+    waited = {"late": late} if end["code"] in OUT_OF_TIME else {}
+    return cast("Run", {**run, "end": {**end, "rank": rank, **waited}, "log": logs[rank].name})

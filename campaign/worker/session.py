@@ -1,40 +1,55 @@
-"""One worker's session on one cell: how it finds the record, and leaves it to others."""
+"""Open a worker's session on one cell: take the lease, read or make the record, plan the runs; and what ends it early.
+
+Runs that others disturb do not count (`jobs.checks.quiet`); without `Disturbance`, a machine that is never quiet would
+have all of them measured and thrown away.
+"""
 
 from __future__ import annotations
 
 import errno
 import secrets
+import signal
 import tempfile
-from collections.abc import Iterable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.verdicts import Verdicts, usable
+from campaign.cells.verdicts import Verdicts, require_usable
 from campaign.console import Progress
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.storage import emulation, provenance
 from campaign.worker import batch as batches
-from jobs.judging import judge, paired, stopping
+from jobs import checks
+from jobs.checks import Limits
+from jobs.judging import judge, stopping
 from jobs.model import reading
-from jobs.model.codes import End, RunEnd
-from jobs.model.record import Data, Provenance, Record, Session, Submission
-from jobs.model.results import Addition, Role
+from jobs.model.codes import End, RunEnd, Wait, Waiting
+from jobs.model.conduct import Conduct
+from jobs.model.record import Data, Provenance, Record, Session, Submission, terms_of
+from jobs.model.results import Addition, Check, Role, Run
 from jobs.model.settings import Settings
-from jobs.model.terms import terms_of
 from jobs.model.work import ListedItem, WorkItem, WorkList
+from jobs.observe import counters
 from jobs.system.clock import utc_now
-from jobs.system.durable import keep_trying
-from jobs.system.files import write_json
+from jobs.system.device import device_of
+from jobs.system.files import keep_trying, write_json
+from jobs.system.layers import layers_below
+
+_SPOILED_RUNS = 2  # the first may be a moment's; a second one in succession is a neighbour's that stays
+_LOOK_S, _SAY_S = 1.0, 5.0  # of one look at the counters, and between two words about it
 
 
 class TakenOverError(Exception):
-    """Another worker has begun with the cell since this one did; the record is the other's now.
+    """Raised if another worker has begun the cell after this worker, and now owns its record.
 
-    `same_list`: the other has this very list. Slurm began the job again, and takes this worker for lost.
+    `same_list`: the other worker has the same work list, for Slurm took this worker for lost and began its job again.
     """
 
     def __init__(self, *, same_list: bool) -> None:
@@ -43,30 +58,30 @@ class TakenOverError(Exception):
 
 
 class _Lease(TypedDict):
-    """What counts of ``lease.json``, a session."""
+    """The part of ``lease.json`` that identifies a session."""
 
     id: str
     token: str
 
 
-def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
-    """Check that the last session in this record, which is the caller's, may still write it.
+def require_lease(folder: CampaignFolder, recorded: Record) -> None:
+    """Raise TakenOverError unless the last session in this record, the caller's, still has the lease of its cell.
 
     The lease is a file of its own: a record that the other's worker had half written comes over ours, once, and not
     over our lease.
     """
-    mine = recorded["sittings"][-1]
+    own_session = recorded["sittings"][-1]
     try:
         lease = reading.read(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
         return  # no worker leaves it so
-    if lease["id"] != mine["id"]:
-        raise TakenOverError(same_list=lease["token"] == mine["token"])
+    if lease["id"] != own_session["id"]:
+        raise TakenOverError(same_list=lease["token"] == own_session["token"])
 
 
 def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
-    """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
+    """Take the lease of the cell from any other worker, which sees the loss before it writes again."""
     path = folder.lease(cell_id)
 
     def put() -> None:
@@ -75,13 +90,13 @@ def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: S
             each.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
 
-    keep_trying(put, patience_of(work))
+    keep_trying(put, disk_patience_s(work))
 
 
 def refuse_removed(folder: CampaignFolder) -> None:
-    """End a job whose campaign folder was removed; a folder whose disk is away for a while is waited for.
+    """Raise EnvironmentFaultError if the campaign folder was removed, and not if only its disk is away.
 
-    The working directory of a job, which lies in that folder, tells one from the other: it has no link any more.
+    The working directory of a job lies in that folder, and has no link if the folder was removed.
     """
     try:
         is_removed = Path().stat().st_nlink == 0
@@ -93,19 +108,19 @@ def refuse_removed(folder: CampaignFolder) -> None:
         )
 
 
-def patience_of(work: WorkList) -> float:
-    """Seconds for which a worker waits for a disk; on a workstation somebody is there to repair it."""
+def disk_patience_s(work: WorkList) -> float:
+    """Return the seconds that a worker waits for a disk; 0 on a workstation, where somebody can repair the disk."""
     return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
-def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
-    """Return whether a cell is done where nothing is left to do for this worker; None where there is.
+def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
+    """Return whether a cell is done, if this worker has nothing left to do; None if runs are left.
 
     A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
     brought it to its end before it was requeued; its end stands, be it good or bad.
     """
     try:
-        recorded = record.read(folder.record(cell_id))
+        recorded = record.read_record(folder.record(cell_id))
         if recorded is None:
             return None
         if recorded["campaign"].get("submitted_utc", "") > work["submitted_utc"]:
@@ -117,8 +132,8 @@ def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None
         return None
 
 
-def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
-    """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
+def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
+    """Read the cell's record or make one; a record that may not be continued is set aside, never overwritten.
 
     Returns the record and how many measured runs it owes: by the record, for a list may come out of the queue a second
     time. Where the item has no dataset the session can do no more than say why.
@@ -126,32 +141,32 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     data: Data = item["dataset"] or {}
     path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
     here = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
-    campaign = _submission(work, item["position"])
+    campaign = _submission_of(work, item["position"])
     session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
     _take_lease(folder, work, item["id"], session)
-    recorded = _continued(folder.record(item["id"]), work, item, here)
+    recorded = _record_to_continue(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
-        recorded = record.new(cell, campaign, data, terms_of(work["conduct"]))
+        recorded = record.make_record(cell, campaign, data, terms_of(work["conduct"]))
         recorded["provenance"] = {**here, "started_utc": utc_now()}
     threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
     recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
-    record.fail_open_runs(recorded, _why_cut(folder, recorded))
-    judged = Verdicts(folder, recorded["terms"]).judged(recorded)
-    owed = stopping.owed_runs(judged, recorded["terms"])  # a done cell's few invalid runs are not repeated
+    record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
+    verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
+    missing = stopping.owed_runs(verdict, recorded["terms"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
-    return recorded, owed
+    return recorded, missing
 
 
-def _why_cut(folder: CampaignFolder, recorded: Record) -> End:
-    """Return why runs that are under way came to no end: as their worker ended, where that was found out."""
+def _end_of_open_runs(folder: CampaignFolder, recorded: Record) -> End:
+    """Return the end for runs that are still open: how their worker ended, if that was found out."""
     cell, tokens = recorded["cell"]["id"], {run.get("token") for run in recorded["runs"] if run["status"] == "running"}
     ends = [
         batch.ended[index]
-        for batch in (batches.read_all(folder) if tokens else ())
+        for batch in (batches.read_batches(folder) if tokens else ())
         for index, cells in enumerate(batch.cells)
         if batch.token in tokens and cell in cells and index in batch.ended
     ]
@@ -159,7 +174,8 @@ def _why_cut(folder: CampaignFolder, recorded: Record) -> End:
     return {**end, "worker": ends[-1]} if ends else end
 
 
-def _submission(work: WorkList, position: int) -> Submission:
+def _submission_of(work: WorkList, position: int) -> Submission:
+    """Return the part of a record that identifies its submission."""
     conduct = work["conduct"]
     return {
         "token": work["token"],
@@ -173,72 +189,77 @@ def _submission(work: WorkList, position: int) -> Submission:
     }
 
 
-class Turn(NamedTuple):
-    """A run still to be done: its role, why ``until_spread`` adds it (if so), and the number of its pair (if any)."""
+class NextRun(NamedTuple):
+    """A run to do: its role, why ``until_spread`` adds it (if so), and the number of its pair (if any)."""
 
     role: Role
     added: Addition | None = None
     pair: int | None = None
 
 
-def turns(recorded: Record, owed: int, verdicts: Verdicts) -> Iterator[Turn]:
-    """Yield the runs of a session.
+def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[NextRun]:
+    """Yield the runs of a session one by one; the caller has recorded each run before it asks for the next.
 
-    Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
-    all, be they valid or not: where nothing is valid it ends.
+    The number of runs, valid or not, never exceeds the limit of the cell.
     """
     terms = recorded["terms"]
 
     def why_add() -> Addition | None:
         return stopping.reason_to_add(verdicts.judged(recorded), terms)
 
-    if not owed and why_add() is None:
+    if not missing and why_add() is None:
         return
     room = stopping.most_missing_runs(verdicts.judged(recorded), terms)
     # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
-    yield from [Turn("warmup")] * terms["warmup_runs"]
-    in_pairs = paired.asked(recorded["cell"]["settings"], terms)
-    for place in range(room):
-        added = None if place < owed else why_add()
-        if place >= owed and added is None:
+    yield from [NextRun("warmup")] * terms["warmup_runs"]
+    in_pairs = stopping.is_paired(recorded["cell"]["settings"], terms)
+    for index in range(room):
+        added = None if index < missing else why_add()
+        if index >= missing and added is None:
             return
         if in_pairs:
             number = len(stopping.measured(recorded))
-            yield from [Turn(role, added if role == "measured" else None, number) for role in paired.order(recorded)]
+            yield from [
+                NextRun(role, added if role == "measured" else None, number)
+                for role in stopping.next_pair_roles(recorded)
+            ]
         else:
-            yield Turn("measured", added)
+            yield NextRun("measured", added)
 
 
-def next_pair(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
-    """Return the number of the next pair of runs of cells that take turns: of all of them the same."""
+def next_pair_number(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
+    """Return the number of the next pair of runs of cells that take turns, the same for all of them."""
     records = [record.read_or_fault(folder.record(item["id"]))[0] for item in items]
     return 1 + max((run.get("pair", -1) for each in records if each for run in each["runs"]), default=-1)
 
 
-def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:
-    """Return the record to go on with; None where there is none, or it was set aside."""
+def _record_to_continue(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:
+    """Return the record to continue; None if the record is missing or was set aside."""
     try:
-        recorded = record.read(path)
+        recorded = record.read_record(path)
         if recorded:
-            with usable(path):
+            with require_usable(path):
                 judge.judged(recorded, terms_of(work["conduct"]))
     except record.DamagedRecordError:
-        _set_aside(path, "damaged", patience_of(work))
+        _set_aside(path, "damaged", disk_patience_s(work))
         return None
     if recorded is None:
         return None
     if work["conduct"]["redo"] and recorded["campaign"]["token"] != work["token"]:
-        _set_aside(path, "superseded", patience_of(work))
+        _set_aside(path, "superseded", disk_patience_s(work))
         return None
     data = item["dataset"] or recorded["dataset"]
     if provenance.difference(recorded, data, here, shared=item["access"]["shared"]):
-        _set_aside(path, "elsewhere", patience_of(work))
+        _set_aside(path, "elsewhere", disk_patience_s(work))
         return None
     return recorded
 
 
-def with_dataset(folder: CampaignFolder, item: ListedItem, progress: Progress = lambda *_: None) -> WorkItem:
-    """Make the cell's data where this node is to: on a storage of its own, or what is too much for a login node."""
+def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progress = lambda *_: None) -> WorkItem:
+    """Return the item with its data set; make data that this node has to make.
+
+    A node makes data on its own storage, and data that are too large for a login node.
+    """
     data = item["dataset"]
     if data is None:
         from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
@@ -253,7 +274,96 @@ def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
     aside = Path(keep_trying(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
-    kept = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
-    left = [file for pattern in kept for file in path.parent.glob(pattern)]
-    for file in (*left, path):  # the record last: without it they would seem nobody's
+    patterns = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
+    run_files = [file for pattern in patterns for file in path.parent.glob(pattern)]
+    for file in (*run_files, path):  # the record last: without it they would seem nobody's
         keep_trying(partial(file.replace, aside / file.name), patience_s)
+
+
+class Disturbance:
+    """Watches the runs of one cell; `folder` is where its data are, `report` gets the reason of each wait."""
+
+    def __init__(self, conduct: Conduct, folder: Path, report: Callable[[Wait], None]) -> None:
+        self._limits, self._patience_s = conduct["checks"], conduct["wait_quiet_s"]
+        self._folder, self._report = folder, report
+        self._failed: list[Check] = []  # of the last runs, as many as were disturbed in succession
+        self._has_waited = False
+
+    def may_continue(self, run: Run) -> bool:
+        """Return whether another run may count after this one; waits if others disturbed several in succession.
+
+        Runs cannot be judged if the machine is quiet except during them: work that others do for a run looks like
+        their own work.
+
+        Raises
+        ------
+        NotQuietError
+            The machine did not become quiet.
+        """
+        failed = judge.failed_quiet_checks([run])
+        self._failed = [*self._failed, *failed] if failed else []
+        if self._patience_s is None or len(self._failed) < _SPOILED_RUNS:
+            return True
+        if self._has_waited:
+            return False
+        self._wait_until_quiet(self._patience_s)
+        self._failed, self._has_waited = [], True
+        return True
+
+    def _wait_until_quiet(self, patience_s: float) -> None:
+        """Wait until a check finds the machine quiet; raise NotQuietError after `patience_s`."""
+        allowing = judge.settings_allowing(self._failed, self._limits)
+        spoiled = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
+        began = report_at = time.monotonic()
+        while (now := check_quiet(self._folder, self._limits))["passed"] is False:
+            waited_s = time.monotonic() - began
+            if waited_s >= patience_s:
+                raise NotQuietError(
+                    f"{spoiled}; the machine did not become quiet in {patience_s:g} s",
+                    f"the same command when it is quiet, {allowing} to let such runs count here, or wait_quiet_s=…"
+                    " to wait longer",
+                )
+            if time.monotonic() >= report_at:
+                report_at = time.monotonic() + _SAY_S
+                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": spoiled, "allowing": allowing}
+                self._report({**wait, "now": f"{now['message']}, {waited_s:.0f} s so far"})
+
+
+def check_quiet(folder: Path, limits: dict[str, float]) -> Check:
+    """Return the check `quiet` of one second in which nothing of ours runs."""
+    exists = folder.is_dir()
+    device, lowest = (device_of(folder), layers_below(folder).lowest) if exists else (None, None)
+    before = counters.read_counters(device, lowest)
+    time.sleep(_LOOK_S)
+    after = counters.read_counters(device, lowest)
+    idle = {**counters.subtract_readings(before, after), "device_use": counters.use_of_devices(before, after)}
+    return checks.quiet(cast("Run", idle), Limits(**limits))
+
+
+class WorkerStoppedError(BaseException):
+    """Raised by a signal that ends the worker: SIGTERM (Ctrl-C, scancel, preemption), SIGUSR2 (time limit near)."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.time_is_up = number == signal.SIGUSR2
+
+
+@contextmanager
+def raise_on_signals(*, slurm: bool) -> Iterator[None]:
+    """Raise WorkerStoppedError on a signal, so that the run under way is recorded as interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: object) -> None:
+        for each in before:  # a second one must not interrupt the recording of the first
+            signal.signal(each, signal.SIG_IGN)
+        raise WorkerStoppedError(number)
+
+    numbers = [signal.SIGTERM, *([signal.SIGUSR2] if slurm else [])]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,1 +1,1 @@
-"""The benchmarks: each a module that says what it measures and how."""
+"""The benchmarks: one module declares each of them, and several share the other modules."""

@@ -1,38 +1,44 @@
-"""What takes the batches: the processor, a GPU, or a clock that stands in for one."""
+"""The device that takes the batches (the CPU, a GPU, or a clock that emulates a GPU), and TensorFlow's first use.
+
+Some work of the first use in a process is done before the fork, some is switched off. TensorFlow has no public
+interface for that: with a version that raises an error there, runs just start more slowly.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MappingView, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import tf
+from jobs.model.settings import Settings
 from jobs.system import clock
 
 HOST = "/CPU:0"
-"""The device that a batch comes from."""
+"""The TensorFlow device on which the input pipeline makes its batches."""
 DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
-"""The device that holds what a step takes, by accelerator."""
+"""The TensorFlow device that holds the input tensors of a step, by name of the accelerator."""
 
 
 _GPUS = ("nvidia[0-9]*", "nvidiactl", "nvgpu*", "nvhost-gpu", "kfd", "dxg")  # in /dev
 
 
 def require_possible(name: str) -> None:
-    """Raise NoGpuError for ``gpu`` where it is plain, without TensorFlow, that there is none or that it is hidden."""
+    """Raise NoGpuError if `name` is ``gpu`` and this machine obviously has no GPU, or hides it from programs."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     if name == "gpu" and (hidden or not any(any(Path("/dev").glob(pattern)) for pattern in _GPUS)):
         raise NoGpuError
 
 
 def choose(name: str) -> str:
-    """Return what will compute, ``cpu``, ``gpu`` or ``emulated``; ``auto`` is a GPU where there is one.
+    """Return the accelerator of this run, ``cpu``, ``gpu`` or ``emulated``; ``auto`` becomes ``gpu`` if there is a GPU.
 
-    Where no GPU computes, they are hidden from this process; where one does, the first is taken; ``gpu`` without one
-    raises NoGpuError. Call it before TensorFlow touches a device.
+    A run on a GPU uses the first GPU; any other run hides all GPUs from this process. Raises NoGpuError if ``gpu`` is
+    asked for and there is none. Call it before TensorFlow touches a device.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if name == "gpu" and not gpus:
@@ -43,13 +49,21 @@ def choose(name: str) -> str:
     return name
 
 
-def probe(asked: Mapping[str, str]) -> dict[str, str]:
-    """Choose the accelerator ``name``, in a process of its own, before any run: ``{"chosen": …}``."""
-    return {"chosen": choose(asked["name"])}
+def started(settings: Settings) -> str:
+    """Start TensorFlow for a run and return the accelerator; a benchmark without a network hides all GPUs."""
+    chosen = choose(settings.get("accelerator", {"name": "cpu"})["name"])
+    run_operations_directly()
+    tf.random.set_seed(settings["seed"])
+    return chosen
+
+
+def probe(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return ``{"chosen": accelerator}`` for the setting ``name``; called in its own process, before any run."""
+    return {"chosen": choose(settings["name"])}
 
 
 def described(chosen: str) -> str:
-    """Name what computes for a record: a GPU with its model, for there are many kinds."""
+    """Return the name of the accelerator for a record; for a GPU with its model, because there are many models."""
     if chosen != "gpu":
         return chosen
     gpu = tf.config.get_visible_devices("GPU")[0]
@@ -58,10 +72,10 @@ def described(chosen: str) -> str:
 
 
 def emulated(step_s: float) -> Callable[[Any, Any], None]:
-    """Return a step that takes `step_s` seconds and leaves the processors alone.
+    """Return a step function that lasts `step_s` seconds and leaves the CPUs idle.
 
-    It takes the batch whole, as a GPU would: one copy of its bytes, within the time of the step. Where the copy
-    alone takes longer than `step_s`, so does the step.
+    A step copies all bytes of the batch once, as a transfer to a GPU would, and this copy counts as part of the step.
+    If the copy alone takes longer than `step_s`, the step lasts as long as the copy.
     """
 
     def step(images: Any, labels: Any) -> None:
@@ -71,3 +85,50 @@ def emulated(step_s: float) -> Callable[[Any, Any], None]:
         clock.wait(max(0.0, end - time.perf_counter()))
 
     return step
+
+
+def idle_step(settings: Settings, chosen: str) -> Callable[[Any, Any], None] | None:
+    """Return the step function of a run that trains no network; None if the run trains one."""
+    if settings["benchmark"]["control"] == "no_compute":
+        return lambda _images, _labels: None
+    return emulated(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
+
+
+def before_fork() -> None:
+    """Do TensorFlow's and Python's lookups of the first use, once for all runs that are forked from this process.
+
+    No operation runs, no device is touched and no thread is started.
+    """
+    with suppress(Exception):
+        from tensorflow.python.framework import kernels, op_def_registry  # noqa: PLC0415 - costs seconds
+
+        kernels.get_registered_kernels_for_op("NoOp")
+        op_def_registry.get("a name that no operation has")  # the first of these lists all operations there are
+        _know_types()
+
+
+def _know_types() -> None:
+    """Fill Python's caches of the abstract types that a pipeline's objects are checked against."""
+    from tensorflow.python.data.ops import ignore_errors_op  # noqa: F401, PLC0415 - else imported by each run
+    from tensorflow.python.framework import composite_tensor, ops, tensor, tensor_conversion_registry  # noqa: PLC0415
+    from tensorflow.python.types import core  # noqa: PLC0415
+
+    concrete = (bool, int, float, str, bytes, tuple, list, dict, ops.EagerTensor, ops.SymbolicTensor, tensor.TensorSpec)
+    for each in concrete:
+        tensor_conversion_registry.get(each)
+        for abstract in (Mapping, MappingView, Sequence, composite_tensor.CompositeTensor, core.TensorProtocol):
+            issubclass(each, abstract)
+
+
+def run_operations_directly() -> None:
+    """Make TensorFlow run eager operations directly; by default it wraps each in a function of its own.
+
+    The optimization passes over such a function take some 4 ms for each kind of operation in each process, which was
+    the largest part of a run's cost beyond its work. The function that the pipeline maps is not affected.
+    """
+    with suppress(Exception):
+        from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - costs seconds
+        from tensorflow.python.eager import context  # noqa: PLC0415
+
+        context.ensure_initialized()
+        pywrap_tfe.TFE_ContextSetRunEagerOpAsFunction(context.context()._handle, False)  # noqa: FBT003, SLF001

@@ -41,7 +41,7 @@ _CONVOLUTIONS = (
 
 
 def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int, ...]]:
-    """Return the shapes of the kernels from the first layer to the last; `width` multiplies channels and units."""
+    """Return the kernel shapes, first layer to last layer; `width` multiplies the numbers of channels and units."""
     shapes: list[tuple[int, ...]] = []
     side, channels = image_size, _COLOURS
     for layer in _CONVOLUTIONS:
@@ -54,13 +54,13 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
 
 
 def state_bytes(benchmark: Mapping[str, Any], classes: int) -> int:
-    """Return the bytes of all variables of such a network, Adam's two moments and the count of steps included."""
+    """Return the bytes of all variables of AlexNet, including Adam's two moments and the step counter."""
     shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
     return bytes_of(shapes, moments=_with_moments(benchmark))
 
 
 def bytes_of(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
-    """Return the bytes of all variables of a network with such kernels, as `state_bytes` does."""
+    """Return the bytes of all variables of a network with these kernel shapes; `moments`: count Adam's, too."""
     parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
     return (3 if moments else 1) * parameters * _VALUE_BYTES + _COUNT_BYTES
 
@@ -74,9 +74,9 @@ def _scaled(size: int, width: float) -> int:
 
 
 class Network:
-    """The variables of the network and of Adam, all zero until `warm_up` or `reset`, and what changes them.
+    """A network with its optimizer: all variables (zero until `warm_up` or `reset`), and the step that trains them.
 
-    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings. Another network has
+    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings. A subclass has
     `channels`, `_shapes` and `_logits` of its own.
     """
 
@@ -103,9 +103,9 @@ class Network:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Everything that a training needs to go on exactly as it would have, for ``tf.train.Checkpoint(**state)``.
+        """Return all variables that a training needs to continue exactly, for ``tf.train.Checkpoint(**state)``.
 
-        Adam's moments are `means` (of the gradients) and `squares`, SGD has none; the dropout follows from the seed and
+        Adam's moments are `means` (of the gradients) and `squares`; SGD has none. The dropout follows from the seed and
         `steps`.
         """
         moments = ("means", "squares") if self.means else ()
@@ -113,17 +113,17 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Number of trained values."""
+        """Return the number of trained values."""
         return sum(math.prod(weight.shape) for weight in self._weights)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all variables, Adam's and the count of steps included."""
+        """Return the bytes of all variables, including Adam's moments and the step counter."""
         variables = [*self._weights, *self.means, *self.squares, self.steps]
         return sum(math.prod(variable.shape) * variable.dtype.size for variable in variables)
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> float:
-        """Do one step; return the loss before it once it is on the host, when all that the step changes is changed.
+        """Train one step and return the loss before it, when all variables are updated and the loss is on the host.
 
         `images` is float32 ``(n, image_size, image_size, channels)`` from 0 to 1, `labels` one-hot float32 ``(n,
         classes)``.
@@ -131,7 +131,7 @@ class Network:
         return float(self._step(images, labels).numpy())
 
     def warm_up(self, batch_size: int, device: str) -> None:
-        """Trace a step for such batches on `device`, do it on zeros, and bring all variables to their start."""
+        """Trace a step for this batch size on `device`, run it once on zeros, and reset all variables."""
         size = self._benchmark["image_size"]
         with tf.device(device):
             images, labels = tf.zeros((batch_size, size, size, self.channels)), tf.zeros((batch_size, self._classes))
@@ -139,14 +139,14 @@ class Network:
         self.reset()
 
     def reset(self) -> None:
-        """Bring every variable to where it starts with this seed."""
+        """Set every variable to its initial value for this seed."""
         *hidden, last = self.kernels
         # With the last kernel zero no class is preferred, and the first loss is ln(classes), as it should be.
         for variable in [last, *self.biases, *self.means, *self.squares, self.steps]:
             variable.assign(tf.zeros_like(variable))
         for number, kernel in enumerate(hidden):
             deviation = math.sqrt(2 / math.prod(kernel.shape[:-1]))
-            # Below zero, where no step takes its numbers from.
+            # Negative numbers: no step draws its dropout from them.
             kernel.assign(tf.random.stateless_normal(kernel.shape, (self._seed, -1 - number), stddev=deviation))
 
     def _change(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

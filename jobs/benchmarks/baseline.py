@@ -1,4 +1,4 @@
-"""Benchmark ``baseline``: what a storage gives by itself, one file written or read (paper IV; Table I).
+"""Benchmark ``baseline``: the speed of the storage alone, measured on one file (paper IV; Table I).
 
 No TensorFlow, no images: an engine (IOR, fio, or our own) moves the bytes past the page cache. By hand, on any node::
 
@@ -7,7 +7,6 @@ No TensorFlow, no images: an engine (IOR, fio, or our own) moves the bytes past 
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -24,8 +23,8 @@ from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
 from jobs.model.declared import Setting
-from jobs.model.request import FileRequest, Request
 from jobs.model.settings import Named, Node, Settings
+from jobs.model.work import FileRequest, Request
 from jobs.objects.client import Client
 from jobs.objects.source import Source
 from jobs.ready_run import Work
@@ -71,19 +70,19 @@ class Keys(Named):
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Make a run ready, or raise EngineError; what it writes is removed when it is over, also where it fails."""
-    settings, asked = request["settings"], request["baseline"]
-    if asked is None:
-        raise TypeError(asked)
-    benchmark, file = settings["benchmark"], Path(asked["file"])
+    """Yield the run of this request, and remove the file that it wrote; raise EngineError if its engine is missing."""
+    settings, file_request = request["settings"], request["baseline"]
+    if file_request is None:
+        raise TypeError(file_request)
+    benchmark, file = settings["benchmark"], Path(file_request["file"])
     writes = benchmark["access"] == _WRITTEN
     engine = engine_of(settings)
     if settings.get("storage", {}).get("kind") == "s3":
-        with _of_objects(request, asked) as work:
+        with _of_objects(request, file_request) as work:
             yield work
         return
-    order = _order(settings, asked, engines.takes_direct(file, benchmark["access"]))
-    raw = Path(asked["raw"]) if asked["raw"] else None
+    order = _order(settings, file_request, engines.takes_direct(file, benchmark["access"]))
+    raw = Path(file_request["raw"]) if file_request["raw"] else None
     run = _runner(engine, raw)
     output = raw.name if raw and engine != engines.BUILTIN else None
 
@@ -98,51 +97,45 @@ def begin(request: Request) -> Iterator[Work]:
 
 
 def engine_of(settings: Settings) -> str:
-    """Return the engine on this machine: of objects our own, else as `engines.chosen` says."""
+    """Return the name of the engine on this machine: the built-in one for objects, else that of `engines.chosen`."""
     if settings.get("storage", {}).get("kind") == "s3":
         return engines.BUILTIN
     return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
 
 
 @contextmanager
-def _of_objects(request: Request, asked: FileRequest) -> Iterator[Work]:
-    """Make ready a run that gets ranges of one object, by as many readers as a file has, or that puts objects."""
+def _of_objects(request: Request, file_request: FileRequest) -> Iterator[Work]:
+    """Yield a run on an object store: it reads ranges of one object, or it writes objects, in ``threads`` threads."""
     settings = request["settings"]
     source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
-    order = _order(settings, asked, direct=False)
+    order = _order(settings, file_request, direct=False)
     writes = order.access == _WRITTEN
-    order = _putting(order, settings["threads"], source.client) if writes else _getting(order, source.client)
+    client, key = source.client, str(order.file)
+
+    def get(offset: int, count: int) -> int:
+        return len(client.get(key, span=(offset, offset + count))) if count else 0
+
+    def put(number: int, data: memoryview) -> None:
+        client.put(f"{key}/{number:06}", data)
+
+    order = replace(order, put=put, threads=settings["threads"]) if writes else replace(order, get=get)
     source.engine["concurrency"] = order.threads
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        found = _measured(_runner(engines.BUILTIN, None), order, watched)
+        metrics = _measured(_runner(engines.BUILTIN, None), order, watched)
         if writes:
-            _require_put(order, source.client)
-        return {**found, "engine": engines.BUILTIN, "engine_output": None}
+            _require_put(order, client)
+        return {**metrics, "engine": engines.BUILTIN, "engine_output": None}
 
     with ExitStack() as at_end:
         if writes:
-            _remove(order, source.client)  # what a run that was killed has left
-            at_end.callback(_remove, order, source.client)
+            _remove(order, client)  # what a run that was killed has left
+            at_end.callback(_remove, order, client)
         yield Work(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
 
 
-def _getting(order: Order, client: Client) -> Order:
-    def get(offset: int, count: int) -> int:
-        return len(client.get(str(order.file), span=(offset, offset + count))) if count else 0
-
-    return replace(order, get=get)
-
-
-def _putting(order: Order, threads: int, client: Client) -> Order:
-    def put(number: int, data: memoryview) -> None:
-        client.put(f"{order.file}/{number:06}", data)
-
-    return replace(order, put=put, threads=threads)
-
-
 def _require_put(order: Order, client: Client) -> None:
-    """Raise EngineError where the store does not list all that was put, with its size."""
+    """Raise EngineError unless the store lists all written objects with their sizes."""
     sizes = [each.size for each in client.listed(str(order.file))]
     if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
         raise EngineError(f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, not the {order.file_bytes} put")
@@ -153,10 +146,12 @@ def _remove(order: Order, client: Client) -> None:
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
-    """Return what makes an engine do an order; our own says nothing that could be kept in `raw`."""
-    module = importlib.import_module(f"jobs.benchmarks.engines.{engine}")
-    run: Callable[[Order], Outcome] = module.run if engine == engines.BUILTIN else partial(external.run, module, raw)
-    return run
+    """Return the function that runs an order on this engine; the output of an external engine is written to `raw`."""
+    if engine == engines.BUILTIN:
+        from jobs.benchmarks.engines import builtin  # noqa: PLC0415 - numpy is not on the way to --help
+
+        return builtin.run
+    return partial(external.run, external.EXTERNAL[engine], raw)
 
 
 def _measured(run: Callable[[Order], Outcome], order: Order, watched: AbstractContextManager[Any]) -> dict[str, Any]:
@@ -167,19 +162,19 @@ def _measured(run: Callable[[Order], Outcome], order: Order, watched: AbstractCo
     return {**_figures(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
 
 
-def _order(settings: Settings, asked: FileRequest, direct: bool) -> Order:  # noqa: FBT001 - a field
-    benchmark, file = settings["benchmark"], Path(asked["file"])
-    order = Order(benchmark["access"], file, asked["file_bytes"], asked["block_bytes"], direct)
+def _order(settings: Settings, file_request: FileRequest, direct: bool) -> Order:  # noqa: FBT001 - a field
+    benchmark, file = settings["benchmark"], Path(file_request["file"])
+    order = Order(benchmark["access"], file, file_request["file_bytes"], file_request["block_bytes"], direct)
     if benchmark["access"] != _RANDOM:
         return order
     return replace(order, threads=settings["threads"], seconds_max=benchmark["seconds_max"], seed=settings["seed"])
 
 
 def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
-    """Return what an engine did in the words of a record; of a time that it does not take apart there is one part."""
+    """Return an outcome as metrics of a record; if it has no parts of the time, ``transfer_s`` is the whole time."""
     word = "write" if order.access == _WRITTEN else "read"
     parts = dict(outcome.parts) or {"transfer_s": outcome.wall_s}
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "wall_s": outcome.wall_s,
         **parts,
         "wall_parts": list(parts),
@@ -191,9 +186,9 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
         "engine_version": outcome.version,
     }
     if order.access == _RANDOM:
-        found["bytes_asked"] = outcome.requests * order.block_bytes
-        found |= {"reads_per_s": outcome.requests / outcome.wall_s, "read_bytes_each": order.block_bytes}
-    return found
+        metrics["bytes_asked"] = outcome.requests * order.block_bytes
+        metrics |= {"reads_per_s": outcome.requests / outcome.wall_s, "read_bytes_each": order.block_bytes}
+    return metrics
 
 
 def _transfer_mib(settings: Settings) -> int:
@@ -201,22 +196,23 @@ def _transfer_mib(settings: Settings) -> int:
 
 
 def file_bytes(settings: Settings) -> int:
-    """Return the bytes of the file."""
+    """Return the size of the file in bytes."""
     return datafile.whole_bytes(settings["benchmark"]["file_mb"], _transfer_mib(settings))
 
 
 def reads(settings: Settings) -> bool:
-    """Return whether the file must be there before a run."""
+    """Return whether the file must exist before a run."""
     return bool(settings["benchmark"]["access"] != _WRITTEN)
 
 
 def prepared(
     settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
 ) -> tuple[Path | None, int, int]:
-    """Make the file that is read, or see that there is room for what is written; raises DatasetError where that fails.
+    """Return the file to read (None if the run writes one), its size in bytes, and the bytes of one request.
 
-    `block_bytes` of random_read are rounded up to what the storage reads at least; `progress` is told the MiB that are
-    written and that there will be. Returns the file (None for one that is written), its bytes, and those of a request.
+    The file to read is made if it is missing; for a run that writes, the free space is checked. Raises DatasetError if
+    that fails. The `block_bytes` of random_read are rounded up to whole blocks of the storage; `progress` is called
+    with the MiB written so far and the MiB in all.
     """
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
     datafile.own_folder(folder)
@@ -229,7 +225,7 @@ def prepared(
 
 
 class _Baseline(Benchmark):
-    """What depends on the access: read and write have no part of the seconds, random_read none of the transfer."""
+    """The benchmark ``baseline``; its metric and its settings depend on the access (write, read, random_read)."""
 
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
@@ -277,4 +273,5 @@ BENCHMARK = _Baseline(
     about="write or read one file: what the storage gives by itself, without TensorFlow",
     data="file",
     settings=("benchmark", "storage", "cache", "dataset", "threads", "seed"),
+    imports=(),
 )

@@ -1,4 +1,4 @@
-"""How a benchmark describes itself: whoever asks what it is, reads or reports asks this description, not its name."""
+"""The description of a benchmark: other modules ask this description and never the benchmark's name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jobs.model.declared import Keys, declared, defaults
-from jobs.model.request import Request
 from jobs.model.results import Run
-from jobs.model.settings import EVERY, Common, Named, Node, ObjectStorage, Profile, Settings, Storage
+from jobs.model.settings import EVERY, Common, Defined, Named, Node, ObjectStorage, Profile, Settings, Storage
+from jobs.model.work import Request
 from jobs.ready_run import Work
 
 BY_HAND = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache", "reader")
@@ -22,8 +22,12 @@ def _outside(*kinds: type[Keys]) -> tuple[str, ...]:
     return tuple(name for kind in kinds for name, each in declared(kind).items() if not each.setting.cell)
 
 
-OUTSIDE = {"storage": _outside(Storage, ObjectStorage), "profile": _outside(Profile)}
-"""The keys of settings that are no part of what a cell is."""
+OUTSIDE = {
+    "storage": _outside(Storage, ObjectStorage),
+    "profile": _outside(Profile),
+    "accelerator": _outside(Defined),
+}
+"""The keys of the settings that are not part of a cell's identity, by node."""
 
 
 def _of_cell(value: Any, outside: Container[str]) -> Any:
@@ -31,16 +35,16 @@ def _of_cell(value: Any, outside: Container[str]) -> Any:
 
 
 def _watched(profile: Node) -> Node:
-    """Return what of a node ``profile`` acts: nothing where no call is seen, and no parts of what is not traced."""
-    asked = {**defaults(Profile), **profile}
-    if asked["posix"] != "trace":
-        del asked["every"]
-    return {} if asked["posix"] == asked["tensorflow"] == "none" else asked
+    """Return the keys of a node ``profile`` that have an effect: none without profiling, ``every`` only for a trace."""
+    keys = {**defaults(Profile), **profile}
+    if keys["posix"] != "trace":
+        del keys["every"]
+    return {} if keys["posix"] == keys["tensorflow"] == "none" else keys
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a run: its key there, its unit, and whether ``higher`` or ``lower`` is better."""
+    """A metric of a run: its key in the record, its unit, and whether a ``higher`` or a ``lower`` value is better."""
 
     key: str
     unit: str
@@ -49,89 +53,89 @@ class Figure:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark; where an answer depends on its settings, it overrides the method that gives it."""
+    """The description of a benchmark; a subclass overrides the methods whose result depends on the settings."""
 
     name: str  # everywhere
-    version: int  # raised when the meaning of a figure changes: figures never mix versions
-    # ``pipeline``, ``training``, ``program``, or ``storage``, which is measured first: the others are judged by what a
-    # storage gives.
+    version: int  # raised when the meaning of a metric changes: charts never mix versions
+    # ``pipeline``, ``training``, ``program``, or ``storage``; ``storage`` is measured first, because the other kinds
+    # are judged against the speed of the storage.
     kind: Kind
     keys: type[Named]  # its own keys
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
     about: str = ""  # what it does, in the help of runs by hand
     rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
-    # What is prepared for it on the storage: ``images``, ``files`` of any kind, files in ``hdf5``, a ``file``, or
-    # ``nothing``.
+    # The data that the benchmark needs on the storage: ``images``, ``files`` of any kind, ``hdf5`` files, one ``file``,
+    # or ``nothing``.
     data: Literal["images", "files", "hdf5", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
-    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # of its other settings, by dotted key
+    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # of common settings, by dotted key
     computes: bool = False  # whether the accelerator acts on it
     emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
     saves: bool = False  # whether it saves snapshots
     several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
-    imports: tuple[str, ...] = ("tensorflow", "jobs.benchmarks.first_use:before_fork")  # before its runs are forked
+    imports: tuple[str, ...] = ("tensorflow", "jobs.benchmarks.accelerator:before_fork")  # before its runs are forked
     any_name: bool = False  # whether it takes files of any name as images
     ending_s: float = 0.0  # beyond run_timeout_s, in which it ends what it has started
-    # The parts of its wall time, where a run does not name them itself.
+    # The parts of the wall time, unless a run names them itself.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
     @property
     def any_kind(self) -> bool:
-        """Whether every file of a folder is read, whatever its name."""
+        """Return whether every file of a folder is read, whatever its name."""
         return self.any_name or self.data == "files"
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Settings of a run by hand."""
-        found = {"benchmark": {"name": self.name, **defaults(self.keys)}}
+        """Return the default settings of a run by hand."""
+        settings = {"benchmark": {"name": self.name, **defaults(self.keys)}}
         common = {**defaults(Common), **self.own_defaults}
-        found |= {name: common[name] for name in self.options}
+        settings |= {name: common[name] for name in self.options}
         if self.computes:
             step_s = self.own_defaults.get("accelerator.step_s")
-            found["accelerator"] = {"name": "emulated", "step_s": step_s} if self.emulates else _ANY_ACCELERATOR
-        return found | ({"checkpoint": {"name": "none"}} if self.saves else {})
+            settings["accelerator"] = {"name": "emulated", "step_s": step_s} if self.emulates else _ANY_ACCELERATOR
+        return settings | ({"checkpoint": {"name": "none"}} if self.saves else {})
 
     @property
     def options(self) -> list[str]:
-        """Name those settings beside its own keys that a run by hand has options for."""
+        """Return the common settings for which a run by hand has options, beside the benchmark's own keys."""
         return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
     def figure_of(self, _node: Node) -> Figure:
-        """Return the figure of merit of a cell; `node` is the node ``benchmark`` of its settings."""
+        """Return the main metric of a cell; `node` is the node ``benchmark`` of the cell's settings."""
         return self.figure
 
     def rate_of(self, node: Node) -> Figure:
-        """Return the rate whose spread is judged."""
+        """Return the metric whose spread over the runs of a cell is judged; `node` is as in `figure_of`."""
         return self.rate or self.figure_of(node)
 
     def acting(self, point: Mapping[str, Any]) -> Settings:
-        """Return the settings that can change the result of a cell; `point` may have any others beside them."""
-        found = {name: value for name, value in point.items() if name in self.settings}
+        """Return the settings that can change the result of a cell; `point` holds all settings."""
+        settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
-            found.pop("reader", None)
-        if found.get("nodes", 1) == 1:
-            found.pop("sync", None)  # with whom
-        if found.get("staging") == "none":
-            del found["staging"]
-        if watched := _watched(found.pop("profile", {})):
-            found["profile"] = watched
-        return {name: _of_cell(value, OUTSIDE.get(name, ())) for name, value in found.items()}
+            settings.pop("reader", None)
+        if settings.get("nodes", 1) == 1:
+            settings.pop("sync", None)  # one rank meets nobody
+        if settings.get("staging") == "none":
+            del settings["staging"]
+        if watched := _watched(settings.pop("profile", {})):
+            settings["profile"] = watched
+        return {name: _of_cell(value, OUTSIDE.get(name, ())) for name, value in settings.items()}
 
     def words(self, _node: Node) -> list[str]:
-        """Return the words that a cell's id begins with."""
+        """Return the words with which a cell's id begins."""
         return [self.name]
 
     def page_cache(self, settings: Settings) -> str:
-        """Return the state of the page cache that a run must have: ``cold``, ``warm`` or ``as_is``, which is any."""
+        """Return the state of the page cache that a run requires: ``cold``, ``warm``, or ``as_is`` for any state."""
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
     def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
-        """Return what a whole run has of its ranks' figures beyond their sums (`jobs.benchmarks.whole_run`)."""
+        """Return additional metrics of a run over all ranks, not simple sums (`jobs.ranks.hub`)."""
         return {}
 
     def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return the error and the cure for settings (flat) that are legal alone and impossible together, or None."""
+        """Return (error, cure) if these settings (flat) are legal alone but impossible together; else None."""
         return None

@@ -8,7 +8,7 @@ By hand, on any node, from a data set that a campaign has made::
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,25 +17,19 @@ from msgspec import Meta, field
 from jobs import ranks
 from jobs.benchmarks.alexnet import LearningRate
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.cdb import cdb_expected
-from jobs.benchmarks.cdb.cdb_network import CdbNetwork, kernel_shapes
-from jobs.benchmarks.cdb.cdb_rules import TRAIN, VALIDATION, Rules
-from jobs.benchmarks.cdb.cdb_training import CdbTraining
-from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
-from jobs.benchmarks.cdb.stage_in import Copies, staged_in
-from jobs.benchmarks.images import RATE, objects_of
-from jobs.benchmarks.nersc.nersc_run import Run
-from jobs.data import manifest
+from jobs.benchmarks.climate_data import TRAIN, VALIDATION, Feed, Phase, Rules, of_rank, over_ranks, parts_of, pipelines
+from jobs.benchmarks.images import RATE
+from jobs.benchmarks.nersc_trainer import CdbNetwork, Trainer, cdb_kernels
+from jobs.benchmarks.run_files import Copies, files_of, staged_in
+from jobs.benchmarks.step_loop import Spent, spending
 from jobs.data.readers import Part, opened
 from jobs.data.readers.h5py_parts import load
 from jobs.errors import DatasetError
-from jobs.events.spent import Spent, logged
 from jobs.model.declared import Setting
-from jobs.model.request import Request
 from jobs.model.settings import EVERY, Named, Settings
+from jobs.model.work import Request
 from jobs.ready_run import Work
 
-_WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"
 
 
@@ -83,132 +77,164 @@ class Keys(Named):
 
 @contextmanager
 def _begun(request: Request) -> Iterator[Work]:
-    settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
-    own, control = settings["benchmark"], settings["benchmark"]["control"]
-    found = manifest.load(Path(request["manifest"] or folder))
+    settings, here, own = request["settings"], ranks.here(), request["settings"]["benchmark"]
     with ExitStack() as stack:
-        source = stack.enter_context(objects_of(request, found))
-        folder = Path() if source else folder
-        listed = {folder / each.name: each.size for each in found.files}
-        paths = sorted(path for path in listed if path.name != _NO_DATA)
+        files = stack.enter_context(files_of(request))
+        folder, source = files.folder, files.source
+        paths = sorted(path for path in files.sizes if path.name != _NO_DATA)
         size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
         rules = Rules(len(paths), here.size, here.rank, own["epochs"], size, steps, seed)
         _possible(rules, folder)
         mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
         parts = parts_of(settings.get("dataset", {}), own["channels"])
-        log = stack.enter_context(logged(request, here.rank, here.size))
+        spent = stack.enter_context(spending(request))
         may = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
-        staged = {path: listed[path] for path in may}
-        copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, log))
+        staged = {path: files.sizes[path] for path in may}
+        copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, spent.log))
         where = {path: copies.of(path) for path in paths}
-        held = load(where[mine[0]], parts, source=source)
-        asked = [Part(part.name, ()) for part in parts] if control == "metadata" else parts
-        reader, reads = None, [where[path] for path in mine]
-        if control != "no_io":
-            how = {"readers": own["readers"], "driver": own["driver"], "log": log, "source": source}
-            reader = stack.enter_context(opened(settings["reader"], asked, reads, **how))
-        feed = Feed([*where.values()], reader, held, control in ("none", "no_compute"), log)
-        run = CdbRun(settings, rules, feed, Spent(log), copies)
-        if reader is None:
-            yield Work(run.measure, folder)
-        else:
-            sure = {where[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
-            proof = [path for path in reads if path in sure]
-            if source:
-                yield Work(run.measure, folder, proof=proof, source=source, reading=source.pids)
-                return
-            yield Work(
-                run.measure,
-                folder,
-                reads,
-                proof,
-                {where[path]: listed[path] for path in mine},
-                asked=dict.fromkeys(reads, run.image_bytes if feed.reads else 0),
-                reading=reader.processes,
-                copies=copies.folder,
-                newest_ns=copies.newest_ns,
-            )
+        read = {path: where[path] for path in mine} if own["control"] != "no_io" else {}
+        first_image, reader = load(where[mine[0]], parts, source=source), None
+        if read:
+            parts_to_read = [Part(part.name, ()) for part in parts] if own["control"] == "metadata" else parts
+            how = {"readers": own["readers"], "driver": own["driver"], "log": spent.log, "source": source}
+            reader = stack.enter_context(opened(settings["reader"], parts_to_read, [*read.values()], **how))
+        feed = Feed([*where.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log)
+        training = CdbTraining(settings, rules, feed, spent, copies)
+        sure = {where[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
+        asked_bytes = dict.fromkeys(read.values(), training.image_bytes if feed.reads else 0)
+        more = {"copies": copies.folder, "newest_ns": copies.newest_ns, "reading": reader.processes} if reader else {}
+        proof = [path for path in read.values() if path in sure]
+        yield files.work(training.measure, read, proof, asked=asked_bytes, **more)
 
 
 def _possible(rules: Rules, folder: Path) -> None:
-    """Raise DatasetError where a rank has no batch, or fewer than an epoch asks for."""
+    """Raise DatasetError if a rank has no batch, or fewer batches than ``iterations`` asks for."""
     if rules.steps and rules.steps <= rules.batches(TRAIN):
         return
     has = f"{rules.batches(TRAIN)} batches of {rules.batch_size} for training for each of {rules.ranks} ranks"
     raise DatasetError(f"the {rules.files} files in {folder} make {has}", "more files, fewer nodes, fewer iterations")
 
 
-class CdbRun(Run):
-    """The run of one rank."""
+class CdbTraining(Trainer):
+    """The training of one rank, from the first batch to the last; a validation pass follows each epoch."""
+
+    wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 
     def __init__(self, settings: Settings, rules: Rules, feed: Feed, spent: Spent, copies: Copies) -> None:
-        """Start TensorFlow, and build what feeds and what computes."""
-        super().__init__(settings, ranks.here(), spent)
-        self.rules, self.feed, self.copies = rules, feed, copies
-        self.batches = pipelines(feed, rules, settings)
-        network, fields = None, feed.held[0].shape[0]
-        if self.trains:
-            network = CdbNetwork(settings["seed"], {**settings["benchmark"], "fields": fields})
-            network.reset()
-        self.step = self.built(network, kernel_shapes(fields))
+        """Build the pipelines, and the network or the emulated step."""
+        self.rules, self.feed, self.copies, self.fields = rules, feed, copies, feed.held[0].shape[0]
+        super().__init__(settings, rules.epochs * rules.steps, spent, cdb_kernels(self.fields), saved=False)
+        self.train, self.validations = pipelines(feed, rules, settings)
+        self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
+        self.bytes_read = 0
+        self._begun: list[Iterator[Any]] = []  # running iterators; they are stopped after the clock
+
+    def built(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never saved alone
+        """Return a network for this number of fields, with its variables at their initial values."""
+        network = CdbNetwork(self.settings["seed"], {**self.settings["benchmark"], "fields": self.fields})
+        network.reset()
+        return network
 
     @property
     def image_bytes(self) -> int:
-        """What is asked for of a file, from the parameters of the data set; of a user's own files from the first."""
-        made, channels = self.settings.get("dataset", {}), self.settings["benchmark"]["channels"]
-        if "height" not in made:
+        """Return the bytes read per file, from the data set's parameters or from the first of a user's own files."""
+        dataset, channels = self.settings.get("dataset", {}), self.settings["benchmark"]["channels"]
+        if "height" not in dataset:
             return sum(int(each.nbytes) for each in self.feed.held)
         fields = 16 if channels is None else len(channels)
-        points: int = made["height"] * made["width"]
+        points: int = dataset["height"] * dataset["width"]
         return 4 * ((fields + 1) * points + 4 * fields)
 
-    def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        """Run the clock, from the first request to the end of the last step; then wait for what was read ahead."""
-        words = dict(zip(("train", "validations"), self.batches, strict=True))
-        training = CdbTraining(self.step, self.spent, rules=self.rules, feed=self.feed, **words)
+    def begin(self) -> None:
+        """Start the pipeline of the training passes."""
+        self._batches = self._started(self.train)
 
-        def settle() -> None:
-            training.begun.clear()
-            self.feed.settle()
+    def place(self, number: int) -> tuple[str, int]:
+        """Return the phase and the epoch of a step."""
+        return TRAIN, number // self.rules.steps
 
-        return self._figures(training, self.timed(watched, training.run, settle))
+    def next_batch(self) -> Any:
+        """Wait for the next batch and return it; None at the end."""
+        return next(self._batches, None)
 
-    def _figures(self, training: CdbTraining, wall_s: float) -> dict[str, Any]:
+    def step(self, batch: Any) -> float | None:
+        """Train on the arrays of a batch and return the loss, or None if no network is trained."""
+        return super().step(self._entered(TRAIN, batch))
+
+    def after(self, number: int) -> None:
+        """Run the validation pass if this step was the last of its epoch."""
+        epoch, step = divmod(number, self.rules.steps)
+        if step < self.rules.steps - 1 or epoch >= len(self.validations):
+            return
+        self.spent.at(VALIDATION, epoch)
+        batches = self._started(self.validations[epoch])
+        while batch := self._waited(batches):
+            arrays = self._entered(VALIDATION, batch)
+            with self.spent.during("validate"):
+                self.validate(arrays)
+
+    def finish(self) -> None:
+        """Raise the first error of the pipeline, if there was one."""
+        self.feed.require()
+
+    def settle(self) -> None:
+        """Stop the pipelines and wait until the reads under way have ended."""
+        self._begun.clear()
+        del self._batches
+        self.feed.settle()
+
+    def _started(self, batches: Any) -> Iterator[Any]:
+        with self.spent.during("next"):
+            self._begun.append(iter(batches))
+        return self._begun[-1]
+
+    def _waited(self, batches: Iterator[Any]) -> Any:
+        with self.spent.during("next"):
+            return next(batches, None)
+
+    def _entered(self, phase: Phase, batch: Any) -> list[Any]:
+        """Count a batch and return its arrays; raise the first error of the pipeline, if there was one."""
+        self.feed.require()
+        files, sizes, *arrays = batch
+        self.delivered[phase].extend(files.numpy().tolist())
+        self.bytes_read += int(sizes.numpy().sum())
+        return [*arrays]
+
+    def metrics(self, wall_s: float) -> dict[str, Any]:
+        """Return the raw metrics, and the expected values that are checked against them."""
         rules, feed, settings = self.rules, self.feed, self.settings
-        found = {phase: len(files) for phase, files in training.delivered.items()}
-        images = sum(found.values()), sum(rules.images.values())
-        size = training.bytes_read, images[1] * self.image_bytes if feed.reads else 0
+        counts = {phase: len(files) for phase, files in self.delivered.items()}
+        images = sum(counts.values()), sum(rules.images.values())
+        size = self.bytes_read, images[1] * self.image_bytes if feed.reads else 0
         most = rules.most_asked(settings["prefetch"], settings["threads"])
-        train = training.delivered[TRAIN]
-        told = self.told(training, len(train) // rules.batch_size, train)
+        train = self.delivered[TRAIN]
         return {
-            **self.figures(training, wall_s, images, size),
-            "load_s": self.spent.seconds["next"],
-            **{f"{phase}_images": count for phase, count in found.items()},
-            **{f"{phase}_reads": feed.asked[phase] for phase in found},
+            **self.counted(wall_s, images, size),
+            **{f"{phase}_images": count for phase, count in counts.items()},
+            **{f"{phase}_reads": feed.asked[phase] for phase in counts},
             "images_ahead": sum(feed.asked.values()) - images[0],
-            "bytes_ahead": feed.bytes - training.bytes_read,
+            "bytes_ahead": feed.bytes - self.bytes_read,
             "read_sum_s": feed.seconds,
             **self.copies.figures,
             "expected": {
                 **self.copies.expected,
-                **cdb_expected.of_rank(rules, found, feed.asked, most, size),
-                **cdb_expected.over_ranks(rules, told),
+                **of_rank(rules, counts, feed.asked, most, size),
+                **over_ranks(rules, self.reports(len(train) // rules.batch_size, train)),
             },
         }
 
 
 class _Climate(Benchmark):
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what all ranks have staged, and how fast: all bytes over the longest time."""
+        """Return the staging metrics over all ranks: sums of files and bytes, the longest time, and their rate."""
         if not all("stage_s" in each for each in ranks):
             return {}
         longest = max(each["stage_s"] for each in ranks)
-        found = {key: sum(each[key] for each in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")}
-        return {**found, "stage_s": longest, "stage_mb_per_s": found["stage_bytes"] / 1e6 / longest}
+        metrics = {key: sum(each[key] for each in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")}
+        return {**metrics, "stage_s": longest, "stage_mb_per_s": metrics["stage_bytes"] / 1e6 / longest}
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Refuse what is no data set of CDB, or too small; and to train on what has no labels."""
+        """Return (error, cure) if data set, channels or staging do not suit CDB, or labels are missing; else None."""
         own, name = "dataset.path" in values, values["dataset.name"]
         if not own and ("dataset.height" not in values or "dataset.median_bytes" in values):
             return f"benchmark=climate does not read dataset={name}", "dataset=climate_smoke"
@@ -241,8 +267,8 @@ def _too_few(values: Mapping[str, Any]) -> tuple[str, str] | None:
     rules = Rules(files - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
     if rules.batches(TRAIN) and rules.steps <= rules.batches(TRAIN):
         return None
-    made = f"{rules.batches(TRAIN)} batches for training"
-    return f"dataset.files={files} make {made} on {nodes} nodes", "iterations=null, smaller batch"
+    batches = f"{rules.batches(TRAIN)} batches for training"
+    return f"dataset.files={files} make {batches} on {nodes} nodes", "iterations=null, smaller batch"
 
 
 BENCHMARK = _Climate(
@@ -260,5 +286,5 @@ BENCHMARK = _Climate(
     computes=True,
     emulates=True,
     several_nodes=True,
-    wall_parts=_WALL_PARTS,
+    wall_parts=CdbTraining.wall_parts,
 )

@@ -1,4 +1,4 @@
-"""Benchmark ``command``: any program, and what it costs it to wait for its data (docs/stall.md).
+"""Benchmark ``command``: any program, and the time that it loses by waiting for its data (docs/reference/stall.md).
 
 By hand, on any node::
 
@@ -15,29 +15,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import field as each_anew
 
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.benchmarks.user_program import WORD, Program
 from jobs.data import manifest
-from jobs.errors import DatasetError
+from jobs.errors import DatasetError, ProgramError
 from jobs.model.declared import Setting
-from jobs.model.request import Request
 from jobs.model.settings import Named, Node, Settings
+from jobs.model.work import Request
 from jobs.ready_run import Work
 from jobs.system import page_cache
 from jobs.system.cgroup import memory_left_bytes
-from jobs.system.extents import PAGE_BYTES
-from jobs.system.process_tree import ENDING_S
+from jobs.system.page_cache import PAGE_BYTES
+from jobs.system.programs import ENDING_S
+
+if TYPE_CHECKING:
+    from jobs.events.posix_window import Window
 
 _PLACEHOLDERS = ("threads", "batch_size", "prefetch", "iterations", "seed", "cache")
 _DATA = "data"
 
 
 class Keys(Named):
-    """Any program that reads files: a training of yours, fio, dd (docs/stall.md)."""
+    """Any program that reads files: a training of yours, fio, dd (docs/reference/stall.md)."""
 
     argv: Annotated[
         list[str],
@@ -57,7 +60,7 @@ class Keys(Named):
         str | None,
         Setting(
             "regular expression whose first group is a number that the program prints, for example"
-            " 'speed: ([0-9.]+) img/s'; null: runs per hour are reported"
+            " 'speed: ([0-9.]+) img/s'; null: the runtime is reported"
         ),
     ] = None
     matches: Annotated[
@@ -75,40 +78,70 @@ class Keys(Named):
     ] = None
 
 
-def data_files(folder: Path, listed: manifest.Manifest) -> dict[Path, int]:
-    """Return the files of a data set with their sizes in bytes; of several names of one file the first."""
-    found: dict[object, tuple[Path, int]] = {}
-    for entry in listed.files:
+def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
+    """Return the sizes of a data set's files in bytes, by path; of several names of one file only the first."""
+    files: dict[object, tuple[Path, int]] = {}
+    for entry in listing.files:
         path = folder / entry.name
         try:
             status = path.stat()
-            found.setdefault((status.st_dev, status.st_ino), (path, entry.size))
+            files.setdefault((status.st_dev, status.st_ino), (path, entry.size))
         except OSError:
-            found[path] = (path, entry.size)
-    return dict(found.values())
+            files[path] = (path, entry.size)
+    return dict(files.values())
 
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Start the process that supervises the program.
+    """Yield the run of a program, whose supervising process is started here.
 
-    Raises DatasetError where data must be warm and do not fit into memory.
+    Raises DatasetError if the data must be warm and do not fit into memory.
     """
     settings, folder = request["settings"], Path(request["dataset"])
-    listed = manifest.load(Path(request["manifest"] or folder))
-    sizes = data_files(folder, listed)
+    listing = manifest.load(Path(request["manifest"] or folder))
+    sizes = data_files(folder, listing)
     if settings["cache"] == "warm":
         require_room(sum(sizes.values()))
-    data = folder / listed.files[0].name if listed.parameters.get("file") else folder
-    with tempfile.TemporaryDirectory(prefix="tfio-mark-") as held:
-        values = values_of(settings, str(data))
-        program = Program(settings["benchmark"], values, request.get("limit_s"), Path(held, "mark"))
-        with closing(program):
-            yield Work(partial(_measure, program, sizes), folder, list(sizes), list(sizes), sizes, may_write=True)
+    data = folder / listing.files[0].name if listing.parameters.get("file") else folder
+    profiled = settings.get("profile", {}).get("posix", "none") != "none" and request.get("profile")
+    with tempfile.TemporaryDirectory(prefix="tfio-program-") as name:
+        scratch, values = Path(name).resolve(), values_of(settings, str(data))
+        hooks = _hooks(scratch) if profiled else {}
+        with closing(
+            Program(settings["benchmark"], values, request.get("limit_s"), scratch / "mark", **hooks)
+        ) as program:
+            yield Work(
+                partial(_measure, program, sizes),
+                folder,
+                files=list(sizes),
+                proof=list(sizes),
+                sizes=sizes,
+                whole="file" not in listing.parameters and not settings.get("dataset", {}).get("list"),
+                may_write=True,
+                calls=partial(_calls, program, scratch, sizes) if profiled else None,
+            )
+
+
+def _hooks(folder: Path) -> dict[str, str]:
+    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - numpy is not on the way to --help
+
+    try:
+        return files_seen.environment(folder)
+    except ProfilerError as error:
+        raise ProgramError(error.message) from error
+
+
+def _calls(program: Program, folder: Path, sizes: Mapping[Path, int]) -> Window:
+    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - as above
+
+    try:
+        return files_seen.window(folder, sizes, *program.edges_ns)
+    except ProfilerError as error:
+        raise ProgramError(error.message) from error
 
 
 def require_room(data_bytes: int) -> None:
-    """Raise DatasetError where data do not fit into the memory that is left: they cannot be warm."""
+    """Raise DatasetError if the data do not fit into the free memory, because then they cannot be warm."""
     left = memory_left_bytes()
     if left is not None and data_bytes > left:
         raise DatasetError(
@@ -120,23 +153,22 @@ def require_room(data_bytes: int) -> None:
 
 
 def values_of(settings: Settings, data: str) -> dict[str, Any]:
-    """Return what the placeholders stand for."""
+    """Return the values of the placeholders, by name; `data` is the path of the data."""
     return {name: settings[name] for name in _PLACEHOLDERS if name in settings} | {_DATA: data}
 
 
 def _measure(program: Program, sizes: Mapping[Path, int], watched: AbstractContextManager[Any]) -> dict[str, Any]:
-    """Run the program; the clock runs from its start to the end of the last process that it started."""
+    """Run the program and return its metrics; the clock runs until the last process that it started has ended."""
     with watched:
-        outcome = program.run()
+        program.run()
     after = page_cache.residency(sizes)
-    program.require_well(outcome)
-    ended = outcome.ended
+    program.require_well()
+    ended = program.ended
     return {
-        "wall_s": outcome.wall_s,
+        "wall_s": program.wall_s,
         "program_s": ended.program_s,
         "left_s": ended.left_s,
-        "marked_s": program.marked_s(outcome),
-        "runs_per_hour": 3600 / outcome.wall_s,
+        "marked_s": program.marked_s,
         **program.printed(),
         "data_bytes": sum(sizes.values()),
         "data_pages_bytes": after.pages * PAGE_BYTES,
@@ -157,7 +189,7 @@ def _texts(own: Node) -> Sequence[str]:
 
 
 class _Command(Benchmark):
-    """What depends on the program: only what it is told of the cell can change its result."""
+    """The benchmark ``command``: only settings that the program receives by a placeholder can change its result."""
 
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
@@ -183,6 +215,8 @@ class _Command(Benchmark):
             close = difflib.get_close_matches(word, (*_PLACEHOLDERS, _DATA), n=1, cutoff=0.8)
             if close and close[0] != word:
                 return f"benchmark.argv: {{{word}}} stands for nothing", f"did you mean {{{close[0]}}}?"
+        if values["profile.posix"] == "trace" or values["profile.tensorflow"] != "none":
+            return "benchmark=command: the calls of a program are counted, and no more", "profile.posix=counters"
         for key in ("metric", "begins"):
             if fault := _fault(key, values[f"benchmark.{key}"]):
                 return fault
@@ -190,7 +224,7 @@ class _Command(Benchmark):
 
 
 def _fault(key: str, pattern: str | None) -> tuple[str, str] | None:
-    """Return what is wrong with a regular expression, and the cure."""
+    """Return (error, cure) for an invalid regular expression; None if it is valid."""
     if pattern is None:
         return None
     try:
@@ -208,10 +242,10 @@ BENCHMARK = _Command(
     kind="program",
     keys=Keys,
     begin=begin,
-    figure=Figure("runs_per_hour", "runs/h"),
+    figure=Figure("wall_s", "s", "lower"),
     about="run any program, with its data cold or warm",
     data="files",
-    settings=("benchmark", "dataset", "storage", "cache", *(name for name in _PLACEHOLDERS if name != "cache")),
+    settings=("benchmark", "dataset", "storage", "profile", *_PLACEHOLDERS),
     imports=(),
     ending_s=ENDING_S,
     wall_parts=("program_s", "left_s"),

@@ -1,7 +1,7 @@
-"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a network trained from HDF5 files that are loaded whole.
+"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a training from HDF5 files that are loaded whole.
 
-Shuffled not at all, within the files of a rank, or over those of all ranks. What is loaded, and what of it comes from
-the storage and not from memory, is predicted (`jobs.benchmarks.hep.hep_rules`), and then checked.
+The samples are not shuffled, shuffled within each rank, or shuffled over all ranks. The loads, and which of them come
+from the storage and not from memory, are predicted (`jobs.benchmarks.hepcnn_data`), and then checked.
 
 By hand, on a data set that a campaign has made::
 
@@ -23,64 +23,64 @@ from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control, Dropout, LearningRate, Width
 from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure
-from jobs.benchmarks.hep.hep_expected import Plan, over_ranks, seconds_by_source, together
-from jobs.benchmarks.hep.hep_network import HepNetwork, kernel_shapes
-from jobs.benchmarks.hep.hep_rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules, Shuffle
-from jobs.benchmarks.hep.hep_training import HepTraining, Loader
-from jobs.benchmarks.hep.samples import Arrays, Samples
-from jobs.benchmarks.images import RATE, objects_of
-from jobs.benchmarks.nersc.nersc_run import Run
+from jobs.benchmarks.hepcnn_data import (  # fmt: skip
+    PHASES,
+    TRAIN,
+    VALIDATION,
+    Arrays,
+    Files,
+    Load,
+    Loader,
+    Plan,
+    Rules,
+    Samples,
+    Shuffle,
+    over_ranks,
+    seconds_by_source,
+    together,
+)
+from jobs.benchmarks.images import RATE
+from jobs.benchmarks.nersc_trainer import HEP_CHANNELS, HepNetwork, Trainer, hep_kernels
+from jobs.benchmarks.run_files import files_of
+from jobs.benchmarks.step_loop import spending
 from jobs.checkpoints import run_snapshots as checkpoint
 from jobs.checkpoints.run_snapshots import Checkpoints
-from jobs.data import manifest, staged_copies
 from jobs.data.readers import Part, Reader, h5py_parts, opened
 from jobs.errors import DatasetError
-from jobs.events.spent import Spent, logged
 from jobs.events.time_log import TimeLog
 from jobs.lazy_imports import np
 from jobs.model.declared import Setting
-from jobs.model.request import Request
 from jobs.model.settings import EVERY, Named, Settings
+from jobs.model.work import Request
 from jobs.objects.source import Source
 from jobs.ranks.rank import Rank
 from jobs.ready_run import Work
 
 _PARTS = ("data", "label", "psr", "normweight", "weight")
 _COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record
-_WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
 
 @contextmanager
 def _begun(request: Request) -> Iterator[Work]:
-    settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
-    listed = manifest.load(Path(request["manifest"] or folder))
+    settings, here = request["settings"], ranks.here()
     with ExitStack() as stack:
-        source = stack.enter_context(objects_of(request, listed))
-        folder = Path() if source else folder
-        sizes = {folder / entry.name: entry.size for entry in listed.files}
-        files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
-        plan = _planned(settings, folder, files, here, source)
-        copies = None
-        if staged := request.get("staged"):
-            found = staged_copies.load(Path(staged))
-            copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
-            files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
-        log = stack.enter_context(logged(request, here.rank, here.size))
-        wanted = [path for phase in plan.phases for path in files[phase]]
-        reader = stack.enter_context(_reader(settings, wanted, log, source))
+        files = stack.enter_context(files_of(request))
+        originals = {
+            phase: sorted(path for path in files.sizes if path.parent == files.folder / phase) for phase in PHASES
+        }
+        plan = _planned(settings, files.folder, originals, here, files.source)
+        read = {path: files.read_at(path) for paths in originals.values() for path in paths}
+        paths_by_phase = {phase: [read[path] for path in paths] for phase, paths in originals.items()}
+        to_read = {path: read[path] for phase in plan.phases for path in originals[phase]}
+        spent = stack.enter_context(spending(request))
+        reader = stack.enter_context(_reader(settings, [*to_read.values()], spent.log, files.source))
         saved = partial(_to_save, settings, plan.rules)
-        asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
-        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
-        run = HepRun(settings, plan, Spent(log), checkpoints)
-        loader = Loader(files, plan.rules, reader, run.spent, source)
-        proof = [*dict.fromkeys(files[phase][file] for phase, _, file in plan.cold)]
-        measure = partial(run.measure, loader)
-        if source:
-            yield Work(measure, folder, proof=proof, source=source, reading=source.pids, checkpoints=checkpoints)
-        else:
-            yield Work(
-                measure, folder, wanted, proof, sizes, reading=reader.processes, copies=copies, checkpoints=checkpoints
-            )
+        snapshots = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
+        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), snapshots, saved))
+        loader = Loader(paths_by_phase, plan.rules, reader, spent, files.source)
+        training = HepTraining(settings, plan, loader, checkpoints)
+        proof = [*dict.fromkeys(paths_by_phase[phase][file] for phase, _, file in plan.cold)]
+        yield files.work(training.measure, to_read, proof, reading=reader.processes, checkpoints=checkpoints)
 
 
 def _reader(
@@ -93,7 +93,7 @@ def _reader(
 def _planned(
     settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank, source: Source | None
 ) -> Plan:
-    """Look into the first file of each kind, and plan the run. Raises DatasetError."""
+    """Return the plan of the run, from the shapes in the first file per phase; raise DatasetError for too few files."""
     own = settings["benchmark"]
     shapes = {phase: _shape(paths[0], source) for phase, paths in files.items() if paths}
     train, validation = (Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
@@ -107,72 +107,105 @@ def _planned(
 
 
 def _shape(path: Path, source: Source | None) -> tuple[int, int]:
-    """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
+    """Return the number of samples and the image side (pixels) of a file; raise DatasetError if it is not HEPCNNB's."""
     with h5py_parts.file_of(path, source=source) as file:
-        shape = h5py_parts.found(file, Part(_PARTS[0])).shape
-    if len(shape) != 4 or shape[1] != CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
+        shape = h5py_parts.data_set_of(file, Part(_PARTS[0])).shape
+    if len(shape) != 4 or shape[1] != HEP_CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
         raise DatasetError(f"{path} has data of shape {shape}, and no square images of 3 channels", "dataset=hep")
     return shape[0], shape[2]
 
 
 def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
-    """Return the number of snapshots, and the bytes of each; an index adds kB."""
-    return rules.steps // settings["checkpoint"]["every"], bytes_of(kernel_shapes(settings["benchmark"]["width"]))
+    """Return the number of snapshots and the bytes of one; an index adds some kB."""
+    return rules.steps // settings["checkpoint"]["every"], bytes_of(hep_kernels(settings["benchmark"]["width"]))
 
 
-class HepRun(Run):
-    """The run of one rank."""
+class HepTraining(Trainer):
+    """The training of one rank, from the first load to the last step; a validation pass follows each epoch."""
 
-    def __init__(self, settings: Settings, plan: Plan, spent: Spent, checkpoints: Checkpoints | None) -> None:
-        """Start TensorFlow, and build what computes; a network that is saved is built, trained or not."""
-        super().__init__(settings, plan.here, spent)
-        self.plan, self.rules, own = plan, plan.rules, settings["benchmark"]
-        network = None
-        if self.trains or checkpoints:
-            network = HepNetwork(settings["seed"], {**own, "image_size": plan.image_size})
-            network.warm_up(settings["batch_size"], accelerator.HOST) if self.trains else network.reset()
-        self.step = self.built(network, kernel_shapes(own["width"]))
-        self.saver = checkpoints.saver(network.state) if checkpoints and network else None
+    wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
-    def measure(self, loader: Loader, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        """Run the clock, from the first load to the end of the last step."""
-        load = loader.load if self.plan.phases else self._from_memory
-        samples = {
+    def __init__(self, settings: Settings, plan: Plan, loader: Loader, checkpoints: Checkpoints | None) -> None:
+        """Build the network and the samples; a network that is saved but not trained is built, too."""
+        self.plan, self.rules, self.loader = plan, plan.rules, loader
+        kernels = hep_kernels(settings["benchmark"]["width"])
+        super().__init__(settings, self.rules.steps, loader.spent, kernels, saved=checkpoints is not None)
+        self.saver = checkpoints.saver(self.state) if checkpoints and self.state else None
+        load = loader.load if plan.phases else self._from_memory
+        self.samples = {
             phase: Samples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
             for phase in PHASES
             if self.rules.share(phase)
-        }
-        training = HepTraining(self.step, self.spent, rules=self.rules, samples=samples, saver=self.saver)
-        wall_s = self.timed(watched, training.run)
-        return self._figures(training, loader, wall_s)
+        }  # no validation if this rank has no file for it
+        self._passes = 0
+
+    def built(self, *, trains: bool) -> HepNetwork:
+        """Return the network for the image size of the data set, warmed up if it `trains`, else reset."""
+        network = HepNetwork(self.settings["seed"], {**self.settings["benchmark"], "image_size": self.plan.image_size})
+        network.warm_up(self.settings["batch_size"], accelerator.HOST) if trains else network.reset()
+        return network
+
+    def begin(self) -> None:
+        """Load the first validation file, if this rank has one."""
+        if validation := self.samples.get(VALIDATION):
+            self.spent.at(VALIDATION, 0)
+            validation.advance()
+
+    def place(self, _number: int) -> tuple[str, int]:
+        """Return the phase and the epoch of the next sample."""
+        return TRAIN, self.samples[TRAIN].coming
+
+    def next_batch(self) -> Arrays:
+        """Return the next batch of samples; it may span several files."""
+        return self.samples[TRAIN].batch(self.rules.batch_size)
+
+    def after(self, _number: int) -> None:
+        """Run one validation pass for each epoch that has ended since the last call."""
+        while VALIDATION in self.samples and self._passes < self.samples[TRAIN].epoch:
+            self._pass_over(self.samples[VALIDATION], self._passes)
+            self._passes += 1
+
+    def _pass_over(self, samples: Samples, number: int) -> None:
+        """Validate once on all files of this rank, then load the first file of the next pass."""
+        self.spent.at(VALIDATION, number)
+        left = self.rules.share(VALIDATION) * self.rules.validation.samples
+        with self.spent.during("validate"):
+            while left:
+                size = min(left, self.rules.batch_size)
+                with self.spent.during("next"):
+                    arrays = samples.batch(size)
+                self.validate(arrays)
+                left -= size
+            if number + 1 < self.rules.epochs:
+                samples.advance()
 
     def _from_memory(self, phase: str, _load: Load) -> Arrays:
-        """Return samples without reading any: ``control=no_io``."""
+        """Return samples of zeros, without reading (``control=no_io``)."""
         number, side = self.rules.files(phase).samples, self.plan.image_size
-        return [np.zeros((number, side, side, CHANNELS), np.float32), np.zeros(number, np.int32)]
+        return [np.zeros((number, side, side, HEP_CHANNELS), np.float32), np.zeros(number, np.int32)]
 
-    def _figures(self, training: HepTraining, loader: Loader, wall_s: float) -> dict[str, Any]:
-        seconds, batch_size, rows = self.spent.seconds, self.rules.batch_size, loader.rows
-        images = training.steps_done * batch_size, self.rules.steps * batch_size
-        cache = self.settings["cache"] if self.plan.phases and not loader.source else "as_is"
+    def metrics(self, wall_s: float) -> dict[str, Any]:
+        """Return the raw metrics, and the expected values that are checked against them."""
+        seconds, batch_size, rows = self.spent.seconds, self.rules.batch_size, self.loader.rows
+        images = len(self.per_step["compute_s"]) * batch_size, self.number * batch_size
+        cache = self.settings["cache"] if self.plan.phases and not self.loader.source else "as_is"
         return {
-            **self.figures(training, wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
-            "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),
-            **{f"{each}_s": seconds[each] for each in ("read", "shuffle", "checkpoint")},
+            **self.counted(wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
+            **self.saving(),
+            "read_s": seconds["read"],
+            "shuffle_s": seconds["shuffle"],
             "unpack_s": seconds["load"],
-            "checkpoint_finish_s": training.checkpoint_finish_s,
             "loads": len(rows),
             "load_list": {name: [row[name] for row in rows] for name in _COLUMNS},
             **seconds_by_source(rows),
-            **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
             "private_caches": int(self.here.private_caches),
-            "expected": {**self.plan.of_rank(rows, cache), **self._over_ranks(training)},
+            "expected": {**self.plan.of_rank(rows, cache), **self._over_ranks()},
         }
 
-    def _over_ranks(self, training: HepTraining) -> dict[str, Any]:
-        delivered, none = training.samples[TRAIN].delivered, [0] * self.rules.train.number
+    def _over_ranks(self) -> dict[str, Any]:
+        delivered, none = self.samples[TRAIN].delivered, [0] * self.rules.train.number
         by_epoch = [delivered.get(epoch, none) for epoch in range(self.rules.finished)]
-        return over_ranks(self.rules, self.told(training, training.steps_done, by_epoch))
+        return over_ranks(self.rules, self.reports(len(self.per_step["compute_s"]), by_epoch))
 
 
 class Keys(Named):
@@ -208,11 +241,11 @@ class Keys(Named):
 
 class _Hepcnn(Benchmark):
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the loads of all ranks added up, and the means of what each spent with them: `sum_per_rank`."""
+        """Return the load metrics over all ranks, as `together` makes them."""
         return together(ranks)
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Refuse what is no data set of HEPCNNB, or too small."""
+        """Return (error, cure) if the data set is not HEPCNNB's or too small; else None."""
         if "dataset.train_files" not in values and "dataset.path" not in values:
             return f"benchmark=hepcnn does not train on dataset={values['dataset.name']}", "dataset=hep_smoke"
         files, nodes = values.get("dataset.train_files"), values.get("nodes", 1)
@@ -240,5 +273,5 @@ BENCHMARK = _Hepcnn(
     emulates=True,
     saves=True,
     several_nodes=True,
-    wall_parts=_WALL_PARTS,
+    wall_parts=HepTraining.wall_parts,
 )

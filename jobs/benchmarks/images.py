@@ -1,114 +1,174 @@
-"""What benchmarks that read images have in common: how a run of one is made ready, and its rates."""
+"""Runs over batches of images: their preparation, the images they read, and the images that were dropped."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jobs.benchmarks import accelerator
 from jobs.benchmarks.benchmark import Figure
-from jobs.checkpoints import run_snapshots as checkpoint
-from jobs.data import manifest, pipeline, staged_copies
-from jobs.errors import DatasetError
-from jobs.model.request import Request
+from jobs.benchmarks.run_files import files_of
+from jobs.benchmarks.step_loop import Spent, StepLoop, spending
+from jobs.checkpoints import run_snapshots
+from jobs.checkpoints.run_snapshots import Checkpoints
+from jobs.data import pipeline
+from jobs.errors import DatasetError, UnreadableImageError
+from jobs.lazy_imports import tf
 from jobs.model.settings import Settings
-from jobs.objects.source import Source, of_dataset
+from jobs.model.work import Request
+from jobs.objects.source import Source
 from jobs.ranks import here
 from jobs.ready_run import Work
-
-Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
-ImagesAsked = Callable[[Settings, int], int]
-ToSave = Callable[[Settings, Sequence[Path]], tuple[int, int]]
 
 RATE = Figure("images_per_s", "images/s")
 
 
-def begin_with(
-    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None = None, *, labelled: bool = False
-) -> Callable[[Request], AbstractContextManager[Work]]:
-    """Return what makes a run ready.
+@dataclass(frozen=True)
+class Images:
+    """The images that a rank reads; if they are staged copies, the folders of the `originals` give the classes."""
 
-    `prepare` starts TensorFlow, builds the pipeline and returns what runs the clock; `images_asked` counts the images
-    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each. It is given
-    the ``source`` of objects, or None; one that is `labelled` ``originals``, too: where files are read from
-    copies, their folders are the classes.
-    """
-    return partial(_begun, prepare, images_asked, to_save, labelled=labelled)
+    folder: Path  # of the data set; a record names files relative to it
+    paths: Sequence[Path]
+    originals: Sequence[Path]
+    source: Source | None = None  # of objects
+
+
+class ImageLoop(StepLoop):
+    """A step loop over batches of images; a batch holds image indices, bytes per image, and the input of the step."""
+
+    whole_batches = False
+
+    def __init__(
+        self,
+        settings: Settings,
+        images: Images,
+        spent: Spent | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        """Start TensorFlow, and build the pipeline and the step."""
+        self.wanted = self.images_asked(settings, len(images.paths))
+        super().__init__(settings, -(-self.wanted // settings["batch_size"]), spent)
+        self.chosen = accelerator.started(settings)
+        self.images, self.names, self.checkpoints = images, [str(path) for path in images.paths], checkpoints
+        self.delivered: list[int] = []
+        self.bytes_read = 0
+        with self.bad_file_named():
+            self.batches = self.built()
+
+    @classmethod
+    def images_asked(cls, settings: Settings, files: int) -> int:
+        """Return the number of images that a run asks for: ``iterations`` batches, or each file once.
+
+        A benchmark that takes whole batches only asks for the whole batches of one epoch, at least one batch.
+        """
+        batch_size: int = settings["batch_size"]
+        if settings["iterations"] is not None:
+            return batch_size * int(settings["iterations"])
+        return batch_size * max(1, files // batch_size) if cls.whole_batches else files
+
+    @classmethod
+    def to_save(cls, _settings: Settings, _originals: Sequence[Path]) -> tuple[int, int]:
+        """Return the number of snapshots of a run, and the bytes of one."""
+        return 0, 0
+
+    def built(self) -> Iterable[Any]:
+        """Return the pipeline, which has not read any image yet, and build the step."""
+        raise NotImplementedError
+
+    def take(self, *payload: Any) -> float | None:
+        """Run the step on the payload of a batch; return the loss, if there is one."""
+        raise NotImplementedError
+
+    def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+        """Return the metrics of the run; an object store's engine knows the order. Raises UnreadableImageError."""
+        with self.bad_file_named(), self._in_order():
+            return super().measure(watched)
+
+    def start_input(self) -> None:
+        """Start the pipeline."""
+        with self.spent.during("startup"):
+            self._iterator = iter(self.batches)
+
+    def next_batch(self) -> Any:
+        """Wait for the next batch and return it; None at the end."""
+        return next(self._iterator, None)
+
+    def step(self, batch: Any) -> float | None:
+        """Run the step on a batch and count its images; return the loss, if there is one."""
+        index, size, *payload = batch
+        loss = self.take(*payload)
+        self.delivered.extend(index.numpy().tolist())
+        self.bytes_read += int(size.numpy().sum(dtype="int64"))
+        return loss
+
+    def metrics(self, wall_s: float) -> dict[str, Any]:
+        """Return the raw metrics; unreadable files are named relative to the data set's folder.
+
+        A run that reached the end of the list has requested every file, whatever `iterations` is.
+        """
+        exhausted, whole = len(self.delivered) < self.wanted, self.whole_batches
+        source, settings = self.images.source, self.settings
+        errors, unreadable = pipeline.dropped(
+            self.names, self.delivered, settings, source, exhausted=exhausted, whole_batches=whole
+        )
+        return {
+            **super().metrics(wall_s),
+            "images": len(self.delivered),
+            "images_asked": self.wanted,
+            "image_errors": errors,
+            "unreadable": [{**bad, "file": os.path.relpath(bad["file"], self.images.folder)} for bad in unreadable],
+            "bytes_read": self.bytes_read,
+            "images_per_s": len(self.delivered) / wall_s,
+            "read_mb_per_s": self.bytes_read / 1e6 / wall_s,
+        }
+
+    @contextmanager
+    def bad_file_named(self) -> Iterator[None]:
+        """Raise an UnreadableImageError that names the bad file; TensorFlow's own error does not name it."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            complaint = pipeline.first_complaint(self.names, self.settings, self.images.source)
+            if complaint is None:
+                raise  # not the input's fault
+            raise UnreadableImageError(complaint) from error
+
+    def _in_order(self) -> AbstractContextManager[None]:
+        if self.images.source is None:
+            return nullcontext()
+        order = pipeline.order(self.names, self.settings["seed"])
+        return self.images.source.in_order([self.names[index] for index in order])
 
 
 @contextmanager
-def _begun(
-    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None, request: Request, *, labelled: bool
-) -> Iterator[Work]:
-    settings, folder = request["settings"], Path(request["dataset"])
-    listed = manifest.load(Path(request["manifest"] or folder))
-    with objects_of(request, listed) as source:
-        folder = Path() if source else folder
-        sizes = dict(here().share([(folder / entry.name, entry.size) for entry in listed.files]))
-        if not sizes:
-            raise DatasetError(
-                f"there are fewer files than ranks: none is left for rank {here().rank}", "fewer nodes=…"
-            )
-        copies, originals = None, list(sizes)
-        if staged := request.get("staged"):
-            found = staged_copies.load(Path(staged))
-            copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
-        paths = list(sizes)
-        asked = request.get("checkpoint") if to_save else None
-        planned = partial(to_save, settings, originals) if to_save else (lambda: (0, 0))
-        with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
-            more = {"originals": originals} if labelled else {}
-            measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), source=source, **more)
-
-            def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-                with _in_order(source, paths, settings["seed"]):
-                    return _with_rates(measure(watched), folder)
-
-            proof = requested(paths, images_asked(settings, len(paths)), settings["seed"])
-            if source:
-                yield Work(measured, folder, proof=proof, checkpoints=checkpoints, source=source, reading=source.pids)
-            else:
-                yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
-
-
-def objects_of(request: Request, listed: manifest.Manifest) -> AbstractContextManager[Source | None]:
-    """Open the objects of a run's data set; None where it reads files."""
+def begun(kind: type[ImageLoop], request: Request) -> Iterator[Work]:
+    """Yield a run of this kind of loop on this rank's share of the files."""
     settings = request["settings"]
-    storage = settings.get("storage", {})
-    if storage.get("kind") != "s3":
-        return nullcontext()
-    threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
-    return of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
-
-
-def _in_order(source: Source | None, paths: Sequence[Path], seed: int) -> AbstractContextManager[None]:
-    """Let an object store's engine know the order, outside the clock."""
-    if source is None:
-        return nullcontext()
-    names = [str(path) for path in paths]
-    return source.in_order([names[index] for index in pipeline.order(names, seed)])
+    with files_of(request) as files, spending(request) as spent:
+        originals = here().share([*files.sizes])
+        if not originals:
+            why = f"there are fewer files than ranks: none is left for rank {here().rank}"
+            raise DatasetError(why, "fewer nodes=…")
+        read = {path: files.read_at(path) for path in originals}
+        planned = partial(kind.to_save, settings, originals)
+        with run_snapshots.opened(settings.get("checkpoint", {}), request.get("checkpoint"), planned) as checkpoints:
+            images = Images(files.folder, [*read.values()], originals, files.source)
+            loop = kind(settings, images, spent, checkpoints)
+            proof = requested(images.paths, loop.wanted, settings["seed"])
+            yield files.work(loop.measure, read, proof, checkpoints=checkpoints)
 
 
 def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
-    """List the files that a run is sure to ask for: the first ones in the seeded order.
+    """Return the files that a run certainly reads: the first ones in the seeded order.
 
-    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
+    Their share in memory proves a cold run; files that are perhaps only read ahead would dilute it.
     """
     if number >= len(paths):
         return paths
     order = pipeline.order([str(path) for path in paths], seed)
     return [paths[index] for index in order[:number]]
-
-
-def _with_rates(figures: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Add the rates, and name unreadable files as the manifest does."""
-    for bad in figures["unreadable"]:
-        bad["file"] = os.path.relpath(bad["file"], folder)
-    return {
-        **figures,
-        "images_per_s": figures["images"] / figures["wall_s"],
-        "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
-    }

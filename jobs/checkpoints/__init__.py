@@ -1,1 +1,1 @@
-"""Snapshots in a run: written where the settings say, timed, read back and verified."""
+"""Snapshots of a training: saved, drained to a slower storage or a bucket, and restored; also those of a run."""

@@ -1,35 +1,37 @@
-"""The snapshots of one run: where they go, whether they came to be durable there, and that nothing of them is left."""
+"""The snapshots of one run: their targets, the proof that they became durable, and their removal."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from jobs.burst_buffer import BurstBuffer, reclaim, snapshots
-from jobs.burst_buffer.drain_loop import Options
-from jobs.burst_buffer.slow_storage import Place, place_of
-from jobs.checkpoints.direct import Direct
+from jobs.checkpoints import lease
+from jobs.checkpoints.buffer import BurstBuffer, Direct
+from jobs.checkpoints.drain_loop import Options
+from jobs.checkpoints.lease import ONLY
 from jobs.checkpoints.saver import BackgroundSaver, Saver
-from jobs.errors import BurstBufferError, FolderError
-from jobs.model.request import SnapshotRequest
+from jobs.checkpoints.snapshots import Snapshots, store_of
+from jobs.errors import BurstBufferError, FolderError, JobError
 from jobs.model.settings import Node
-from jobs.system import files
+from jobs.model.work import SnapshotRequest
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.system import files, page_cache
 from jobs.system.device import Device, device_of
+from jobs.system.layers import layers_below
 from jobs.system.traffic import Written
 
 FOLDER = "checkpoints"
-"""Where, below a storage's root, each cell has its folder."""
-ONLY = "only"
-"""Role of the storage of a target that has but one."""
+"""The folder below a storage's root that has one folder per cell."""
 _OPTIONS = {option.name for option in fields(Options)}
 
 
 def roles(settings: Node) -> dict[str, Node]:
-    """Return the storages of a node ``checkpoint``, ``name`` and ``root``, in the order that snapshots reach them."""
+    """Return the storages (``name``, ``root``) of a node ``checkpoint`` by role, in the order of the snapshots' way."""
     if settings["name"] == "none":
         return {}
     if "fast" in settings:
@@ -39,14 +41,14 @@ def roles(settings: Node) -> dict[str, Node]:
 
 @contextmanager
 def opened(
-    settings: Node, asked: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
+    settings: Node, request: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
 ) -> Iterator[Checkpoints | None]:
-    """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
+    """Yield the checkpoint target of a run; a killed run's snapshots are removed first, this run's at the end.
 
-    `to_save` says how many snapshots there will be, and the bytes of each. Raises BurstBufferError where there would be
+    `to_save` returns the number of snapshots and the bytes of one. Raises BurstBufferError if there would be
     none, a folder cannot be used or they do not fit: before anything is read or trained.
     """
-    if asked is None:
+    if request is None:
         yield None
         return
     number, size = to_save()
@@ -54,25 +56,22 @@ def opened(
         raise BurstBufferError(
             f"every={settings['every']} is more than there are steps", "save more often, or train longer"
         )
-    places = [place_of(word) for word in asked["folders"]]
+    stores = [store_of(word) for word in request["folders"]]
     with ExitStack() as stack:
-        if not asked["leave"]:
-            reclaim.clear(places)
-            stack.callback(reclaim.clear, places)
-            for each in places:
-                if isinstance(each, Path):
-                    _make(each.parent)
-        made = stack.enter_context(closing(Checkpoints(settings, places, asked["drain_timeout_s"], size)))
-        most = min(number, settings["keep"] + 1)  # the oldest goes when the newest is there
-        if isinstance(slow := places[-1], Path):
-            snapshots.require_room(slow, size, most)
-        else:
-            slow.require_room(size * most)
-        yield made
+        if not request["leave"]:
+            lease.clear(stores)
+            stack.callback(lease.clear, stores)
+            for each in stores:
+                if isinstance(each, Folder):
+                    _make(each.root.parent)
+        checkpoints = stack.enter_context(closing(Checkpoints(settings, stores, request["drain_timeout_s"], size)))
+        # The oldest is removed after the newest was written.
+        Snapshots(stores[-1]).require_room(size, min(number, settings["keep"] + 1))
+        yield checkpoints
 
 
 def _make(above: Path) -> None:
-    """Make the folder that holds those of all cells; where its storage is not there, the target says so."""
+    """Make the folder of all cells' folders; if its storage is missing, the target raises that error."""
     try:
         files.make_folder(above, exist_ok=True)
         fault = files.distrust(above)
@@ -87,34 +86,36 @@ def _make(above: Path) -> None:
 
 
 class Checkpoints:
-    """The snapshots of one run; its places are in the order of `roles`."""
+    """The snapshots of one run; the stores are in the order of `roles`."""
 
-    def __init__(self, settings: Node, places: Sequence[Place], drain_timeout_s: float, snapshot_bytes: int) -> None:
-        self._settings, self._places, self._drain_timeout_s = settings, places, drain_timeout_s
-        self._target = _target(settings, places, snapshot_bytes)
+    def __init__(
+        self, settings: Node, stores: Sequence[Folder | Bucket], drain_timeout_s: float, snapshot_bytes: int
+    ) -> None:
+        self._settings, self._stores, self._drain_timeout_s = settings, stores, drain_timeout_s
+        self._target = _target(settings, stores, snapshot_bytes)
         self._saver: Saver | None = None
         self._drain_wait_s: float | None = None
         self._troubles: tuple[str, ...] = ()
-        self._seen = [each if isinstance(each, Path) else each.disk for each in places]
+        self._seen = [each.root if isinstance(each, Folder) else each.disk for each in stores]
         self._written = [Written(each) for each in self._seen]
 
     @property
     def devices(self) -> list[Device | None]:
-        """The devices behind the folders, each once."""
+        """Return the devices behind the folders, each once."""
         return list(dict.fromkeys(device_of(folder) for folder in self.folders))
 
     @property
     def folders(self) -> Sequence[Path]:
-        """Where the snapshots go, as far as that is seen from here: of a bucket the servers' disk."""
+        """Return the folders of the snapshots; for a bucket the servers' disk, if this machine can see it."""
         return [each for each in self._seen if each]
 
     def helpers(self) -> list[int]:
-        """Return the numbers of the processes that work for this run, those that serve a bucket among them."""
-        served = [pid for each in self._places if not isinstance(each, Path) for pid in each.pids()]
+        """Return the ids of the processes that work for this run, including those that serve a bucket."""
+        served = [pid for each in self._stores if isinstance(each, Bucket) for pid in each.pids()]
         return [*self._target.helpers(), *served]
 
     def saver(self, state: Mapping[str, Any]) -> Saver:
-        """Return what saves these variables."""
+        """Return the saver of these variables."""
         every = self._settings["every"]
         if self._settings["mode"] == "async":
             self._saver = BackgroundSaver(state, self._target, every, self._settings["in_flight"])
@@ -123,7 +124,7 @@ class Checkpoints:
         return self._saver
 
     def settle(self) -> None:
-        """Wait, once the training has ended, until all snapshots are where they are to stay."""
+        """Wait, after the end of the training, until all snapshots are on their last storage."""
         if self._drain_wait_s is None:
             began = time.perf_counter()
             drained = self._target.drained(self._drain_timeout_s)
@@ -134,13 +135,14 @@ class Checkpoints:
                 written.settle()
 
     def metrics(self) -> dict[str, Any]:
-        """Wait for the drain, and return what a record holds.
+        """Wait for the drain, and return the metrics for the record.
 
-        Returns ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
+        The keys are ``checkpoints`` (per snapshot the report of `jobs.checkpoints.saver.Saver.report` and whether it is
         ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
         ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
-        ``written_bytes`` of everybody meanwhile, the counters ``below`` that count the same bytes, where there are any,
-        and of a bucket whether it is ``served_here``, on this machine), ``drain_wait_s``, ``checkpoint_troubles``.
+        ``written_bytes`` of all processes meanwhile, the counters ``below`` that count the same bytes, if any, and for
+        a bucket whether this machine serves it, ``served_here``), ``drain_wait_s``, ``checkpoint_troubles``, and the
+        keys of `_restored`.
         """
         self.settle()
         lines = self._saver.report() if self._saver else []
@@ -152,41 +154,60 @@ class Checkpoints:
                 {
                     "role": role,
                     "storage": storage["name"],
-                    "bytes": _bytes(lines, role),
+                    "bytes": sum(line["bytes"] for line in lines),
                     "source": written.source,
                     "written_bytes": written.bytes,
                     **({"below": written.below} if written.below else {}),
-                    **({} if isinstance(each, Path) else {"served_here": bool(each.pids())}),
+                    **({"served_here": bool(each.pids())} if isinstance(each, Bucket) else {}),
                 }
                 for (role, storage), each, written in zip(
-                    roles(self._settings).items(), self._places, self._written, strict=True
+                    roles(self._settings).items(), self._stores, self._written, strict=True
                 )
             ],
             "drain_wait_s": self._drain_wait_s,
             "checkpoint_troubles": [*self._troubles, *self._target.troubles()],
+            **self._restored(),
         }
 
+    def _restored(self) -> dict[str, Any]:
+        """Return the metrics of reading the newest snapshot back from its last storage and comparing every byte.
+
+        The keys are ``restore_s``, ``restore_mb_per_s`` and ``restore_resident``, the share of its pages that were
+        still in memory, those of a loop device's file included: 0 proves a cold read; None if unknown, as for a bucket.
+        Empty if there is no good snapshot.
+        """
+        last = Snapshots(self._stores[-1])
+        with suppress(OSError, JobError):
+            if (names := last.names()) and (manifest := last.find(names[-1])):
+                resident = None
+                if isinstance(last.store, Folder):
+                    paths = [last.path(manifest.name) / file.name for file in manifest.files]
+                    below = layers_below(last.store.root)
+                    own = page_cache.drop_from_cache(paths, paths, last.store.root)
+                    resident = below.share_in_memory(own, below.drop_from_cache())
+                began = time.perf_counter()
+                if last.verify(manifest.name) == []:
+                    took_s = time.perf_counter() - began
+                    rate = manifest.total_bytes / 1e6 / took_s
+                    return {"restore_s": took_s, "restore_mb_per_s": rate, "restore_resident": resident}
+        return {}
+
     def close(self) -> None:
-        """Release the folders; what is not yet written is dropped."""
+        """Release the folders; snapshots that are not yet written are dropped."""
         if self._saver:
             self._saver.close()
         self._target.close()
 
     def _verified(self, line: Mapping[str, Any], newer: int) -> bool:
         if line["where"] == "fast":
-            return line["durable_slow_s"] is not None  # the drainer has read it back
-        folder = Path(str(self._places[-1]), line["name"])  # no bucket: all of its snapshots are drained
-        return not snapshots.verify(folder) if folder.exists() else newer >= self._settings["keep"]
+            return line["retries"] is not None  # the drainer has read it back
+        wrong = Snapshots(self._stores[-1]).verify(line["name"])
+        return not wrong if wrong is not None else newer >= self._settings["keep"]
 
 
-def _target(settings: Node, places: Sequence[Place], snapshot_bytes: int) -> BurstBuffer | Direct:
-    first = Path(str(places[0]))
-    if len(places) == 1:
+def _target(settings: Node, stores: Sequence[Folder | Bucket], snapshot_bytes: int) -> Direct:
+    first = Path(str(stores[0]))
+    if len(stores) == 1:
         return Direct(first, keep=settings["keep"], snapshot_bytes=snapshot_bytes)
     options = {key: value for key, value in settings.items() if key in _OPTIONS}
-    return BurstBuffer(first, places[1], when_full=settings["when_full"], snapshot_bytes=snapshot_bytes, **options)
-
-
-def _bytes(lines: Sequence[Mapping[str, Any]], role: str) -> int:
-    """Add up what went to one of the folders; on the slow one all of it ends."""
-    return sum(line["bytes"] for line in lines if role == "slow" or line["where"] == role)
+    return BurstBuffer(first, stores[1], snapshot_bytes=snapshot_bytes, **options)

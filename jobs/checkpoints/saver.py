@@ -1,6 +1,6 @@
-"""Saves the variables of a training every so many steps: while it stands still, or behind its back.
+"""Savers of a training's variables at every n-th step: while the training stands still, or in the background.
 
-What is written is TensorFlow's own format, which ``tf.train.Checkpoint(…).read`` reads.
+The files have TensorFlow's own format, which ``tf.train.Checkpoint(…).read`` reads.
 """
 
 from __future__ import annotations
@@ -12,29 +12,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
-from jobs.burst_buffer.restart import Snapshot
-from jobs.burst_buffer.snapshots import PREFIX
+from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.snapshots import PREFIX
 from jobs.lazy_imports import tf
-from jobs.system import page_cache
+from jobs.system import clock, page_cache
+from jobs.system.clock import Moment
 
 State = Mapping[str, Any]  # variables, and lists of them, by name
 
 
-class Target(Protocol):
-    """Where snapshots go: `jobs.checkpoints.direct.Direct` or `jobs.burst_buffer.BurstBuffer`."""
-
-    def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Save a snapshot and return when it is durable."""
-
-    def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
-        """Return the times of each snapshot."""
-
-
 @dataclass
 class _Request:
-    """One snapshot that was asked for; `asked_s` and `began_s` are of ``time.perf_counter``."""
+    """A requested snapshot; `asked_s` and `began_s` are times of ``time.perf_counter``."""
 
     asked_s: float
     blocked_s: float = 0.0
@@ -42,15 +33,15 @@ class _Request:
 
 
 class Saver:
-    """Saves variables, and lists of them, by name, every so many steps while the training stands still."""
+    """A saver of variables (and lists of them, by name) at every n-th step, while the training stands still."""
 
-    def __init__(self, state: State, target: Target, every: int) -> None:
+    def __init__(self, state: State, target: Direct, every: int) -> None:
         self._state, self._target, self._every = state, target, every
         self._requests: list[_Request] = []
-        self._ended_at: float | None = None
+        self._ended: Moment | None = None
 
     def after(self, step: int) -> None:
-        """Save where the step that has just been done (the first is 1) is one to be saved."""
+        """Save a snapshot if the finished step (the first is 1) is a multiple of `every`."""
         if step % self._every == 0:
             request = _Request(time.perf_counter())
             self._requests.append(request)
@@ -58,21 +49,21 @@ class Saver:
             request.blocked_s = time.perf_counter() - request.asked_s
 
     def finish(self) -> None:
-        """End the training: all that was asked for is durable when this returns."""
-        self._ended_at = time.time()
+        """Record the end of the training; all requested snapshots are durable when this returns."""
+        self._ended = clock.moment()
 
     def close(self) -> None:
-        """Give up what has not begun: the training has ended, perhaps by an error."""
+        """Drop snapshots that are not begun: the training has ended, perhaps by an error."""
 
     def report(self) -> list[dict[str, Any]]:
-        """Return the times of each snapshot: `blocked_s` is how long training stood still for it.
+        """Return the times of each snapshot; `blocked_s` is the time for which the training stood still.
 
         All times but those of the drain itself count from the end of the step that was saved. See
-        `jobs.burst_buffer.BurstBuffer.report` for the rest.
+        `jobs.checkpoints.buffer.BurstBuffer.report` for the rest.
         """
         return [
             _counted_from_the_step(line, request)
-            for line, request in zip(self._target.report(self._ended_at), self._requests, strict=False)
+            for line, request in zip(self._target.report(self._ended), self._requests, strict=False)
         ]
 
     def _save(self, step: int, request: _Request) -> None:
@@ -86,37 +77,37 @@ class Saver:
 
 
 class BackgroundSaver(Saver):
-    """Saves one of `in_flight` copies in memory while the training goes on; it stands still for the copy alone."""
+    """A saver that writes from one of `in_flight` copies in memory; the training stands still only for the copy."""
 
-    def __init__(self, state: State, target: Target, every: int, in_flight: int) -> None:
+    def __init__(self, state: State, target: Direct, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
         self._copies: SimpleQueue[State] = SimpleQueue()
         for _ in range(in_flight):
-            copy = _like(state)
-            _fill(copy, state)  # a first copy costs more than the others; this one is nobody's time
+            copy = _host_copies(state)
+            _copy_values(copy, state)  # now: the first copy costs more than the others
             self._copies.put(copy)
         self._pool = ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
 
     def after(self, step: int) -> None:
-        """Copy where the step is one to be saved; an error of an earlier snapshot is raised at whatever step it is."""
+        """Copy the variables if the step is to be saved; an error of an earlier snapshot is raised at any step."""
         self._raise_what_failed()
         super().after(step)
 
     def finish(self) -> None:
-        """Wait until all that was asked for is durable."""
+        """Wait until all requested snapshots are durable."""
         self._pool.shutdown()
         self._raise_what_failed()
         super().finish()
 
     def close(self) -> None:
-        """Give up what has not begun, and wait for the snapshot that is being written."""
+        """Drop snapshots that are not begun, and wait for the one that is being written."""
         self._pool.shutdown(cancel_futures=True)
 
     def _save(self, step: int, request: _Request) -> None:
         copy = self._copies.get()
         self._raise_what_failed()
-        _fill(copy, self._state)
+        _copy_values(copy, self._state)
         self._writing.append(self._pool.submit(self._write_copy, step, request, copy))
 
     def _write_copy(self, step: int, request: _Request, copy: State) -> None:
@@ -135,14 +126,14 @@ def _writer(state: State) -> Callable[[Path], object]:
     return lambda folder: checkpoint.write(str(folder / PREFIX))
 
 
-def _like(state: State) -> State:
-    """Make variables of the same shapes in the host's memory."""
+def _host_copies(state: State) -> State:
+    """Return variables of the same shapes in the host's memory."""
     with tf.device("/CPU:0"):
-        made: State = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
-    return made
+        copies: State = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
+    return copies
 
 
-def _fill(copy: State, state: State) -> None:
+def _copy_values(copy: State, state: State) -> None:
     with tf.device("/CPU:0"):
         for target, source in zip(tf.nest.flatten(dict(copy)), tf.nest.flatten(dict(state)), strict=True):
             # A true copy, here and now, 4.8 GB/s where `numpy` makes 1: with `tf.identity` both share a buffer, and the

@@ -1,187 +1,191 @@
-"""Making a synthetic dataset: in parallel, whole or not at all, and resumable after a kill.
+"""Make a synthetic dataset in a folder or a bucket: in parallel, each file complete or absent, resumable after a kill.
 
-Every image is written under a temporary name and renamed. The journal lists images that are known to be on
-the device: lines are added only after `syncfs(2)` has returned. A make that resumes keeps the images of the
-journal that still have their size, and makes all others anew, which costs a few seconds at most; so neither a
-kill nor a power cut can pass a torn file off as whole. `manifest.json` is written last and durably: it alone
-makes the dataset exist.
+Every file is put as a whole. The journal lists the files that are durable (`jobs.store.store`). A make that
+resumes keeps the files of the journal that still have their size (in a bucket: and their ETag), and makes all others
+anew, which costs a few seconds at most; so neither a kill nor a power cut can pass a torn file off as whole.
+`manifest.json` is put last and durably: it alone makes the dataset exist.
 """
 
 from __future__ import annotations
 
 import errno
-import fnmatch
 import os
-import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from filelock import FileLock
 
-from jobs.data.journal import Journal
-from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
-from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files, to_folder
-from jobs.data.specs import Spec, dataset_id, folders_of, parameters_of, versions
+from jobs.data.manifest import (
+    MANIFEST_NAME,
+    MOST_BYTES,
+    SUFFIXES_OF_OURS,
+    ImageFile,
+    Manifest,
+    difference,
+    parsed,
+    verify,
+)
+from jobs.data.specs import (
+    PoolBrokenError,
+    Spec,
+    dataset_id,
+    folders_of,
+    make_files,
+    parameters_of,
+    versions,
+    write_content,
+)
 from jobs.errors import DatasetError
-from jobs.system import durable, files
-from jobs.system.page_cache import sync
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.store.store import Entry, Journal, Put, Store, lack_of_room, mark_as_ours, refuse_foreign
+from jobs.system import files
 
 Progress = Callable[[int, int], None]
 
 MARKER_NAME = ".tfio-dataset"
 LOCK_NAME = ".tfio-lock"
-_JOURNAL_NAME = ".tfio-journal"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
 _LISTING_BYTES = 120  # a file's share of manifest, journal and directory
+_AGAIN = "give the same command again: what is there is kept"
 
 
 class Lacking(NamedTuple):
-    """What is to be made of a dataset: files by index, and the bytes that they take on a device."""
+    """The files of a dataset that are still to be made: their indices, and the bytes that they need on a device."""
 
     indices: list[int]
     bytes: int
 
 
 def make(
-    folder: Path, spec: Spec, *, name: str, processes: int, progress: Progress = lambda _done, _total: None
+    place: Path | Folder | Bucket,
+    spec: Spec,
+    *,
+    name: str,
+    processes: int,
+    progress: Progress = lambda _done, _total: None,
 ) -> Manifest:
-    """Make a dataset, or complete or repair what is there of it; equal specs give equal bytes.
+    """Make a dataset, or complete it, and return its manifest; equal specs give equal bytes.
 
-    The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made where it is missing. A complete
-    dataset is returned without a write, so it may lie on a read-only file system. The `processes` are spawned, so a
-    script that calls this needs its ``if __name__ == "__main__"``; `progress` is told how many images are done and how
-    many there will be. Raises DatasetError where the folder holds something else, the device is full or read-only, or a
-    process was killed.
+    The place, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made if it is a folder that is
+    missing. A complete dataset is returned without a write, so it may lie on a read-only file system. The `processes`
+    are spawned, so a script that calls this needs its ``if __name__ == "__main__"``; `progress` gets the numbers of
+    files done and in all. Raises DatasetError if the place holds something else or differs from its manifest, the
+    storage is full or read-only, or a process was killed; ObjectStoreError if a bucket's store refuses or does not
+    answer.
     """
-    identity = dataset_id(name, spec)
-    with _explained(folder):
-        found = _complete(folder, spec)
-        if found is None:
-            files.make_folder(folder, exist_ok=True, parents=True)
-            _refuse_foreign(folder, identity)
-            with FileLock(folder / LOCK_NAME):
-                found = _complete(folder, spec) or _make(folder, spec, identity, processes, progress)
+    store, identity = Folder(place) if isinstance(place, Path) else place, dataset_id(name, spec)
+    with _errors_with_cures(store):
+        manifest = _existing_manifest(store, spec, identity)
+        if manifest is None:
+            if isinstance(store, Folder):
+                files.make_folder(store.root, exist_ok=True, parents=True)
+            refuse_foreign(store, MARKER_NAME, identity)
+            # Of two makes in one folder, one waits; two in one bucket put the same bytes.
+            with FileLock(store.root / LOCK_NAME) if isinstance(store, Folder) else nullcontext():
+                manifest = _existing_manifest(store, spec, identity) or _make_missing(
+                    store, spec, identity, processes, progress
+                )
     progress(spec.files, spec.files)
-    return found
+    return manifest
 
 
-def _complete(folder: Path, spec: Spec) -> Manifest | None:
-    """Return the manifest of a dataset that needs no work, else None."""
+def _existing_manifest(store: Folder | Bucket, spec: Spec, identity: str) -> Manifest | None:
+    """Return the manifest of a complete dataset; None if the dataset is missing or incomplete."""
+    path = f"{store}/{MANIFEST_NAME}"
     try:
-        manifest = load(folder)
-        verify(folder, manifest)
-    except DatasetError:
+        manifest = parsed(store.read(MANIFEST_NAME, MOST_BYTES), path)
+    except FileNotFoundError:
         return None
-    return manifest if is_of(manifest, spec) else None
+    except files.OddFileError as error:
+        raise DatasetError(f"{path} is damaged: {error}", f"remove {path} and {_AGAIN}") from error
+    if isinstance(store, Bucket):
+        refuse_foreign(store, MARKER_NAME, identity)
+    require(manifest, spec, store)
+    _verify_store(store, manifest)
+    return manifest
 
 
-def is_of(manifest: Manifest, spec: Spec) -> bool:
-    """Return whether a manifest is that of a dataset of these parameters, by the same generator."""
+def require(manifest: Manifest, spec: Spec, place: object) -> None:
+    """Raise DatasetError if a manifest has other parameters, or another version of the generator, than `spec`."""
     version = (manifest.generator or {}).get("generator")
-    return (manifest.parameters, version) == (parameters_of(spec), spec.version)
+    if (manifest.parameters, version) != (parameters_of(spec), spec.version):
+        raise DatasetError(f"{place} holds another dataset", f"remove {place}, or name another place: storage.root=…")
 
 
-def require(manifest: Manifest, spec: Spec, folder: Path) -> None:
-    """Raise DatasetError where a manifest is that of another dataset than its folder's name says."""
-    if not is_of(manifest, spec):
-        raise DatasetError(
-            f"{folder} holds another dataset", f"`rm -r {folder}`, or name another place: storage.root=…"
-        )
+def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
+    """Raise DatasetError if names, sizes or ETags of the files differ from the manifest."""
+    if isinstance(store, Folder):
+        verify(store.root, manifest)
+        return
+    there = {name: each for name, each in store.entries().items() if name.lower().endswith(SUFFIXES_OF_OURS)}
+    etags = zip(manifest.files, manifest.objects or (), strict=False)
+    changed = [file.name for file, (etag, _) in etags if file.name in there and there[file.name].identity != etag]
+    if complaint := difference(manifest, {name: each.size for name, each in there.items()}, changed):
+        raise DatasetError(f"{store} {complaint}", f"remove {store}/{MANIFEST_NAME} and {_AGAIN}")
 
 
-def _refuse_foreign(folder: Path, identity: str) -> None:
-    """Raise DatasetError where others may write to a folder, it is not ours, or holds another dataset."""
-    if fault := files.distrust(folder):
-        raise DatasetError(fault, "storage.root=… gives another place")
-    names = files.names(folder)
-    if MARKER_NAME in names:
-        holds = files.read(folder / MARKER_NAME).decode(errors="replace").strip()
-        if holds != identity:
-            message = f"{folder} holds the dataset {holds}, not {identity}"
-            raise DatasetError(message, f"name another folder, or `rm -r {folder}` if it is not needed")
-    elif any(not name.lstrip(".").startswith(("tfio-dataset", "tfio-lock")) for name in names):
-        message = f"{folder} has files that are not ours ({', '.join(names[:3])})"
-        raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
-
-
-def lacking(folder: Path, spec: Spec, name: str) -> Lacking:
-    """Return what is to be made of a dataset in this folder: nothing of one that has its manifest, all of a new one."""
-    if os.access(folder / MANIFEST_NAME, os.F_OK):
+def lacking(store: Folder | Bucket, spec: Spec, name: str) -> Lacking:
+    """Return the files still to be made of a dataset: none if it has its manifest, all if it is new."""
+    if isinstance(store, Folder) and os.access(store.root / MANIFEST_NAME, os.F_OK):
         return Lacking([], 0)
     with suppress(OSError):
-        return lacking_of(spec, _kept(files.tree(folder), spec, _journal(folder, spec, dataset_id(name, spec))))
+        there = store.entries()
+        put = range(spec.files) if MANIFEST_NAME in there else _files_put(store, spec, dataset_id(name, spec), there)[1]
+        return lacking_of(spec, put)
     return lacking_of(spec)
 
 
 def lacking_of(spec: Spec, there: Collection[int] = ()) -> Lacking:
-    """Return what a dataset needs beside the files that are `there`, by index."""
+    """Return the files still to be made if those of the indices `there` exist, with their bytes on a device."""
     indices = [index for index in range(spec.files) if index not in there]
     sizes = spec.sizes()[indices].tolist()
     return Lacking(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
 
 
-def _journal(folder: Path, spec: Spec, identity: str) -> Journal:
-    return Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions(spec)})
+def _files_put(store: Store, spec: Spec, identity: str, there: Mapping[str, Entry]) -> tuple[Journal, dict[int, Put]]:
+    """Return the journal of a dataset, and its files that are unchanged since they were entered in it, by index."""
+    journal = Journal(store, {"dataset": identity, **versions(spec)})
+    return journal, journal.read(there, [spec.name(index) for index in range(spec.files)])
 
 
-def _kept(there: Mapping[str, os.stat_result], spec: Spec, journal: Journal) -> dict[int, int]:
-    """Return those files of the journal that still have their size: bytes by index."""
-    return {index: size for index, size in journal.read().items() if _has_size(there.get(spec.name(index)), size)}
-
-
-def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
-    """Make what is missing; the lock is ours."""
-    _refuse_foreign(folder, identity)
-    files.write(folder / MARKER_NAME, identity + "\n")
-    files.remove(folder / MANIFEST_NAME, missing_ok=True)
-    there = files.tree(folder)
-    for leftover in fnmatch.filter(there, TEMPORARY_GLOB):
-        files.remove(folder / leftover)
-    journal = _journal(folder, spec, identity)
-    sizes = _kept(there, spec, journal)
-    missing, needed = lacking_of(spec, sizes)
-    if lack := durable.lack_of_room(folder, needed):
-        raise DatasetError(lack, _MORE_SPACE)
-    journal.start(sizes)
-    for name in folders_of(spec):
-        files.make_folder(folder / name, exist_ok=True)
-    with journal, closing(make_files(partial(to_folder, folder), spec, missing, processes)) as batches:
+def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
+    """Make the missing files and return the manifest; the caller holds the lock."""
+    mark_as_ours(store, MARKER_NAME, identity)
+    there = store.entries()
+    store.delete(*(name for name in there if name.endswith(files.TEMPORARY)))
+    journal, put = _files_put(store, spec, identity, there)
+    missing, needed = lacking_of(spec, put)
+    if lack := lack_of_room(store, needed):
+        raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; what is there is kept")
+    if isinstance(store, Folder):
+        for name in folders_of(spec):
+            files.make_folder(store.root / name, exist_ok=True)
+    with journal, closing(make_files(partial(_write_file, store), spec, missing, processes)) as batches:
         for batch in batches:
-            sizes.update(batch)
+            put.update(batch)
             journal.add(batch)
-            progress(len(sizes), spec.files)
-    return _finish(folder, spec, sizes)
-
-
-def _finish(folder: Path, spec: Spec, sizes: dict[int, int]) -> Manifest:
-    """Write the manifest: from here on, the dataset exists."""
-    manifest = manifest_of(spec, sizes)
-    verify(folder, manifest)
-    files.write(folder / MANIFEST_NAME, manifest.to_json())
-    # Pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement.
-    sync(folder)
-    return manifest
-
-
-def manifest_of(
-    spec: Spec, sizes: Mapping[int, int], objects: Mapping[int, tuple[str | None, str | None]] | None = None
-) -> Manifest:
-    """Return the manifest of what was made, by index: sizes in bytes; of objects, ETag and SHA-256."""
-    return Manifest(
+            progress(len(put), spec.files)
+    manifest = Manifest(
         kind="synthetic",
         parameters=parameters_of(spec),
         generator=versions(spec),
-        files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
+        files=tuple(ImageFile(spec.name(index), put[index].size, spec.label(index)) for index in range(spec.files)),
         classes=folders_of(spec),
-        objects=None if objects is None else tuple(objects[index] for index in range(spec.files)),
+        objects=tuple(put[index][1:] for index in range(spec.files)) if isinstance(store, Bucket) else None,
     )
+    _verify_store(store, manifest)
+    store.put(MANIFEST_NAME, manifest.to_json().encode())
+    store.sync()  # pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement
+    return manifest
 
 
-def _has_size(status: os.stat_result | None, size: int) -> bool:
-    return status is not None and stat.S_ISREG(status.st_mode) and status.st_size == size
+def _write_file(store: Store, spec: Spec, index: int, size: int) -> Put:
+    return store.write(spec.name(index), partial(write_content, spec, index, size))
 
 
 _MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"
@@ -197,14 +201,15 @@ _CURES = {
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn what the operating system says into a DatasetError with a cure."""
+def _errors_with_cures(store: Store) -> Iterator[None]:
+    """Raise a DatasetError with a cure for an OSError, or a killed process, in the block."""
     try:
         yield
     except PoolBrokenError as error:
-        message = f"a process that made files for {folder} was killed, most likely for lack of memory"
-        raise DatasetError(message, "use fewer processes and repeat the command: what is there is kept") from error
+        message = f"a process that made files for {store} was killed, most likely for lack of memory"
+        raise DatasetError(message, f"use fewer processes and {_AGAIN}") from error
     except OSError as error:
-        message = f"cannot make the dataset in {folder}: {error.strerror or error}"
-        cure = _CURES.get(error.errno or 0, "see to the file system and repeat the command: what is there is kept")
+        message = f"cannot make the dataset in {store}: {error.strerror or error}"
+        place = "the file system" if isinstance(store, Folder) else f"{tempfile.gettempdir()} ($TMPDIR)"
+        cure = _CURES.get(error.errno or 0, f"see to {place} and {_AGAIN}")
         raise DatasetError(message, cure) from error

@@ -1,4 +1,4 @@
-"""What a dataset holds: the manifest of our own, the scan of a user's, and the check against the disk."""
+"""The manifest of a dataset: written for our own, made by a scan for a user's, and compared with the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from jobs.data.readers import Part, h5py_parts
 from jobs.errors import DatasetError
@@ -40,23 +40,24 @@ class _Document(TypedDict):
     kind: str
     parameters: dict[str, Any]
     generator: dict[str, Any] | None
-    files: list[Any]  # millions: each is looked at when it is taken
+    files: list[tuple[str, int, int]]
     classes: list[str]
     checksum: str
+    objects: NotRequired[list[tuple[str | None, str | None]] | None]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds."""
+    """The manifest of a dataset: its files with sizes and classes, and the origin of their bytes."""
 
     kind: Literal["synthetic", "folder"]  # `synthetic`: made by us, from `parameters`; `folder`: the user's own
     # Of a synthetic dataset, all that its bytes follow from; of a folder of HDF5 files, the data set that is read.
     parameters: Mapping[str, Any]
     # Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
     generator: Mapping[str, Any] | None
-    files: tuple[ImageFile, ...]  # sorted by name where they were scanned, by number where they were made
+    files: tuple[ImageFile, ...]  # sorted by name if they were scanned, by number if we made them
     classes: tuple[str, ...]  # names, in the order of the labels
-    # Of objects (S3), beside each file: ETag, and SHA-256 in hex digits where we made it; None for files.
+    # For objects (S3), per file: ETag, and SHA-256 in hex digits if we made the object; None for files.
     objects: tuple[tuple[str | None, str | None], ...] | None = None
     schema: int = SCHEMA
 
@@ -67,19 +68,19 @@ class Manifest:
 
     @property
     def quantiles(self) -> dict[str, float]:
-        """Return quantiles of the file size in bytes, by name."""
+        """Return quantiles of the file sizes in bytes, by name of the quantile."""
         sizes = sorted(file.size for file in self.files)
         return {name: _quantile(sizes, share) for name, share in _QUANTILES.items()}
 
     @property
     def checksum(self) -> str:
-        """Return a checksum of names and sizes, whatever their order."""
+        """Return a checksum over names and sizes of the files, independent of their order."""
         lines = sorted(f"{file.name}\t{file.size}\n" for file in self.files)
         return "sha256:" + hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Return all but the list of files, for a record of a measurement."""
+        """Return the manifest without the list of files, for the record of a measurement."""
         return {
             "schema": self.schema,
             "kind": self.kind,
@@ -98,7 +99,7 @@ class Manifest:
 
 
 def _quantile(ordered: list[int], share: float) -> float:
-    """Interpolate linearly between the order statistics; numpy would cost every command line its import."""
+    """Return a quantile, interpolated linearly; numpy would cost every command line its import."""
     position = share * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
@@ -106,16 +107,22 @@ def _quantile(ordered: list[int], share: float) -> float:
 
 
 def load(folder: Path) -> Manifest:
-    """Read the manifest of a dataset made by us; raises DatasetError where it is missing, damaged or newer."""
+    """Return the manifest of a dataset made by us; raise DatasetError if it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
-        return _parsed(reading.read(path, _Document, SCHEMA, most_bytes=MOST_BYTES))
+        return parsed(files.read(path, MOST_BYTES), str(path))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
         raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
-        raise DatasetError(message, f"make {path} readable for you") from error
+        raise DatasetError(message, f"make {path} a file that is readable for you") from error
+
+
+def parsed(data: bytes, path: str) -> Manifest:
+    """Return the manifest whose JSON is `data`; raise DatasetError if it is damaged or newer."""
+    try:
+        return _parsed(reading.checked(untrusted.json_value(data), _Document, SCHEMA))
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
         raise DatasetError(
@@ -127,51 +134,38 @@ def load(folder: Path) -> Manifest:
 
 
 def _parsed(document: Mapping[str, Any]) -> Manifest:
-    """Build a manifest from its JSON; ValueError where the list of files does not have its checksum."""
+    """Return the manifest of a JSON document; raise ValueError if its lists do not fit its checksum or each other."""
+    if odd := [name for name, *_ in document["files"] if not files.is_below(name)]:
+        raise ValueError(f"{odd[0]!r} is no file below it")
+    if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
+        raise ValueError("its objects are not those of its files")
     manifest = Manifest(
         kind=document["kind"],
         parameters=document["parameters"],
         generator=document["generator"],
-        files=tuple(_image(*file) for file in document["files"]),
+        files=tuple(ImageFile(*file) for file in document["files"]),
         classes=tuple(document["classes"]),
-        objects=_objects(document),
+        objects=None if objects is None else tuple((etag, digest) for etag, digest in objects),
     )
     if manifest.checksum != document["checksum"]:
         raise ValueError("its list of files does not have its checksum")
     return manifest
 
 
-def _objects(document: Mapping[str, Any]) -> tuple[tuple[str | None, str | None], ...] | None:
-    if (said := document.get("objects")) is None:
-        return None
-    objects = tuple((etag, digest) for etag, digest in said)
-    if len(objects) != len(document["files"]) or not all(
-        isinstance(word, str | None) for pair in objects for word in pair
-    ):
-        raise ValueError("its objects are not those of its files")
-    return objects
-
-
-def _image(name: str, size: int, label: int) -> ImageFile:
-    if not files.is_below(name):
-        raise ValueError(f"{name!r} is no file below it")
-    return ImageFile(name, int(size), int(label))
-
-
 def top_of(path: Path) -> Path:
-    """Return the folder below which the names of a data set are: of a single file the one that holds it."""
+    """Return the folder to which the file names of a data set are relative; for a single file, the file's folder."""
     return path.parent if path.is_file() else path
 
 
 def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, listed: Path | None = None) -> Manifest:
-    """List a user's own JPEG and PNG files; each sub-folder with images is a class; nothing is written.
+    """Return the manifest of a user's own JPEG and PNG files; each sub-folder is a class; nothing is written.
 
-    With the name of a data set, `hdf5`, it lists HDF5 files instead, and looks into the first of them; `any_kind`:
-    every file, whatever its name, but a manifest, or `folder` itself where it is a file, or those alone whose names are
-    `listed`, one per line. Files at the top have the class `.`. Names that begin with a dot are
-    skipped; links are followed. A file that cannot be read is listed, too: it is for the benchmark to count it.
+    With `hdf5`, the name of a data set, it lists HDF5 files instead, and looks into the first one. With `any_kind` it
+    lists every file except a manifest, or only `folder` itself if that is a file, or only the files named in `listed`,
+    one per line. Files at the top have the class `.`. Names that begin with a dot are skipped; links are followed. A
+    file that cannot be read is listed, too: the benchmark counts it.
 
-    Raises DatasetError where the folder is missing, cannot be read in full or has no images.
+    Raises DatasetError if the folder is missing, cannot be read completely or has no images.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
     endings = suffixes(parameters)
@@ -180,43 +174,57 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, liste
         folder = folder.parent
     else:
         sizes = _sizes_listed(folder, listed) if listed else _sizes(folder, endings)
-    if not sizes:
-        what = "files" if any_kind else "images" if hdf5 is None else "HDF5 files"
+    if not sizes or (any_kind and not sum(sizes.values())):
+        what = "files that hold anything" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
         kinds = ", ".join(endings) or "any"
         raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
-    names = sorted(sizes)
     if hdf5 is not None:
-        h5py_parts.size(folder / names[0], [Part(hdf5)])
-    classes = tuple(sorted({str(Path(name).parent) for name in names}))
+        h5py_parts.size(folder / min(sizes), [Part(hdf5)])
+    return of_own_files(parameters, sizes)
+
+
+def of_own_files(
+    parameters: Mapping[str, Any], sizes: Mapping[str, int], etags: Mapping[str, str | None] | None = None
+) -> Manifest:
+    """Return the manifest of a user's own files (sizes in bytes, by name) or objects (with `etags`, by name)."""
+    names = sorted(sizes)
+    folders = {name: str(Path(name).parent) for name in names}
+    classes = tuple(sorted(set(folders.values())))
     labels = {name: label for label, name in enumerate(classes)}
-    files = tuple(ImageFile(name, sizes[name], labels[str(Path(name).parent)]) for name in names)
-    return Manifest(kind="folder", parameters=parameters, generator=None, files=files, classes=classes)
+    return Manifest(
+        kind="folder",
+        parameters=parameters,
+        generator=None,
+        files=tuple(ImageFile(name, sizes[name], labels[folders[name]]) for name in names),
+        classes=classes,
+        objects=None if etags is None else tuple((etags[name], None) for name in names),
+    )
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Raise DatasetError where names or sizes of images are not those of the manifest; other files do not matter."""
+    """Raise DatasetError if names or sizes of images differ from the manifest; other files are ignored."""
     own = manifest.kind == "folder"
-    found = _sizes(folder, suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
-    if complaint := difference(manifest, found):
-        added = found.keys() - {file.name for file in manifest.files}
+    sizes = _sizes(folder, suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
+    if complaint := difference(manifest, sizes):
+        added = sizes.keys() - {file.name for file in manifest.files}
         raise DatasetError(f"{folder} {complaint}", _cure(folder, manifest, repairable=not added))
 
 
-def difference(manifest: Manifest, found: Mapping[str, int], changed: Sequence[str] = ()) -> str:
-    """Say in which way files are not those of the manifest, by their sizes in bytes; empty where they are.
+def difference(manifest: Manifest, sizes: Mapping[str, int], changed: Sequence[str] = ()) -> str:
+    """Return the differences between a manifest and files (sizes in bytes, by name) as text; empty if there are none.
 
-    `changed`: names of which is known by other means that they hold other bytes.
+    `changed`: names of files whose content is known to differ.
     """
     expected = {file.name: file.size for file in manifest.files}
     complaints = {
-        "missing": [name for name in expected if name not in found],
-        "of the wrong size": [name for name, size in expected.items() if found.get(name, size) != size],
+        "missing": [name for name in expected if name not in sizes],
+        "of the wrong size": [name for name, size in expected.items() if sizes.get(name, size) != size],
         "with other bytes": changed,
-        "not in the manifest": [name for name in found if name not in expected],
+        "not in the manifest": [name for name in sizes if name not in expected],
     }
-    said = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in complaints.items() if names)
-    return f"does not match its manifest of {len(expected)} files: {said}" if said else ""
+    summary = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in complaints.items() if names)
+    return f"does not match its manifest of {len(expected)} files: {summary}" if summary else ""
 
 
 def _some(names: Sequence[str]) -> str:
@@ -224,7 +232,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
-    """Return how a dataset is made to match its manifest again."""
+    """Return the cure for a dataset that does not match its manifest."""
     if manifest.kind == "folder":
         return "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
     remake = f"`rm {folder / MANIFEST_NAME}` and give the same command again: only files that differ are written"
@@ -232,7 +240,7 @@ def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
 
 
 def _sizes_of_ours(folder: Path) -> dict[str, int]:
-    """Return the same of a dataset that this program has made: there are no links in it, and none is followed."""
+    """Return the sizes of a dataset made by this program, in bytes by name; links are not followed."""
     _require_folder(folder)
     try:
         listed = files.tree(folder)
@@ -254,12 +262,12 @@ def _require_folder(folder: Path) -> None:
 
 
 def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return how the files of a user's own folder end."""
+    """Return the suffixes of the files of a user's own folder, from the parameters of its manifest."""
     return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 
 
 def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
-    """Return the size in bytes of every file below a folder that ends so, by relative name."""
+    """Return the sizes in bytes of the files below a folder with one of these suffixes, by relative name."""
     _require_folder(folder)
     try:
         files_below = [
@@ -275,13 +283,13 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
 
 
 def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
-    """Return the size in bytes of each file that a list names, by name."""
+    """Return the sizes in bytes of the files that a list names, by name."""
     _require_folder(folder)
     try:
         names = untrusted.content(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
-        if odd := next((name for name in names if not files.is_below(name)), None):
+        if odd := [name for name in names if not files.is_below(name)]:
             raise DatasetError(
-                f"{listed} names {odd!r}, which is no file below {folder}", "names relative to dataset.path"
+                f"{listed} names {odd[0]!r}, which is no file below {folder}", "names relative to dataset.path"
             )
         return {name: _size(folder / name, (folder / name).stat()) for name in names}
     except (OSError, untrusted.UntrustedError) as error:
@@ -291,7 +299,7 @@ def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
 
 
 def _size(path: Path, status: os.stat_result) -> int:
-    """Return the size of a file in bytes; 0 for a link that leads nowhere. What would block a reader is refused."""
+    """Return the size of a file in bytes; 0 for a broken link. Raise DatasetError for a pipe, a socket or a device."""
     if stat.S_ISLNK(status.st_mode):
         return 0
     if not stat.S_ISREG(status.st_mode):

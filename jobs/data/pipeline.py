@@ -61,7 +61,7 @@ class PipelineKeys(Named):
 
 
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
-    """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
+    """Return a dataset ``(index into paths, path)`` of the shuffled list; equal seeds give equal orders."""
     # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything. As tensors: tf.data looks
     # at lists element by element.
     names, indices = tf.constant([os.fsencode(path) for path in paths]), tf.constant(range(len(paths)))
@@ -70,22 +70,22 @@ def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
 
 
 def order(paths: Sequence[str], seed: int) -> list[int]:
-    """List the indices of `paths` in the order in which this process's pipelines ask for them."""
+    """Return the indices of `paths` in the order in which this process's pipelines read them."""
     indices: list[int] = next(iter(listing(paths, seed).batch(len(paths))))[0].numpy().tolist()
     return indices
 
 
 def labels(paths: Sequence[str]) -> tuple[list[int], int]:
-    """Return the class of each file, the place of its folder among all their folders sorted; and how many there are."""
+    """Return the class of each file (the index of its folder among all folders, sorted), and the number of classes."""
     folders = [str(Path(path).parent) for path in paths]
     number = {folder: place for place, folder in enumerate(sorted(set(folders)))}
     return [number[folder] for folder in folders], len(number)
 
 
 def build(paths: Sequence[str], settings: Settings, source: Source | None = None) -> tf.data.Dataset:
-    """Make the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
+    """Return the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
-    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off; of
+    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents if ``preprocess`` is off; for
     objects of a `source` uint8 ``(n, 0)``: their contents were tensors, and arrays of several lengths make no batch.
     """
     benchmark = settings["benchmark"]
@@ -101,11 +101,11 @@ def build_labelled(
     classified: Sequence[str] | None = None,
     source: Source | None = None,
 ) -> tf.data.Dataset:
-    """Make the pipeline of a training: as `build` with one-hot labels, float32 ``(n, classes)``, in whole batches only.
+    """Return the pipeline of a training: as `build`, with one-hot labels float32 ``(n, classes)``, whole batches only.
 
     With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
     ready stand there; without it they stand in the host's memory and the step that takes one copies it. `classified`:
-    the files by whose folders classes are told, in the order of `paths`, where those are copies.
+    the files whose folders give the classes, in the order of `paths`, if `paths` are copies.
     """
     benchmark = settings["benchmark"]
     load = _labelled(_loader(benchmark, source), classified or paths)
@@ -113,7 +113,7 @@ def build_labelled(
     chosen = options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
         return _ahead(dataset, settings).with_options(chosen)
-    # TensorFlow wants the copy and what is kept ready behind it last; the options are for the iterator inside.
+    # TensorFlow requires the copy, and the prefetch after it, to be last; the options are for the iterator inside.
     with _temporary_files_removed():
         copied = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
     return _ahead(copied, settings)
@@ -126,9 +126,9 @@ def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Data
 
 @contextmanager
 def _temporary_files_removed() -> Iterator[None]:
-    """Remove the temporary files that are made meanwhile.
+    """Remove the temporary files that are made within the block.
 
-    `copy_to_device` lets AutoGraph convert functions of its own, whatever it is asked; each leaves a file, which is
+    `copy_to_device` always lets AutoGraph convert internal functions; each conversion leaves a file, which is
     needed no more and would be removed at the end of an interpreter only, which a forked run never comes to.
     """
     usual = tempfile.tempdir
@@ -145,7 +145,7 @@ def _ahead(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
 
 
 def options(benchmark: Node, threads: int) -> tf.data.Options:
-    """Return what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
+    """Return the options for what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
 
     TensorFlow's shared pool has one thread a core and would cap ``threads`` there: on two cores, eight parallel
     calls would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a
@@ -161,9 +161,9 @@ def options(benchmark: Node, threads: int) -> tf.data.Options:
 
 
 def _loader(benchmark: Node, source: Source | None) -> Any:
-    """Return what loads a file, or an object of the `source`, as this benchmark does.
+    """Return the function that loads a file, or an object of the `source`, for this benchmark's settings.
 
-    Without a key ``preprocess`` it always makes an image of it.
+    Without a key ``preprocess`` the function always returns an image.
     """
     size = (benchmark["image_size"],) * 2
     preprocess = benchmark.get("preprocess", True)
@@ -200,7 +200,7 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
 
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
-    """Return a `load` that gives the one-hot label, too."""
+    """Return a function that calls `load` and appends the one-hot label."""
     numbers, classes = labels(paths)
 
     def load_labelled(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -210,7 +210,7 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
 
 
 def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> str | None:
-    """Load one file alone, as this benchmark does, and return TensorFlow's complaint; None where it loads."""
+    """Return TensorFlow's complaint about one file, loaded alone as this benchmark does; None if it loads."""
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
@@ -229,21 +229,23 @@ def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run end
     exhausted: bool,
     whole_batches: bool = False,
 ) -> tuple[int, list[dict[str, str]]]:
-    """Count and name the files that the pipeline dropped, after the clock has stopped.
+    """Return the number of files that the pipeline dropped, and the first of them with their errors.
 
-    The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
-    that did not arrive are loaded once more, alone: one that loads was only still under way. A run that `exhausted`
-    the list asked for every file, and one that is missing was dropped, even where it loads now; unless only
-    `whole_batches` are delivered, for then it may have been in the rest.
+    The shuffled order is seeded, so the files requested before the last delivered one are known. Those of them that
+    were not delivered are loaded once more, alone: one that loads was only still under way. A run that `exhausted` the
+    list asked for every file, so a missing one was dropped, even if it loads now; except with `whole_batches`, because
+    then it may have been in the incomplete last batch.
     """
-    seen = set(delivered)
-    if len(seen) == len(names):
+    arrived = set(delivered)
+    if len(arrived) == len(names):
         return 0, []
-    asked = order(names, settings["seed"])
-    last = len(asked) if exhausted else 1 + max((place for place, i in enumerate(asked) if i in seen), default=-1)
+    indices = order(names, settings["seed"])
+    last = (
+        len(indices) if exhausted else 1 + max((place for place, i in enumerate(indices) if i in arrived), default=-1)
+    )
     complaints = {}
-    for index in asked[:last]:
-        if index not in seen:
+    for index in indices[:last]:
+        if index not in arrived:
             complaint = why_unreadable(names[index], settings["benchmark"], source)
             if complaint is not None or (exhausted and not whole_batches):
                 complaints[names[index]] = complaint or "dropped, though it loads now"
@@ -252,14 +254,14 @@ def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run end
 
 
 def first_complaint(names: Sequence[str], settings: Settings, source: Source | None = None) -> str | None:
-    """Name the first file that does not load, in the order of the run; None where all load now."""
+    """Return the name and error of the first file that does not load, in the order of the run; None if all load now."""
     ordered = [names[index] for index in order(names, settings["seed"])]
     complaints = ((name, why_unreadable(name, settings["benchmark"], source)) for name in ordered)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
 
 
 def decoded(contents: tf.Tensor) -> tf.Tensor:
-    """Return the pixels of an image, uint8 ``(height, width, 3)``; InvalidArgumentError where they are too many."""
+    """Return the pixels of an image, uint8 ``(height, width, 3)``; raise InvalidArgumentError if there are too many."""
     is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
     pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
     with _only_if(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
@@ -283,6 +285,6 @@ def _only_if(condition: tf.Tensor, complaint: str) -> AbstractContextManager[obj
 
 
 def complaint_of(error: tf.errors.OpError) -> str:
-    """Return what TensorFlow says of an image, without the name of the operation."""
+    """Return TensorFlow's error message for an image, without the name of the operation."""
     text = str(error.message)
     return (text.partition("} ")[2] or text).removeprefix("assertion failed: [").removesuffix("] [Op:Assert]")

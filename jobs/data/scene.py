@@ -1,4 +1,4 @@
-"""The picture itself: one scene after another, drawn from a seed, before anything is encoded.
+"""The scene of a synthetic photograph, drawn from a seed before anything is encoded.
 
 A scene is made of "dead leaves" (opaque objects over one another, radii after a power law), which gives it
 the edges, occlusions and smooth regions of photographs (Lee, Mumford, Huang 2001, doi
@@ -23,13 +23,13 @@ _NOISE_FLOOR = 3.0  # white noise beside a gain of 1 / frequency: equal to it at
 
 
 def generator(*path: int) -> np.random.Generator:
-    """Return the random numbers of one thing, the same whatever else is drawn before it."""
+    """Return the random generator for the item `path`; other random draws do not influence it."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(path)))
 
 
 @dataclass(frozen=True)
 class Style:
-    """What the images of one class share and a classifier can learn: palette, shapes, direction."""
+    """The common features of the images of one class, which a classifier can learn: palette, shapes, direction."""
 
     palette: npt.NDArray[np.float64]  # (colours, 3): Y, Cb, Cr
     angle: float  # main direction of objects and texture, radians
@@ -40,7 +40,7 @@ class Style:
 
 
 def class_style(rng: np.random.Generator) -> Style:
-    """Draw the style of a class."""
+    """Return a random style for a class."""
     hue = rng.uniform(0, 2 * np.pi) + rng.choice([0.0, 0.5, np.pi], 5) + rng.normal(0, 0.25, 5)
     chroma = rng.gamma(2.5, 9.0, 5)  # most surfaces are nearly grey, few are vivid
     luma = rng.permutation(np.linspace(45, 205, 5)) + rng.normal(0, 12, 5)
@@ -57,7 +57,7 @@ def class_style(rng: np.random.Generator) -> Style:
 
 @dataclass(frozen=True)
 class Photograph:
-    """An image before its amount of detail is fixed; every plane has the shape (height, width)."""
+    """An image before its amount of detail is set; every plane has the shape (height, width)."""
 
     soft: Plane  # luma out of focus
     sharp: Plane  # what focus adds to it
@@ -66,7 +66,7 @@ class Photograph:
     texture: Plane  # of unit strength on average; more on rough objects, less on smooth ones
 
     def developed(self, detail: float) -> Image.Image:
-        """Return the image with texture of `detail` grey levels, as YCbCr."""
+        """Return the image as YCbCr, with a texture of `detail` grey levels."""
         grain = np.float32(detail) * self.texture
         focus = np.float32(min(1.0, detail / _FOCUS_DETAIL))
         # Colour varies less than brightness and not with it: read the texture in other directions.
@@ -79,7 +79,7 @@ class Photograph:
 
 
 def photograph(rng: np.random.Generator, style: Style, size: tuple[int, int], clutter: float) -> Photograph:
-    """Draw one scene and what lies over it: light, texture, noise; less `clutter` means fewer objects."""
+    """Return a random scene with light, texture and noise; less `clutter` means fewer objects."""
     bands = _scene(rng, style, size, clutter).split()
     luma, blue, red, roughness = (np.asarray(band, dtype=np.float32) for band in bands)
     soft = np.asarray(bands[0].filter(ImageFilter.BoxBlur(2.0)), dtype=np.float32)
@@ -89,7 +89,7 @@ def photograph(rng: np.random.Generator, style: Style, size: tuple[int, int], cl
 
 
 def _scene(rng: np.random.Generator, style: Style, size: tuple[int, int], clutter: float) -> Image.Image:
-    """Draw objects over one another, the far ones out of focus; bands are Y, Cb, Cr and roughness x 64."""
+    """Return an image of overlapping objects, far ones out of focus; its bands are Y, Cb, Cr and roughness x 64."""
     width, height = size
     scene = Image.new("CMYK", (width, height))
     draw = ImageDraw.Draw(scene)
@@ -112,7 +112,7 @@ def _ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, w
 
 
 def _colours(rng: np.random.Generator, style: Style, count: int) -> list[tuple[int, int, int, int]]:
-    """Return colours near those of the palette, each with a roughness."""
+    """Return random colours near the palette's colours, each with a roughness."""
     picked = style.palette[rng.integers(0, len(style.palette), count)]
     varied = picked + rng.normal(0, 1, (count, 3)) * (22, 7, 7)
     rough = 64 * rng.lognormal(-0.05, 0.35, (count, 1))
@@ -123,7 +123,7 @@ def _colours(rng: np.random.Generator, style: Style, count: int) -> list[tuple[i
 def _leaves(
     rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, count: int, size: tuple[int, int]
 ) -> None:
-    """Draw `count` objects; the density of radii falls with their cube: no scale stands out."""
+    """Draw `count` objects; the density of radii falls with the third power, so that no scale dominates."""
     side = math.sqrt(size[0] * size[1])
     smallest, largest = max(style.smallest * side, 5), 0.33 * side
     radius = smallest / np.sqrt(1 - rng.random((count, 1)) * (1 - (smallest / largest) ** 2))
@@ -140,7 +140,7 @@ def _leaves(
 
 
 def _light(rng: np.random.Generator, width: int, height: int) -> Plane:
-    """Return the light on the scene, shape (height, width): a smooth field around 1."""
+    """Return the brightness of the light on the scene, shape (height, width): a smooth field around 1."""
     coarse = rng.normal(1, 0.16, (5, 6)).astype(np.float32)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
@@ -162,7 +162,7 @@ def _texture(rng: np.random.Generator, style: Style, width: int, height: int) ->
 
 
 def _fast(length: int) -> int:
-    """Return the next length that has no prime factor above 5: the Fourier transform of others is slow."""
+    """Return the next length without a prime factor above 5, because the Fourier transform of other lengths is slow."""
     while True:
         rest = length
         for prime in (2, 3, 5):

@@ -1,13 +1,21 @@
-"""What a synthetic dataset is made of: the parameters that its bytes follow from, and the name that they give it."""
+"""The specifications of synthetic datasets, and the pool of processes that makes their files in parallel."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
-from collections.abc import Mapping
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import PIL
@@ -15,30 +23,32 @@ import PIL
 from jobs.data.synthetic_executables import ExecutableSpec
 from jobs.data.synthetic_hdf5 import ClimateSpec, Hdf5Spec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
+from jobs.data.synthetic_samples import SampleSpec
 
-Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec
+Spec = ImageSpec | ExecutableSpec | SampleSpec | HepSpec | ClimateSpec
 
 
-def spec_of(parameters: Mapping[str, Any]) -> Spec:
-    """Return what has these parameters, told by their names. Raises ValueError: no such files can be made."""
-    kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, HepSpec, ClimateSpec)
+def spec_of(dataset: Mapping[str, Any]) -> Spec:
+    """Return the specification of a node ``dataset`` (or of its parameters); raise ValueError for impossible files."""
+    parameters = {key: value for key, value in dataset.items() if key != "name"}
+    kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, SampleSpec, HepSpec, ClimateSpec)
     kind = next(each for each in kinds if {field.name for field in fields(each)} == parameters.keys())
     return kind(**parameters)
 
 
 def dataset_id(name: str, spec: Spec) -> str:
-    """Return the name of a dataset's folder: other parameters or another generator give another one."""
+    """Return the name of a dataset's folder, unique for its parameters and the generator's version."""
     text = json.dumps([spec.version, parameters_of(spec)], sort_keys=True)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def parameters_of(spec: Spec) -> dict[str, Any]:
-    """Return what the bytes follow from; 1 and 1.0 are one spread."""
+    """Return the parameters that determine the bytes; ``sigma`` becomes a float, so that 1 and 1.0 are equal."""
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
 def versions(spec: Spec) -> dict[str, Any]:
-    """Return the versions of all that the bytes of a file depend on."""
+    """Return the versions of the generator and libraries that determine the bytes of a file."""
     libraries = spec.libraries() if isinstance(spec, Hdf5Spec) else {"pillow": PIL.__version__}
     return {"generator": spec.version, "numpy": np.__version__, **libraries}
 
@@ -46,3 +56,115 @@ def versions(spec: Spec) -> dict[str, Any]:
 def folders_of(spec: Spec) -> tuple[str, ...]:
     """Return the folders of the files, which are the classes, in the order of the labels."""
     return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
+
+
+_BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
+_BATCH_BYTES = 8_000_000
+# Sample files for the time estimate: their positions in the order of size, and the time after which it stops.
+_SAMPLES, _SAMPLE_S = (0.5, 0.25, 0.75), 0.05
+_SAMPLE_BYTES = 100_000_000  # of a larger one that is tried
+_Made = TypeVar("_Made")
+
+
+class PoolBrokenError(Exception):
+    """A process of the pool was killed."""
+
+
+def write_content(spec: Spec, index: int, size: int, file: IO[bytes]) -> None:
+    """Write the content of file `index`; `size` is the target size in bytes, for kinds of files that have one."""
+    if isinstance(spec, Hdf5Spec):
+        spec.write(file, index)
+    else:
+        file.write(spec.content(index, size))
+
+
+def make_files(
+    write: Callable[[Spec, int, int], _Made], spec: Spec, indices: list[int], processes: int
+) -> Generator[dict[int, _Made], None, None]:
+    """Write files and yield the results of `write` by index, as they come; `write` gets spec, index and target size.
+
+    Raises PoolBrokenError if a process was killed.
+    """
+    at_once = max(1, min(_BATCH, _BATCH_BYTES // int(spec.sizes().max())))
+    batches = [indices[start : start + at_once] for start in range(0, len(indices), at_once)]
+    if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
+        _begin(write, spec)
+        yield from map(_write_batch, batches)
+        return
+    # A fork would inherit this process's locks, and perhaps TensorFlow; a spawned process starts clean.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        max(1, min(processes, len(batches))), context, initializer=_begin_process, initargs=(write, spec)
+    )
+    try:
+        with no_ctrl_c():
+            futures: list[Future[dict[int, _Made]]] = [pool.submit(_write_batch, batch) for batch in batches]
+        for future in as_completed(futures):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise PoolBrokenError from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def processor_s(spec: Spec, indices: list[int]) -> float:
+    """Return the estimated seconds that one process needs to make these files, without the time for writing.
+
+    A few of the files are made for this, in the folder for temporary files.
+    """
+    if not indices:
+        return 0.0
+    sizes = spec.sizes()
+    ordered = sorted((index for index in indices if sizes[index] <= _SAMPLE_BYTES), key=sizes.__getitem__)
+    tries = [ordered[int(len(ordered) * place)] for place in _SAMPLES] if ordered else indices[:1]
+    made_bytes, took_s = 0, []
+    for number, index in enumerate((tries[0], *tries)):  # the first time it imports
+        with tempfile.NamedTemporaryFile() as file:  # of a name, as HDF5 wants it
+            began = time.perf_counter()
+            write_content(spec, index, int(sizes[index]), file)
+            size = file.seek(0, os.SEEK_END)
+            if number:
+                took_s.append(time.perf_counter() - began)
+                made_bytes += size
+        if sum(took_s) > _SAMPLE_S:
+            break
+    return float(sizes[indices].sum()) / made_bytes * sum(took_s)
+
+
+@contextmanager
+def no_ctrl_c() -> Iterator[None]:
+    """Block Ctrl-C (SIGINT) for the block and for the processes started in it, which it would reach, too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Work:
+    """The arguments that a process of the pool receives once, at its start."""
+
+    write: Callable[[Spec, int, int], Any]
+    spec: Spec
+    targets: list[int]
+
+
+def _begin_process(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    _begin(write, spec)
+
+
+def _begin(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
+    _Work.write, _Work.spec, _Work.targets = write, spec, spec.sizes().tolist()
+
+
+def end_with_parent() -> None:
+    """End this process when its parent has ended for any reason: the executor's own queue would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _write_batch(indices: list[int]) -> dict[int, Any]:
+    return {index: _Work.write(_Work.spec, index, _Work.targets[index]) for index in indices}

@@ -1,8 +1,8 @@
-"""Files that are read from copies on a faster storage: how they are copied, and the map of those of a campaign.
+"""Staged copies: files copied to a faster storage and read from there, and the map that lists them for a campaign.
 
-A copy has its name only when it was read back as it was copied; then it has the size and the time of change of its
-original, by which it is known again. So what a kill leaves is gone on with, and a map names whole copies only: it is
-what ``python -m campaign stage apply`` writes. A script of one's own::
+A copy gets its name when it was read back and is correct; then it has the size and the modification time of its
+original, by which it is recognised. So a killed copy can be resumed, and a map names complete copies only. The map is
+written by ``python -m campaign stage apply``. A user's script::
 
     paths = staged(paths, "results/staging/advised.json")
 """
@@ -21,13 +21,16 @@ from filelock import FileLock, Timeout
 
 from jobs.errors import DatasetError
 from jobs.model import reading
-from jobs.system import durable, files, transfer
+from jobs.store import transfer
+from jobs.store.folder import Folder
+from jobs.store.store import StoredFile, mark_as_ours, refuse_foreign
+from jobs.system import files
 
 SCHEMA = 1
 FOLDER = "staged"
-"""Where, below the root of the faster storage, copies lie."""
+"""The folder of the copies, below the root of the faster storage."""
 File = tuple[str, int, int]
-"""A file's name below the folder of the originals, its bytes, and its time of change (ns)."""
+"""A file's name below the folder of the originals, its size in bytes, and its modification time (ns)."""
 MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
 _BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
 _HOW = transfer.How(streams=4)
@@ -36,7 +39,7 @@ _CURE = "python -m campaign stage plan, then stage apply"
 
 
 class _Map(TypedDict):
-    """A file: the folders of originals and copies, the root of the storage that holds these, and what was copied."""
+    """A map file: the folders of originals and copies, the root of the copies' storage, and the copied files."""
 
     source: str
     copies: str
@@ -46,7 +49,7 @@ class _Map(TypedDict):
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """What a map says."""
+    """A map of staged copies."""
 
     source: Path
     copies: Path
@@ -54,9 +57,9 @@ class StagedFiles:
     files: Mapping[str, tuple[int, int]]  # relative name to bytes and time of change (ns), of original and copy
 
     def path_of(self, path: Path) -> Path:
-        """Return where a file is to be read: its copy, or `path` itself where there is none in the map.
+        """Return the path from which to read a file: its staged copy, or `path` itself if the map has no copy.
 
-        Raises DatasetError: the copy is gone or is not what was copied, or the original is no longer that.
+        Raises DatasetError if the copy is missing or changed, or the original has changed since.
         """
         here = path.absolute()
         if not here.is_relative_to(self.source):
@@ -72,30 +75,30 @@ class StagedFiles:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return bytes and time of change (ns) of a regular file, by which a copy is that of its original; else None."""
+    """Return the size (bytes) and modification time (ns) of a regular file, which identify it; else None."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
-def load(path: Path) -> StagedFiles:
-    """Read a map; DatasetError where it is missing, damaged or newer."""
+def load_map(path: Path) -> StagedFiles:
+    """Return the map in a file; raise DatasetError if it is missing, damaged or newer."""
     try:
-        found = reading.read(files.named(path), _Map, SCHEMA)
-        copied = {name: (size, changed_ns) for name, size, changed_ns in found["files"]}
+        document = reading.read(files.named(path), _Map, SCHEMA)
+        copied = {name: (size, changed_ns) for name, size, changed_ns in document["files"]}
     except (OSError, ValueError, reading.NewerFileError) as error:
         raise DatasetError(f"{path} is no map of staged files that can be read: {error}", _CURE) from error
-    if fault := strays([found["source"], found["copies"], found["root"]], copied):
+    if fault := strays([document["source"], document["copies"], document["root"]], copied):
         raise DatasetError(f"{path}: {fault}", _CURE)
-    return StagedFiles(Path(found["source"]), Path(found["copies"]), Path(found["root"]), copied)
+    return StagedFiles(Path(document["source"]), Path(document["copies"]), Path(document["root"]), copied)
 
 
 def strays(folders: Iterable[str], names: Iterable[str]) -> str:
-    """Say which folder is no absolute path, or which name is of no file below one; empty where all are as they must be.
+    """Return a text about the first folder that is no absolute path, or name that is no file below one; empty if none.
 
-    Names that this module uses itself beside the copies are none either.
+    Names that this module itself uses beside the copies count as bad names.
     """
     for folder in folders:
         if not (folder.startswith("/") and files.is_below(folder[1:])):
@@ -105,91 +108,81 @@ def strays(folders: Iterable[str], names: Iterable[str]) -> str:
 
 
 def staged(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
-    """Return the paths with those replaced of which the map has a copy; errors are those of `StagedFiles.path_of`."""
-    found = load(Path(staged_map))
-    return [str(found.path_of(Path(path))) for path in paths]
+    """Return the paths, with staged copies in place of originals; errors are those of `StagedFiles.path_of`."""
+    copies = load_map(Path(staged_map))
+    return [str(copies.path_of(Path(path))) for path in paths]
 
 
 @contextmanager
-def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
-    """Hold the folder of the copies, which is made and marked; DatasetError for one that somebody else made or holds.
+def locked(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
+    """Lock the folder of the copies, made and marked if needed; raise DatasetError if it is somebody else's or in use.
 
-    `wait_s`: how long to wait for who holds it; for ever where it is negative.
+    `wait_s`: seconds to wait for the lock; for ever if negative.
     """
     files.make_folder(copies, exist_ok=True, mode=_PRIVATE)
-    if fault := files.distrust(copies):
-        raise DatasetError(fault, "name another place for the copies")
-    names = files.names(copies)
-    if MARKER not in names and not all(name.startswith((_LOCK, f".{MARKER}.")) for name in names):  # cut while it began
-        raise DatasetError(f"{copies} has files that are not ours", "move them, or name another place for the copies")
-    if MARKER in names and files.read(copies / MARKER) != os.fsencode(source):
-        raise DatasetError(f"{copies} holds copies of another folder", "move it, or name another place for the copies")
+    store = Folder(copies)
+    refuse_foreign(store, MARKER, str(source))
     try:
         lock = FileLock(copies / _LOCK, timeout=wait_s).acquire()
     except Timeout as error:
         raise DatasetError(f"another run reads from {copies}", "wait until it has ended") from error
     with lock:
-        if MARKER not in names:
-            files.write(copies / MARKER, str(source))
-        for name in files.names(copies):  # of one that was cut
-            if name == _INCOMING:
-                files.remove_tree(copies / name)
-            elif name.startswith(f".{MARKER}."):
-                files.remove(copies / name)
+        mark_as_ours(store, MARKER, str(source))
+        store.clear(_INCOMING)  # of a copy that was interrupted
+        store.delete(*(name for name in store.names() if name.startswith(f".{MARKER}.")))
         yield
 
 
-def missing(source: Path, copies: Path, wanted: Sequence[File]) -> list[list[File]]:
-    """Return those files of which there is no copy yet, in batches for `copy`.
+def missing_copies(source: Path, copies: Path, wanted: Sequence[File]) -> list[list[File]]:
+    """Return the files that have no copy yet, in batches for `copy_batch`.
 
-    Raises DatasetError: an original is not what is wanted, or there is no room.
+    Raises DatasetError if an original has changed since it was listed, or there is no room.
     """
     left = [each for each in wanted if identity(copies / each[0]) != each[1:]]
-    if changed := [name for name, *found in left if identity(source / name) != tuple(found)]:
+    if changed := [name for name, *stamp in left if identity(source / name) != tuple(stamp)]:
         what = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
         raise DatasetError(what, "leave them alone, and list them again")
-    if lack := durable.lack_of_room(copies, sum(size for _, size, _ in left)):
+    if lack := files.lack_of_room(copies, sum(size for _, size, _ in left)):
         raise DatasetError(lack, "free some space, or copy less")
     return list(_batches(left))
 
 
-def copy(source: Path, copies: Path, batch: Sequence[File]) -> None:
-    """Copy files, read the copies back from the storage, and give them their names; DatasetError: damaged."""
-    incoming, names = copies / _INCOMING, [name for name, *_ in batch]
-    files.make_folder(incoming)
+def copy_batch(source: Path, copies: Path, batch: Sequence[File]) -> None:
+    """Copy a batch of files, read the copies back, then name them; raise DatasetError if one is damaged."""
+    store, digests = Folder(copies), transfer.hash_files([source / name for name, *_ in batch], streams=_HOW.streams)
+    listed = [StoredFile(name, size, digest) for (name, size, _), (_, digest) in zip(batch, digests, strict=True)]
     try:
-        transfer.copy(source, incoming, [(name, size) for name, size, _ in batch], _HOW)
-        arrived = [incoming / name for name in names]
-        transfer.sync(arrived, [], _HOW.streams)
-        before, after = transfer.hashes([source / name for name in names]), transfer.hashes(arrived, cold=True)
-        for path, (name, *wanted), one, other in zip(arrived, batch, before, after, strict=True):
-            if one != other or identity(source / name) != tuple(wanted):
-                what = f"{source / name} changed while it was copied, or its copy is damaged"
-                raise DatasetError(what, "leave it alone and copy anew")
-            os.utime(path, ns=(wanted[1], wanted[1]), follow_symlinks=False)
+        store.receive(_INCOMING, source, listed, _HOW)
+        wrong = store.problems(_INCOMING, listed, _HOW)
+        wrong += [name for name, *wanted in batch if identity(source / name) != tuple(wanted)]
+        if wrong:
+            what = f"below {source} files changed while they were copied, or copies are damaged: {wrong[0]}"
+            raise DatasetError(what, "leave them alone and copy anew")
+        for name, _, changed_ns in batch:
+            os.utime(copies / _INCOMING / name, ns=(changed_ns, changed_ns), follow_symlinks=False)
             files.make_folder((copies / name).parent, exist_ok=True, parents=True)
-            files.rename(path, copies / name)
-        for folder in {(copies / name).parent for name in names}:
+            files.rename(copies / _INCOMING / name, copies / name)
+        for folder in {(copies / name).parent for name, *_ in batch}:
             files.sync_folder(folder)
     finally:
-        files.remove_tree(incoming)
+        store.clear(_INCOMING)
 
 
-def taken_away(source: Path, copies: Path, keep: Collection[str] = ()) -> tuple[int, list[Path]]:
-    """Remove the copies but those to `keep`, and their folder where nothing is left; returns how many, and what was.
+def remove_copies(source: Path, copies: Path, keep: Collection[str] = ()) -> tuple[int, list[Path]]:
+    """Remove all copies except `keep`, and the folder if it is empty; return the number removed and the paths left.
 
-    Left is what is no copy of a file that is still there as it was copied: it may be the last. Hold the folder.
+    A copy is left if its original is missing or has changed, because it may be the last one. The caller holds the lock.
     """
     left, removed = [], 0
     names = [name for name in files.tree(copies) if name not in (MARKER, _LOCK, *keep)]
     for name in sorted(names, reverse=True):  # what is in a folder before the folder
         path = copies / name
-        if (found := identity(path)) is None:
+        if (stamp := identity(path)) is None:
             try:
                 files.remove_empty(path)
             except OSError:
                 left += [path] if not path.is_dir() or path.is_symlink() else []
-        elif found == identity(source / name):
+        elif stamp == identity(source / name):
             files.remove(path)
             removed += 1
         else:

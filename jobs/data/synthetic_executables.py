@@ -32,7 +32,7 @@ _VALUES = (256, 256, 96, 256)  # byte values that occur
 
 @dataclass(frozen=True)
 class ExecutableSpec:
-    """What the files of such a dataset are like; `median_bytes` scales all sizes alike."""
+    """The specification of synthetic executables; `median_bytes` scales all sizes."""
 
     files: int
     median_bytes: int

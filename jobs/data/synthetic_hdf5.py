@@ -1,7 +1,7 @@
-"""NERSC's HDF5 datasets from a seed: layout, types and chunks as published, contents that only look like theirs.
+"""NERSC's HDF5 datasets, made from a seed: layout, types and chunks as published, with similar random contents.
 
-``HepSpec`` is that of HEPCNNB: contiguous, no filter, 709 jet images of 224 x 224 in a file. ``ClimateSpec`` is that of
-CDB: 16 fields of 768 x 1152 in one chunk, no filter. Of the data sets that nobody reads (``eid``, ``jz``, ``mg``,
+``HepSpec`` is for HEPCNNB: contiguous, no filter, 709 jet images of 224 x 224 per file. ``ClimateSpec`` is for
+CDB: 16 fields of 768 x 1152 in one chunk, no filter. For the data sets that nobody reads (``eid``, ``jz``, ``mg``,
 ``mn``) the types are not published.
 """
 
@@ -18,33 +18,33 @@ import numpy.typing as npt
 from jobs.data.scene import generator
 from jobs.lazy_imports import h5py
 
-_OVERHEAD_BYTES = 16_384  # of a file, at most: what HDF5 says of its data sets
+_OVERHEAD_BYTES = 16_384  # upper bound per file for HDF5's description of the data sets
 _MOST_SIDE = 16_384
 
 
 class Hdf5Spec:
-    """What both have in common."""
+    """The common part of both specifications."""
 
     version: ClassVar[int] = 1
 
     @staticmethod
     def libraries() -> dict[str, str]:
-        """Return the versions, beside numpy's, that the bytes depend on."""
+        """Return the versions of the libraries, beside numpy, that determine the bytes."""
         return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 
     def write(self, file: IO[bytes], index: int) -> None:
         """Write a file, in pieces: a published one has 427 MB."""
         # By its descriptor: its name is a temporary one. Nothing has a time in it, so bytes repeat.
-        with h5py.File(f"/proc/self/fd/{file.fileno()}", "w", libver="earliest", locking=False) as made:
-            self._fill(made, index)
+        with h5py.File(f"/proc/self/fd/{file.fileno()}", "w", libver="earliest", locking=False) as contents:
+            self._write_data(contents, index)
 
-    def _fill(self, file: h5py.File, index: int) -> None:
+    def _write_data(self, file: h5py.File, index: int) -> None:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HepSpec(Hdf5Spec):
-    """HEPCNNB's training and validation files; raises ValueError for what is none."""
+    """The specification of HEPCNNB's training and validation files; raises ValueError for impossible parameters."""
 
     train_files: int
     validation_files: int
@@ -66,7 +66,7 @@ class HepSpec(Hdf5Spec):
         return self.train_files + self.validation_files
 
     def label(self, index: int) -> int:
-        """Return 0 for a file for training, 1 for one for validation; those for training come first."""
+        """Return 0 for a training file, 1 for a validation file; training files come first."""
         return int(index >= self.train_files)
 
     def name(self, index: int) -> str:
@@ -75,15 +75,15 @@ class HepSpec(Hdf5Spec):
         return f"{kind}/{kind}_{index - self.train_files * self.label(index):04d}.h5"
 
     def samples_of(self, index: int) -> int:
-        """Return how many samples a file has."""
+        """Return the number of samples in a file."""
         return max(1, round(self.samples * 94 / 709)) if self.label(index) else self.samples
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return about how many bytes each file will have."""
+        """Return the approximate size of each file in bytes, shape (files,)."""
         sample = 4 * (self.CHANNELS * self.image_size**2 + 8)
         return np.array([self.samples_of(index) * sample + _OVERHEAD_BYTES for index in range(self.files)])
 
-    def _fill(self, file: h5py.File, index: int) -> None:
+    def _write_data(self, file: h5py.File, index: int) -> None:
         rng, samples = generator(self.seed, 3, index), self.samples_of(index)
         shape = (samples, self.CHANNELS, self.image_size, self.image_size)
         data = file.create_dataset("data", shape, "<f4", track_times=False)
@@ -99,7 +99,7 @@ class HepSpec(Hdf5Spec):
 
 @dataclass(frozen=True)
 class ClimateSpec(Hdf5Spec):
-    """CDB's files, the last of which is their `stats.h5`; raises ValueError for what is none."""
+    """The specification of CDB's files, with `stats.h5` as the last; raises ValueError for impossible parameters."""
 
     files: int
     height: int
@@ -117,20 +117,20 @@ class ClimateSpec(Hdf5Spec):
             raise ValueError(f"{self.width} x {self.height}: a chunk of HDF5 has less than 4 GiB")
 
     def label(self, _index: int) -> int:
-        """Return 0: they are of one class."""
+        """Return 0: all files have one class."""
         return 0
 
     def name(self, index: int) -> str:
-        """Return the path of a file relative to its dataset, as in `data-1996-01-01-03-1.h5`: one each three hours."""
+        """Return a file's path relative to its dataset, as in `data-1996-01-01-03-1.h5`: one file per three hours."""
         moment = datetime(1996, 1, 1) + timedelta(hours=3 * index)  # noqa: DTZ001 - a name
         return "stats.h5" if index == self.files - 1 else f"{moment:data-%Y-%m-%d-%H}-1.h5"
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return about how many bytes each file will have."""
+        """Return the approximate size of each file in bytes, shape (files,)."""
         data = 4 * ((self.CHANNELS + 1) * self.height * self.width + 4 * self.CHANNELS)
         return np.array([data] * (self.files - 1) + [0]) + _OVERHEAD_BYTES
 
-    def _fill(self, file: h5py.File, index: int) -> None:
+    def _write_data(self, file: h5py.File, index: int) -> None:
         rng, group = generator(self.seed, 4, index), file.create_group("climate")
         if index == self.files - 1:
             group.create_dataset(
@@ -146,6 +146,6 @@ class ClimateSpec(Hdf5Spec):
 
 
 def _stats(channels: Iterable[Any]) -> Any:
-    """Return mean, most, least and standard deviation of each channel, shape (channels, 4)."""
+    """Return mean, maximum, minimum and standard deviation of each channel, shape (channels, 4)."""
     rows = [(each.mean(), each.max(), each.min(), each.std()) for each in channels]
     return np.array(rows, dtype="<f4")

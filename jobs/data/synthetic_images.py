@@ -1,4 +1,4 @@
-"""Synthetic photographs: JPEG files that cost what photographs cost to read and to decode, from a seed.
+"""Synthetic photographs, made from a seed: JPEG files with the reading and decoding cost of real photographs.
 
 `jobs.data.scene` draws the picture; here its pixels, its quality and its amount of detail are chosen so that the
 file comes to the size that was drawn for it. `tests/bench/photographs.py` compares it with real photographs.
@@ -44,7 +44,7 @@ _FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding co
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What the images of a dataset are like; raises ValueError where no photographs can be like that."""
+    """The specification of synthetic photographs; raises ValueError for parameters that no photographs have."""
 
     files: int
     median_bytes: int  # of a file
@@ -71,10 +71,10 @@ class ImageSpec:
             )
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the file size to aim at for every image: log-normal, shape (files,), bytes.
+        """Return the target size of every image in bytes: log-normal, shape (files,).
 
         The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed, so that even a
-        dataset of few files has the median and the spread that were asked for.
+        dataset of few files has the requested median and spread.
         """
         normal = NormalDist(math.log(self.median_bytes), self.sigma) if self.sigma else None
         quantiles = [(i + 0.5) / self.files for i in range(self.files)]
@@ -83,7 +83,7 @@ class ImageSpec:
         return generator(self.seed, 0).permutation(sizes)
 
     def label(self, index: int) -> int:
-        """Return the class of an image; classes differ by one image at most."""
+        """Return the class of an image; the sizes of the classes differ by one image at most."""
         return index % self.classes
 
     def name(self, index: int) -> str:
@@ -106,7 +106,7 @@ class ImageSpec:
         return _steer(photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
 
     def _pixels(self, rng: np.random.Generator, size: int) -> tuple[int, int]:
-        """Return width and height of one image: files that are larger have more pixels, as in ImageNet."""
+        """Return width and height of one image; larger files have more pixels, as in ImageNet."""
         area_jitter, aspect_jitter = rng.standard_normal(2).clip(-2.5, 2.5)
         spread = 1.0 if self.sigma else 0.0
         area = _AREA_SHARE * math.log(size / self.median_bytes) + spread * _AREA_JITTER * area_jitter
@@ -117,7 +117,7 @@ class ImageSpec:
 
 
 def _steer(picture: Photograph, quality: int, target_bytes: int) -> bytes:
-    """Encode with more or less detail until the size is met; where that cannot, change the quality."""
+    """Return the JPEG file closest to the target size, found by changing the detail, then the quality."""
     best, best_error = b"", math.inf
     detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
     before: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""What a process does and when: where its time goes, and its time log: ``with TimeLog(FILE) as log: …``."""
+"""Events of a process and the time they take; its time log is written by ``with TimeLog(FILE) as log: …``."""
 
 from jobs.events.time_log import TimeLog, TimeLogError
 

@@ -1,8 +1,8 @@
-"""A time log: what a process did when, one stream a process, in words that `python -m analysis timelog` knows.
+"""Writer of time logs: one file (stream) per process with its actions and their times, for `analysis timelog`.
 
-A stream is JSON Lines: a head (who, by which clock), blocks of events (packed, in base64), an end. A block is written
-at the first step that begins half a second after the last one, when it is full, and at the end: a process that is
-killed loses what it did since.
+A stream is JSON Lines: a head (process and clock), blocks of events (packed, in base64), an end. A block is written
+when it is full, at the first step that begins half a second or more after the last block, and at the end: a killed
+process loses the events since the last block.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from jobs.errors import JobError
-from jobs.system import files
+from jobs.system import clock, files
 
 File = str | os.PathLike[str]
 
 ACTIONS = (
-    "open", "read", "load", "shuffle", "next", "wait", "compute", "communicate", "validate", "checkpoint", "stage",
-    "barrier", "step",
+    "compute", "validate", "communicate", "checkpoint", "barrier", "read", "open", "load", "shuffle", "stage", "next",
+    "wait", "step",
 )  # fmt: skip
+"""By priority: if threads of a rank do several at the same time, `analysis timelog` counts the first one."""
 PHASES = ("none", "train", "validation")
 UNKNOWN = -1
 _SCHEMA = 1
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 # Thread; start and duration in ns; bytes asked for; place; file, 0 for none; action.
 _pack = struct.Struct("<QqqqiiB").pack
-# Events or places, and names of files of at most PATH_MAX, in a line: the analysis takes lines of up to 16 MiB.
+# Most events or places, and most names of files (up to PATH_MAX each), per line: the analysis reads lines to 16 MiB.
 _BLOCK = 4096
 _NAMES = 512
 _FLUSH_NS = 500_000_000
@@ -48,15 +49,15 @@ _MOST = 1 << 31
 
 
 class TimeLogError(JobError):
-    """A time log was asked for what it cannot do."""
+    """Raised if a time log is used wrongly."""
 
 
 class TimeLogExistsError(TimeLogError, FileExistsError):
-    """There is a file of this name already."""
+    """Raised if there is already a file of this name."""
 
 
 class Event:
-    """What goes on in a ``with`` block; `size_bytes`, the bytes asked for, may be set until it ends."""
+    """One event, logged by a ``with`` block; `size_bytes`, the requested bytes, may be set until the block ends."""
 
     __slots__ = ("action", "events", "file", "place", "size_bytes", "start_ns")
     action: int
@@ -73,14 +74,14 @@ class Event:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End, and be in the log, also where the block failed."""
+        """Add the event to the log, also if the block failed."""
         taken_ns = monotonic_ns() - self.start_ns
         try:
             self.events.append(
                 _pack(get_ident(), self.start_ns, taken_ns, self.size_bytes, self.place, self.file, self.action)
             )
         except TimeLogError:
-            if kind is None:  # else the block's own error is the one to know
+            if kind is None:  # otherwise the block's own error is more important
                 raise
         except struct.error as fault:
             if kind is None:
@@ -90,15 +91,15 @@ class Event:
 
 
 class TimeLog:
-    """The stream of this process, in a file that is not there yet; a rank may have several processes.
+    """The time log of this process, written to a new file; a rank may have several processes.
 
-    Any thread may log. A forked child opens a log of its own. Ranks count from 0 to `ranks` - 1, and the logs of one
-    `run` belong together. Without ``with``, the log ends with the process, unless `os._exit` or a signal ends that.
-    A signal handler may log while the log is open. Where it interrupts a write, its `flush` and `close` do nothing, and
-    the log goes on.
+    Any thread may log. A forked child must open its own log. Ranks count from 0 to `ranks` - 1, and the logs of one
+    `run` belong together. Without ``with`` the log ends with the process, unless `os._exit` or a signal ends the
+    process. A signal handler may log while the log is open. If it interrupts a write, its `flush` and `close` do
+    nothing, and the log goes on.
 
-    Raises TimeLogError: there is no such rank or folder, the run's name is no text, or the file is there already; then
-    it is a FileExistsError, too. OSError: it cannot be written.
+    Raises TimeLogError: there is no such rank or folder, the run's name is no text, or the file exists (then it is also
+    a FileExistsError). OSError: it cannot be written.
     """
 
     def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
@@ -111,19 +112,19 @@ class TimeLog:
         self._files: dict[File, int] = {}
         self._new_files: list[str] = []
         self._place_count = self._file_count = self._count = self._size = 0
-        self._lock = threading.RLock()  # a signal handler runs in a thread that may have it
+        self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
         self._writing = False
         self._path = files.named(path)
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
-        """With another path, the arguments for the log of another process of the same rank."""
-        self._descriptor = _made(self._path)
+        """The arguments for the log of another process of the same rank, if the path is changed."""
+        self._descriptor = _new_file(self._path)
         self._started_ns, realtime_ns = _moment()
         self._flushed_ns = self._started_ns
         head = {"timelog": _SCHEMA, "id": uuid.uuid4().hex, "run": run, "rank": int(rank), "ranks": int(ranks)}
-        here = {"host": socket.gethostname(), "pid": os.getpid(), "clock": _clock()}
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "clock": clock.clock_name()}
         stamps = {"started_ns": self._started_ns, "realtime_ns": realtime_ns}
         try:
-            self._write({**head, **here, **stamps, "actions": ACTIONS, "phases": PHASES})
+            self._write({**head, **process, **stamps, "actions": ACTIONS, "phases": PHASES})
         except BaseException:
             os.close(self._descriptor)
             files.remove(self._path)
@@ -132,9 +133,9 @@ class TimeLog:
         self._at = self.place()
 
     def event(self, action: str, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None) -> Event:
-        """Return what logs a ``with`` block: one of `ACTIONS`, of a file, in which so many bytes are asked for.
+        """Return a context that logs its ``with`` block: an action of `ACTIONS`, its file, its requested bytes.
 
-        A thread that works ahead of `at` says where by a `place`.
+        A thread that works ahead of the run's current step passes its own place as `at` (see `place`).
         """
         event = Event()
         try:
@@ -157,7 +158,7 @@ class TimeLog:
     def add(
         self, action: str, start_ns: int, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None
     ) -> None:
-        """Log an event that began at this stamp of `time.monotonic_ns`, and ends now."""
+        """Log an event that began at `start_ns` (of `time.monotonic_ns`) and ends now."""
         if not self._started_ns <= start_ns <= monotonic_ns():
             raise TimeLogError(f"{start_ns!r} is no moment of this log", "stamp it with time.monotonic_ns()")
         event = self.event(action, file, size_bytes, at)
@@ -165,7 +166,7 @@ class TimeLog:
         event.__exit__(None, None, None)
 
     def place(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> int:
-        """Return the number of a place in the run, for events `at` it; epochs and steps count from 0."""
+        """Return the number of a place in the run (phase, epoch, step), to be passed as `at`; both count from 0."""
         if phase not in PHASES:
             _refuse("phase", phase, PHASES)
         if not (UNKNOWN <= epoch < _MOST and UNKNOWN <= step < _MOST):
@@ -179,19 +180,19 @@ class TimeLog:
             return number
 
     def at(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> None:
-        """Say where the run is now: at a step, in an epoch, in `PHASES`. Call it as each step begins."""
+        """Set the current place of the run: a phase of `PHASES`, epoch and step. Call it when a step begins."""
         self._at = self.place(phase, epoch, step)
         if monotonic_ns() - self._flushed_ns >= _FLUSH_NS:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all that was logged to the kernel. Raises OSError; then it stays in memory, and is tried again."""
+        """Write all logged events to the file, without fsync. Raises OSError; then they stay for the next try."""
         with self._lock:
             self._must_be_open()
             self._put(self._events)
 
     def close(self) -> None:
-        """End the log; what still goes on is not in it."""
+        """Write the rest and the end of the log, and close it; events that have not ended are lost."""
         with self._lock:
             if self not in _OPEN or self._writing:
                 return
@@ -225,29 +226,29 @@ class TimeLog:
             raise TimeLogError(*_ENDED)
 
     def _put(self, events: list[bytes]) -> None:
-        """Write blocks; the places and files of events are there before them, and so are written first."""
-        if self._writing:  # and a signal handler interrupted that
+        """Write blocks of events; the places and files that they refer to are written first."""
+        if self._writing:  # this call is from a signal handler that interrupted a write
             return
         self._writing = True
         try:
-            left = len(events)
-            while left or self._places or self._new_files:
+            remaining = len(events)
+            while remaining or self._places or self._new_files:
                 places, names = self._places[:_BLOCK], self._new_files[:_NAMES]
                 more = len(self._places) > _BLOCK or len(self._new_files) > _NAMES
-                number, written, named = 0 if more else min(left, _BLOCK), len(places), len(names)
-                about = {"first": self._count, "places": places, "files": names}
+                number, place_count, name_count = 0 if more else min(remaining, _BLOCK), len(places), len(names)
+                references = {"first": self._count, "places": places, "files": names}
                 packed = base64.b64encode(b"".join(events[:number]))
                 # json.dumps would copy the events
-                self._write({"written_ns": monotonic_ns(), **about}, b',"events":"%b"' % packed)
-                del events[:number], self._places[:written], self._new_files[:named]
+                self._write({"written_ns": monotonic_ns(), **references}, b',"events":"%b"' % packed)
+                del events[:number], self._places[:place_count], self._new_files[:name_count]
                 self._count += number
-                left -= number
+                remaining -= number
             self._flushed_ns = monotonic_ns()
         finally:
             self._writing = False
 
     def _write(self, value: Any, more: bytes = b"") -> None:
-        """Append a line, whole or not at all."""
+        """Append a whole line to the file, or nothing if that fails."""
         rest = b"%b%b}\n" % (json.dumps(value, separators=(",", ":")).encode()[:-1], more)
         size = self._size + len(rest)
         try:
@@ -262,13 +263,13 @@ class TimeLog:
         self._size = size
 
     def leave(self) -> None:
-        """Forget all, in a forked child: the log is its parent's."""
+        """Discard the log in a forked child: it belongs to the parent."""
         self._events, self._lock = _Ended(), threading.RLock()
         os.close(self._descriptor)
 
 
 class _Ended(list[bytes]):
-    """The events of a log that takes no more."""
+    """The event list of an ended log: to append raises TimeLogError."""
 
     def append(self, _: bytes) -> NoReturn:
         raise TimeLogError(*_ENDED)
@@ -294,7 +295,7 @@ def _close() -> None:
 os.register_at_fork(after_in_child=_leave)
 
 
-def _made(path: Path) -> int:
+def _new_file(path: Path) -> int:
     try:
         return files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
     except FileExistsError as error:
@@ -308,16 +309,7 @@ def _refuse(kind: str, word: object, words: Sequence[str]) -> NoReturn:
 
 
 def _moment() -> tuple[int, int]:
-    """Return one moment by the monotonic clock and by that of the day, in ns: of a few tries the quickest."""
+    """Return one moment in ns by the monotonic clock and as Unix time: the quickest of a few tries."""
     tries = [(monotonic_ns(), time.time_ns(), monotonic_ns()) for _ in range(_TRIES)]
     before, realtime_ns, after = min(tries, key=lambda each: each[2] - each[0])
     return (before + after) // 2, realtime_ns
-
-
-def _clock() -> str:
-    """Return a name that processes with the same monotonic clock share; empty where it is not known."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # proc_pid_ns(5), time_namespaces(7)
-    except OSError:
-        return ""

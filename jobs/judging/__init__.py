@@ -1,1 +1,1 @@
-"""Verdicts on cells and runs, computed when a record is read; and how many runs a cell still needs."""
+"""The verdicts on cells and runs, computed when a record is read, and the number of runs that a cell still needs."""

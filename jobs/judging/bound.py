@@ -1,9 +1,9 @@
-"""What bounds a cell or a program: one word, and the two or three numbers that decide it.
+"""The limit of the speed of a cell or a program: one word, and the two or three numbers that decide it.
 
-Each rule says for which share of the time its resource was in use. The largest share is the word where it is large
-enough and `APART` from the next one; else the word is `UNDECIDED`, for a wrong word is worse. A resource that is used
-by one thread after the other needs half of the time; of what works side by side, the bottleneck is in use nearly all of
-it (P. J. Denning and J. P. Buzen, ACM Computing Surveys 10, 1978: utilisation law).
+Each rule gives the share of the time in which its resource was in use. The resource with the largest share is the
+limit if its share is large enough and `APART` from the next; else the word is `UNDECIDED`, as a wrong word is worse.
+If one thread uses the resources in turn, half of the time is enough; if several threads use them at once, the
+bottleneck is in use nearly always (P. J. Denning and J. P. Buzen, ACM Computing Surveys 10, 1978: utilisation law).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ HELPS: Mapping[str, str] = {
     "throttled": "a larger limit of the control group: storage and processors have more to give",
     "steps": "a faster accelerator, or less to compute",
 }
-"""What helps against each word."""
+"""The advice for each word."""
 MORE_THREADS = "more threads: processors are idle meanwhile"
 AHEAD = "batches made ahead (prefetch), so that waiting passes behind the steps; then a faster accelerator"
 
 APART = 0.1  # between the largest share and the next one
-LEAST_ALONE = 0.5  # of the time of one thread, which does one thing after the other
+LEAST_ALONE = 0.5  # of the time of a single thread, which does one thing after the other
 LEAST_TOGETHER = 0.8  # of the time of a resource that several threads use
-SATURATED = 0.9  # of what a storage gives, of a quota, of a limit: all of it
-HALF_FULL = SATURATED - APART  # of what more readers get
+SATURATED = 0.9  # of a storage's maximum, a quota or a limit: this share counts as all of it
+HALF_FULL = SATURATED - APART  # of the rate of more readers
 _START_MAX = 0.2  # of the time: a run whose start takes longer says little
 _OTHERS = 0.5  # processors, as the check `quiet`
 _THROTTLED = 0.01  # of the time, as the check `unthrottled`
 _WAITS, _KEEPS_UP = 0.1, 0.05  # shares of a step: batches made ahead are too slow, and fast enough
-_INPUT = "input"  # of a training: what it waits for is looked at then
+_INPUT = "input"  # the input limits a training: its own limit is looked at then
 
 
 class Number(NamedTuple):
-    """One of the numbers that decide: a share (no unit), or an amount of what there is."""
+    """One of the deciding numbers: a share (without a unit), or an amount out of a total."""
 
     what: str
     value: float
@@ -58,12 +58,12 @@ class Number(NamedTuple):
 
 
 def _short(value: float) -> str:
-    """Return a number with two digits, those before the point all."""
+    """Return a number with two digits, or with all digits of its whole part."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
 
 
 class Bound(NamedTuple):
-    """The word, the share of the time of its resource, the numbers that decide, and of `UNDECIDED` why it is so."""
+    """The limit as a word, the share of its resource in the time, the deciding numbers, and why it is `UNDECIDED`."""
 
     word: Word
     share: float
@@ -72,7 +72,7 @@ class Bound(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the numbers, and why nothing is decided, as a short text."""
+        """Return the numbers, and the reason if nothing is decided, as a short text."""
         return "; ".join(filter(None, [", ".join(map(str, self.numbers)), self.why]))
 
     def __str__(self) -> str:
@@ -80,12 +80,12 @@ class Bound(NamedTuple):
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the fields as a dictionary for JSON."""
         return {**self._asdict(), "numbers": [number._asdict() for number in self.numbers]}
 
 
 class Share(NamedTuple):
-    """The answer of a rule: for which share of the time, the numbers, and why its word cannot be said nevertheless."""
+    """The result of a rule: its word, the share of the time, the numbers, and why its word is too uncertain."""
 
     word: str
     share: float
@@ -97,7 +97,7 @@ Rule = Callable[[Work], Share | None]
 
 
 def bound_of_work(work: Work) -> Bound:
-    """Return what bounds a run or a program."""
+    """Return the limit of the speed of a run or a program."""
     if work.elapsed_s <= 0 or work.start_s > _START_MAX * work.elapsed_s:
         start = Number("start", min(1.0, work.start_s / work.elapsed_s) if work.elapsed_s > 0 else 1.0)
         return Bound(UNDECIDED, 0.0, (start,), "too short a run")
@@ -105,9 +105,9 @@ def bound_of_work(work: Work) -> Bound:
 
 
 def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
-    """Return what bounds the cell of a judged record; None for a baseline, and where no run has figures.
+    """Return the limit of the speed of the cell of a judged record; None for a baseline, or without metrics.
 
-    Raises one of `judge.ODD_FIGURES` where a record lacks what its runs must have.
+    Raises one of `jobs.model.record.ODD_FIGURES` if the record lacks fields that its runs must have.
     """
     if record["cell"]["kind"] == "storage" or (work := work_of(record, peaks)) is None:
         return None
@@ -117,7 +117,7 @@ def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
 
 
 def help_of(bound: Bound, work: Work) -> str:
-    """Return what helps, in words; empty where nothing is decided."""
+    """Return advice against the limit, in words; empty if nothing is decided."""
     if bound.word == "steps" and work.steps and not work.steps.ahead:
         return AHEAD if work.steps.waiting_s >= _WAITS * work.elapsed_s else HELPS[bound.word]
     idle = work.threads is not None and work.threads <= work.free_cores - LEAST_ALONE
@@ -125,22 +125,22 @@ def help_of(bound: Bound, work: Work) -> str:
 
 
 def _throttled(work: Work) -> Share | None:
-    """Share of the quota of processors, or of a limit on reads and writes, that was used up."""
-    found = []
+    """Return the used share of the quota of processors, or of a limit on reads and writes; None without either."""
+    limits = []
     if work.quota and work.throttled_s > _THROTTLED * work.elapsed_s:
         used = work.cpu_s / work.elapsed_s
         stopped = Number("stopped by it", work.throttled_s, work.elapsed_s, "s")
         numbers = (Number("", used, work.quota, "processors of a quota"), stopped)
         share = min(1.0, used / work.quota)
         why = "" if share >= LEAST_TOGETHER else "a quota stopped threads, and was not used up"
-        found.append(Share("throttled", share, numbers, why))
+        limits.append(Share("throttled", share, numbers, why))
     if work.io_limit:
-        found.append(Share("throttled", min(1.0, work.io_limit), (Number("of a limit on I/O", work.io_limit),)))
-    return max(found, key=lambda each: each.share, default=None)
+        limits.append(Share("throttled", min(1.0, work.io_limit), (Number("of a limit on I/O", work.io_limit),)))
+    return max(limits, key=lambda each: each.share, default=None)
 
 
 def _processors(work: Work) -> Share:
-    """Share of the processors that the threads could use, which the run itself kept busy."""
+    """Return the share of the processors usable by its threads that the run itself kept busy."""
     cores = work.cores if work.within_quota else work.free_cores
     usable = min(cores, float(work.threads)) if work.threads else cores  # the calls of the map are its threads
     used = work.making_cpu_s / work.making_s if work.making_s else 0.0
@@ -159,7 +159,7 @@ def _processors(work: Work) -> Share:
 
 
 def _storage(work: Work) -> Share | None:
-    """Share of the time in which the storage had requests of the run; by what it gives, its bytes or its latency."""
+    """Return the share of the time in which the storage had requests; the word depends on its known speed."""
     share, rate = _storage_use(work), _rate_in_use(work)
     if share is None:
         return None
@@ -181,20 +181,20 @@ def _storage(work: Work) -> Share | None:
 
 
 def _storage_use(work: Work) -> float | None:
-    """Return for which share of the time the storage had requests of the run, or threads waited for it."""
+    """Return the share of the time in which the storage had requests, or of threads that waited for it."""
     if work.storage_busy_s is None or not work.making_s or _by_looks(work):
         return work.storage_share
     return min(1.0, work.storage_busy_s / work.making_s)
 
 
 def _by_looks(work: Work) -> bool:
-    """Return whether looks at the threads tell more than the device's busy time: that is long, and not exact."""
+    """Return whether samples of the threads replace the device's busy time, which is long and not exact."""
     coarse = not work.storage_exact and (work.storage_busy_s or 0.0) >= LEAST_ALONE * work.making_s
     return coarse and work.storage_share is not None
 
 
 def _rate_in_use(work: Work) -> float:
-    """Return the MB/s while the storage had requests."""
+    """Return the MB/s during the time in which the storage had requests."""
     share = _storage_use(work) or 0.0
     return work.read_mb / (share * work.making_s) if share and work.making_s else 0.0
 
@@ -208,7 +208,7 @@ def _storage_number(work: Work) -> tuple[Number, ...]:
 
 
 def _rest(work: Work) -> Share | None:
-    """Share of the time of one thread that neither processors nor storage explain."""
+    """Return the share of the time of a single thread that neither processors nor storage explain."""
     if work.threads != 1:
         return None
     rest = max(0.0, 1.0 - _processors(work).share - (_storage_use(work) or 0.0))
@@ -216,20 +216,20 @@ def _rest(work: Work) -> Share | None:
 
 
 RULES: Sequence[Rule] = (_throttled, _processors, _storage, _rest)
-"""What may bound a pipeline or a program."""
+"""The rules for a pipeline or a program."""
 _EXPLAINS = {"throttled": ("device", "latency", UNDECIDED)}
-"""What only shows because of another word: a limit on reads keeps a storage busy that could give more."""
+"""Words that only follow from another word: a limit on reads keeps a storage busy that could give more."""
 
 
 def _shares(work: Work, rules: Sequence[Rule]) -> list[Share]:
-    found = [share for rule in rules if (share := rule(work)) is not None]
-    full = {each.word for each in found if each.share >= SATURATED}
+    shares = [share for rule in rules if (share := rule(work)) is not None]
+    full = {each.word for each in shares if each.share >= SATURATED}
     explained = {word for cause in full for word in _EXPLAINS.get(cause, ())}
-    return [each for each in found if each.word not in explained]
+    return [each for each in shares if each.word not in explained]
 
 
 def _largest(shares: Sequence[Share], least: float) -> tuple[Share, str]:
-    """Return the largest share, and why its word cannot be said, if so: it is small, or too near to the next one."""
+    """Return the largest share, and a reason if its word is uncertain: too small, or too near to the next."""
     first, *others = sorted(shares, key=lambda each: -each.share)
     if first.share < least:
         return first, f"nothing took {least:.0%} of the time"
@@ -255,10 +255,10 @@ def _of_input(work: Work) -> Bound:
 
 
 def bound_of_spent(steps: Steps, elapsed_s: float, spent: Mapping[str, float]) -> Bound:
-    """Return what bounds steps of which it is known what their time went to, and nothing of processors and devices.
+    """Return the limit of steps whose waiting time is known by cause; processors and devices are not looked at.
 
-    `spent`: seconds of `elapsed_s` in which a step waited for ``read`` and ``decode``, each moment once; the rest of
-    `steps.waiting_s` is not known. Reading is the storage's, by its bytes or its latency.
+    `spent`: the seconds in which a step waited for ``read`` and for ``decode``, not overlapping; the rest of
+    `steps.waiting_s` is unexplained. Reading means the storage, by its bytes or its latency.
     """
     waiting = steps.waiting_s or 1.0
     read, decode = (spent.get(name, 0.0) / waiting for name in ("read", "decode"))
@@ -275,10 +275,10 @@ def bound_of_spent(steps: Steps, elapsed_s: float, spent: Mapping[str, float]) -
 
 
 def _of_steps(work: Work, steps: Steps, of_input: Callable[[], Bound] | None = None) -> Bound:
-    """Return what bounds a training: its steps, or what its input waits for, by default by `RULES`.
+    """Return the limit of a training: its steps, or the limit of its input (`of_input`, by default by `RULES`).
 
-    Where batches are made ahead and a step waits nevertheless, they take longer than the steps. Where none is made
-    ahead, the larger part of the time decides.
+    If batches are made ahead and steps still wait, making them takes longer than the steps. If none are made ahead, the
+    larger part of the time decides.
     """
     waiting, computing, saving = (each / work.elapsed_s for each in (steps.waiting_s, steps.compute_s, steps.saving_s))
     numbers = (Number("steps", computing), Number("waiting for input", waiting))

@@ -1,22 +1,28 @@
-"""The verdict on a cell, computed from the raw metrics of its runs and the terms of the campaign."""
+"""The verdict on a cell, computed from the raw metrics of its runs and the terms of the campaign.
+
+`CampaignJudge` judges the records of one campaign; the campaign and the analysis judge by it alone. For runs that other
+programs disturbed (check `quiet`), `settings_allowing` tells the limits with which they would be valid.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from typing import Any, cast
 
 from msgspec.structs import asdict
 
 from jobs import checks
-from jobs.judging import paired, stopping
+from jobs.judging import stopping
+from jobs.judging.bound import Bound, bound_of
+from jobs.judging.peaks import Peaks
 from jobs.model.codes import sentence
-from jobs.model.limits import Limits
-from jobs.model.record import Asked, Record
-from jobs.model.results import Conditions, Peak, Run
-from jobs.model.terms import Terms
-
-ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""The errors of a record that was written by hand, whose metrics are missing or are no numbers."""
+from jobs.model.conduct import Limits
+from jobs.model.record import ODD_FIGURES, Asked, Record, Terms, contradictions
+from jobs.model.results import Check, Conditions, Peak, Run
 
 
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
@@ -33,18 +39,18 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     for run in record["runs"]:
         runs.append(judged_run(run, record["cell"]["page_cache"], limits, peak, first))
         first = first or _conditions(runs[-1])
-    found: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
-    found.pop("looser_checks", None)
-    found.pop("profile_cost", None)
-    if record["status"] != "running" or not stopping.missing_runs(found, terms):
-        _judge_cell(found, terms)
-    return found
+    with_verdicts: Record = {**record, "runs": runs, "checks": [], "reason": None, "cause": None}
+    with_verdicts.pop("looser_checks", None)
+    with_verdicts.pop("profile_cost", None)
+    if record["status"] != "running" or not stopping.missing_runs(with_verdicts, terms):
+        _judge_cell(with_verdicts, terms)
+    return with_verdicts
 
 
 def judged_run(
     run: Run, page_cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
 ) -> Run:
-    """Return a run with its verdict; that of a run that failed is why it has no metrics.
+    """Return a run with its verdict; for a failed run, the reason why it has no metrics.
 
     `page_cache` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
     measured run.
@@ -53,11 +59,11 @@ def judged_run(
         return {**run, "reason": None, "cause": None}
     if run["status"] == "failed":
         return {**run, "reason": sentence(run["end"]), "cause": run["end"]["code"]}
-    found, reason = checks.judge(run, page_cache, limits, peak, first)
+    outcomes, reason = checks.judge(run, page_cache, limits, peak, first)
     if reason is None:
-        return {**run, "checks": found, "reason": None, "cause": None, "status": "valid"}
-    broken = next((check["rule"] for check in found if check["passed"] is False), found[0]["rule"])
-    return {**run, "checks": found, "reason": reason, "cause": broken, "status": "invalid"}
+        return {**run, "checks": outcomes, "reason": None, "cause": None, "status": "valid"}
+    broken = next((check["rule"] for check in outcomes if check["passed"] is False), outcomes[0]["rule"])
+    return {**run, "checks": outcomes, "reason": reason, "cause": broken, "status": "invalid"}
 
 
 def first_conditions(record: Record) -> Conditions | None:
@@ -70,14 +76,14 @@ def _conditions(run: Run) -> Conditions | None:
 
 
 def _judge_cell(record: Record, terms: Terms) -> None:
-    """Set the checks and the status of a cell whose runs are judged."""
+    """Set the checks and the status of a cell after its runs are judged."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
     narrow = stopping.check(rates, terms)
     record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([narrow] if narrow else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
-    if cost := paired.cost(record):
+    if cost := stopping.profile_cost(record):
         record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     if len(valid) >= needed:
@@ -85,9 +91,9 @@ def _judge_cell(record: Record, terms: Terms) -> None:
         record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
         return
     odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
-    bad = [run for run in odd if run["role"] == "measured"] or odd  # the reason of a warm-up where there is no other
+    bad = [run for run in odd if run["role"] == "measured"] or odd  # else the reason of a warm-up
     missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
-    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # after a bad one its worker may have given up
+    if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # after a bad run the worker may have given up
         record["status"], why = "unfinished", f"{max(missing, needed - len(valid))} more to be measured"
     else:
         record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
@@ -101,7 +107,12 @@ def looser_checks(terms: Terms) -> list[str]:
 
     A claim of a paper cannot be tested with such a cell, because a run may be valid only due to the looser limit.
     """
-    limits, own = asdict(Limits(**terms["checks"])), {**asdict(Limits()), **terms["of_site"]}
+    return list(_looser(tuple(terms["checks"].items()), tuple(terms["of_site"].items())))
+
+
+@lru_cache
+def _looser(asked: tuple[tuple[str, float], ...], of_site: tuple[tuple[str, float], ...]) -> Sequence[str]:
+    limits, own = asdict(Limits(**dict(asked))), {**asdict(Limits()), **dict(of_site)}
     looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]
     return [f"checks.{name}={limits[name]:g} (the site's: {own[name]:g})" for name in looser]
 
@@ -110,3 +121,107 @@ def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
     """Return the terms of the last request that names a cell, by the id of the cell."""
     with_terms = [request for request in requests if "terms" in request]
     return {cell: request["terms"] for request in with_terms for cell in request.get("cells", ())}
+
+
+class UnusableRecordError(ValueError):
+    """A record that contradicts itself, or lacks metrics by which it is judged; the message names them."""
+
+
+class CampaignJudge:
+    """The judge of a campaign's records: it knows the terms of each request and the baselines of the storages.
+
+    Parameters
+    ----------
+    requests
+        The requests of ``campaign.json``. The terms of the last one that names a cell hold for it; a cell that none of
+        them names is judged by the terms of its last worker, which its record has.
+    baselines
+        The stored records of storages alone.
+    terms, cells
+        The terms of a front process or a worker hold for every record that it asks for, but for a baseline only if it
+        is one of its `cells`: so whoever asks finds the same speeds of the storages.
+
+    Both iterables are read at the first judgement that needs them.
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[Asked] = (),
+        baselines: Iterable[Record] = (),
+        terms: Terms | None = None,
+        cells: Collection[str] = (),
+    ) -> None:
+        self._requests, self._baselines, self._terms, self._cells = requests, baselines, terms, cells
+
+    def judged(self, record: Record) -> Record:
+        """Return a record with its verdicts; raise UnusableRecordError if it cannot be judged."""
+        terms = self._terms or self._terms_of(record)
+        try:
+            return _judged_consistently(record, terms, self.peaks.of(record))
+        except UnusableRecordError:
+            raise
+        except ODD_FIGURES as error:
+            raise UnusableRecordError(f"cannot be judged: {type(error).__name__} {error}") from error
+
+    def bound(self, record: Record) -> Bound | None:
+        """Return the limit of the speed of a judged record; None for a baseline, or if its runs do not show it."""
+        with suppress(*ODD_FIGURES):
+            return bound_of(record, self.peaks)
+        return None
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """The speeds of the campaign's storages, from the baselines that are done."""
+        baselines = []
+        for record in self._baselines:
+            with suppress(*ODD_FIGURES):  # it is reported when it is read with the others
+                baselines.append(_judged_consistently(record, self._terms_of(record)))
+        self._baselines = ()
+        return Peaks(baselines)
+
+    def _terms_of(self, record: Record) -> Terms:
+        cell = record["cell"]["id"]
+        return self._terms if self._terms and cell in self._cells else self._terms_by_cell.get(cell, record["terms"])
+
+    @cached_property
+    def _terms_by_cell(self) -> dict[str, Terms]:
+        terms = last_terms(self._requests)
+        self._requests = ()
+        return terms
+
+
+def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
+    """Return a record with its verdicts; raise UnusableRecordError if these contradict it, or one of `ODD_FIGURES`."""
+    with_verdicts = judged(record, terms, peak)
+    for contradiction in contradictions(with_verdicts):
+        raise UnusableRecordError(f"contradicts itself: {contradiction}")
+    return with_verdicts
+
+
+_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, or in percent
+
+
+def failed_quiet_checks(runs: Iterable[Run]) -> list[Check]:
+    """Return the check `quiet` of each run that failed it."""
+    every = (check for run in runs for check in run.get("checks") or ())
+    return [check for check in every if check["rule"] == "quiet" and check["passed"] is False]
+
+
+def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
+    """Return the settings with which the failed runs would pass `quiet`; `limits` are their current limits."""
+    lacking = [each for check in failed for each in _lacking(check)]
+    most = {name: max(more for key, more in lacking if key == name) for name, _ in lacking}
+    enough = {name: math.ceil((limits[name] + more) * _STEPS[name]) / _STEPS[name] for name, more in most.items()}
+    return " ".join(f"checks.{name}={value:g}" for name, value in enough.items())
+
+
+def _lacking(check: Check) -> Iterator[tuple[str, float]]:
+    """Yield the name of each limit that was too low, and the missing amount.
+
+    The limit in the check already allows for the processes that serve an emulated storage.
+    """
+    observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
+    for name in ("other_cpu", "other_device"):
+        more = (observed[name] or 0.0) - limit[name]
+        if more > 0:
+            yield f"{name}_max", more

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from jobs.judging import stopping
-from jobs.judging.judge import ODD_FIGURES
-from jobs.model.record import Record
+from jobs.model.record import ODD_FIGURES, Record
 from jobs.model.results import Peak
 from jobs.model.settings import Node
 
@@ -46,7 +45,8 @@ class Peaks:
         the baseline down.
         """
         settings = record["cell"]["settings"]
-        if record["cell"]["data"] != "images" or "staging" in settings:  # of two storages at once nothing is known
+        of_files = record["cell"]["data"] in ("images", "files") and record["cell"]["kind"] != "program"
+        if not of_files or "staging" in settings:  # no peak is known for two storages at once
             return None
         modelled = _modelled(record)
         peaks = [peak for peak in (self._measured(record), modelled or throttled(record)) if peak]
@@ -62,13 +62,13 @@ class Peaks:
         return {int(each["cell"]["settings"]["threads"]): _median(each) for each in sorted(same, key=_median)}
 
     def sequential(self, record: Record) -> float | None:
-        """Return the MB/s of a file that is read from end to end; of an emulated storage what it lets through."""
+        """Return the MB/s of one reader of a whole file from start to end, or the limit of an emulated storage."""
         if bound := throttled(record):
             return bound["mb_per_s"]
         return max((_median(each) for each in self.baselines if fits(each, record, READ)), default=None)
 
     def elsewhere(self, record: Record) -> dict[str, tuple[Node, float]]:
-        """Return settings and MB/s of other storages of the same host, by name: the same reads by as many readers."""
+        """Return settings and MB/s of other storages of the host, by name, for the same reads by as many readers."""
         threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
         others = [
             each
@@ -170,7 +170,7 @@ def reads_same(baseline: Record, record: Record) -> bool:
 
 
 def _place(record: Record) -> tuple[object, ...]:
-    """Return what identifies a storage, whatever its name: host, device, and the limits of an emulated one."""
+    """Return the identity of a storage, whatever its name: host, device, and the limits of an emulated one."""
     provenance, facts = record["provenance"], emulated(record)
     mount = provenance.get("mount")
     source = mount.get("source") if isinstance(mount, dict) else None

@@ -1,54 +1,32 @@
 """The number of runs that a cell still needs: those of ``runs``, and those that ``until_spread`` adds.
 
-The interval of the median is that of two order statistics, exact for independent runs of any distribution: the k-th
-smallest and the k-th largest of n hold the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
-H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
-narrowest pair, chosen by its values, would hold it less often. No pair of fewer than five runs holds it that often.
+The interval of the median (`jobs.judging.intervals`) is tested after each run, and the runs stop at the first narrow
+one. This is a sequential procedure: one of many intervals is narrow by luck, so the last interval holds the median less
+often than its confidence (Y. S. Chow and H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a mean, and
+only for very narrow intervals). In 4,000 simulated cells with until_spread=0.01 it held the median in 93, 91, 88 and
+92 % (normal noise: 0.3, 0.5, 1 and 2 %). The procedure bounds the width, not the error of the median; `max_runs` bounds
+the number of tests.
 
-The interval is tested after each run, and the runs stop at the first narrow one. This is a sequential procedure: one of
-many intervals is narrow by luck, so the last interval holds the median less often than its confidence (Y. S. Chow and
-H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a mean, and only for very narrow intervals). In 4,000
-simulated cells with until_spread=0.01 it held the median in 93, 91, 88 and 92 % (normal noise: 0.3, 0.5, 1 and 2 %).
-The procedure bounds the width, not the error of the median; `max_runs` bounds the number of tests.
+With ``profile.compare=true`` each measured run is paired with a run without the profile. The two runs of a pair follow
+one another. The profiled run is first in every other pair, so that a machine that becomes slower or faster favours
+neither. Runs without the profile have a role of their own and are not in the cell's median.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import comb
+from typing import Final
 
 from jobs import checks
-from jobs.judging import paired
-from jobs.model.record import Record
-from jobs.model.results import Addition, Check, Run
-from jobs.model.terms import Terms
+from jobs.judging.intervals import interval
+from jobs.model.record import ProfileCost, Record, Terms
+from jobs.model.results import Addition, Check, Role, Run
+from jobs.model.settings import Settings
 
-CONFIDENCE = 0.9
-# 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
-FEWEST_RUNS = 5
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Two order statistics, and the probability that the median is between them."""
-
-    low: float
-    high: float
-    confidence: float
-
-
-def interval(values: Sequence[float]) -> Interval | None:
-    """Return the interval of the median; None if there are too few values."""
-    ordered, n = sorted(values), len(values)
-    found, beyond = None, 0.0
-    for k in range(1, n // 2 + 1):
-        beyond += comb(n, k - 1) / 2**n
-        if 1 - 2 * beyond < CONFIDENCE:
-            break
-        found = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * beyond)
-    return found
+UNPROFILED: Final = "unprofiled"
+"""The role of a run without the profile that its cell asks for."""
 
 
 def adds_runs(terms: Terms) -> bool:
@@ -63,26 +41,26 @@ def most_runs(terms: Terms) -> int:
 
 
 def owed_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that ``runs`` asks for and the cell does not have.
+    """Return the number of measured runs that ``runs`` requires and the cell lacks.
 
     An invalid run counts as a run of a cell that is done, and is repeated in any other cell. A pair of runs
-    (`jobs.judging.paired`) of which one is missing is repeated as a whole.
+    (`profile_pairs`) of which one is missing is repeated as a whole.
     """
     wanted = terms["runs"] - terms["warmup_runs"]
     if record is None:
         return wanted
     status = None if record["status"] == "done" else "valid"
-    in_pairs = paired.asked(record["cell"]["settings"], terms)
-    return max(0, wanted - len(paired.pairs(record, status) if in_pairs else measured(record, status)))
+    in_pairs = is_paired(record["cell"]["settings"], terms)
+    return max(0, wanted - len(profile_pairs(record, status) if in_pairs else measured(record, status)))
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that the cell still needs at least: those of ``runs``, else one if one is added."""
+    """Return the least number of measured runs still needed: those of ``runs``, else 1 if ``until_spread`` adds one."""
     return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
 def most_missing_runs(record: Record | None, terms: Terms) -> int:
-    """Count the measured runs that the cell may still need at most, if ``until_spread`` adds all that it may."""
+    """Return the largest number of measured runs that may still be needed, if ``until_spread`` adds all it can."""
     least = missing_runs(record, terms)
     room = most_runs(terms) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
@@ -109,19 +87,65 @@ def rates(record: Record) -> list[float]:
 
 
 def measured(record: Record, status: str | None = None) -> list[Run]:
-    """List the measured runs (no warm-ups) with this status; None: all."""
+    """Return the measured runs (no warm-ups) with this status; None: all."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
+
+
+def is_paired(settings: Settings, terms: Terms) -> bool:
+    """Return whether each measured run of a cell is paired with a run without the profile."""
+    return terms["compare"] and "profile" in settings
+
+
+def next_pair_roles(record: Record) -> list[Role]:
+    """Return the roles of the next pair."""
+    turned = sum(run["role"] == "measured" for run in record["runs"]) % 2
+    return [UNPROFILED, "measured"] if turned else ["measured", UNPROFILED]
+
+
+def profile_pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
+    """Return the pairs (measured run, run without the profile) in which both have this status; None: any.
+
+    If a pair was started again, its later runs count; the earlier ones belong to another session of a worker.
+    """
+    runs_of_pair: dict[int, dict[str, Run]] = defaultdict(dict)
+    for run in record["runs"]:
+        if "pair" in run:
+            runs_of_pair[run["pair"]][run["role"]] = run
+    pairs = [(each["measured"], each[UNPROFILED]) for each in runs_of_pair.values() if len(each) == 2]  # noqa: PLR2004
+    return [pair for pair in pairs if status is None or pair[0]["status"] == pair[1]["status"] == status]
+
+
+def profile_cost(record: Record) -> ProfileCost | None:
+    """Return the time that the profile added, as a share of the wall time; None if no pair is valid."""
+    shares = [profiled["wall_s"] / plain["wall_s"] - 1 for profiled, plain in profile_pairs(record)]
+    if not shares:
+        return None
+    return {"pairs": len(shares), "median": statistics.median(shares), "min": min(shares), "max": max(shares)}
+
+
+def cost_in_words(cost: ProfileCost) -> str:
+    """Return the cost as a text for people."""
+    low, high, median = (f"{cost[key]:+.2%}" for key in ("min", "max", "median"))
+    return f"{median} of wall time (median of {cost['pairs']} pairs of runs, {low} to {high})"
+
+
+def turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
+    """Return the pairs (cold, warm) of valid measured runs of one turn, in the order of the turns."""
+    one, other = ({run["pair"]: run for run in measured(each, "valid") if "pair" in run} for each in (cold, warm))
+    return [(one[number], other[number]) for number in sorted(one.keys() & other.keys())]
 
 
 def check(rates: Sequence[float], terms: Terms) -> Check | None:
     """Return the check ``until_spread`` of a cell; None without that setting."""
     if not adds_runs(terms):
         return None
-    found, width = interval(rates), _width(rates)
+    middle, width = interval(rates), _width(rates)
     wide = _wide(rates, terms)
     message = f"{len(rates)} measured runs, too few for an interval of the median"
-    if found and width is not None:
-        message = f"the {found.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
+    if middle and width is not None:
+        message = (
+            f"the {middle.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
+        )
     if wide:
         reached = len(rates) >= most_runs(terms)
         message += f"; max_runs={terms['max_runs']} is reached" if reached else "; the same command adds more"
@@ -141,5 +165,5 @@ def _wide(rates: Sequence[float], terms: Terms) -> bool:
 
 def _width(rates: Sequence[float]) -> float | None:
     """Return the width of the interval as a share of the median."""
-    found = interval(rates)
-    return (found.high - found.low) / statistics.median(rates) if found else None
+    middle = interval(rates)
+    return (middle.high - middle.low) / statistics.median(rates) if middle else None

@@ -1,4 +1,4 @@
-"""What a run, or any program, did with its time, in plain numbers; and what its storage is known to give."""
+"""The time use of a run or of any program in plain numbers, and the known speed of its storage."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobs import checks, delays
+from jobs import checks, disturbances
 from jobs.judging import stopping
 from jobs.judging.peaks import Peaks, emulated, throttled
 from jobs.model.record import Record
 from jobs.model.results import Run
 
 MANY_READERS = 8
-"""Where so many readers, and twice as many as fewer ones, get less than `FLAT` times as much, there is no more."""
+"""Fewest readers that prove a maximum: twice as many as others, they get less than `FLAT` times the rate of those."""
 FLAT = 1.1
-_TICK_S = 0.01  # in which the kernel counts a device's busy time, at most: of one request each, however short
-_FEWEST_LOOKS = 20  # threads with work that were met: of fewer a share says little
+_TICK_S = 0.01  # longest tick of the kernel, which counts a device as busy for a whole tick per short request
+_FEWEST_LOOKS = 20  # samples of threads with work: a share of fewer says little
 
 
 class Given(NamedTuple):
-    """What a storage is known to give; None: unknown."""
+    """The known speed of a storage; None: unknown."""
 
     at_most: float | None = None  # MB/s, to however many readers
     to_more: float | None = None  # MB/s, to more readers than the run had
-    readers: int | None = None  # how many these were
+    readers: int | None = None  # the number of these readers
 
 
 UNKNOWN = Given()
@@ -33,34 +33,34 @@ UNKNOWN = Given()
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a training; seconds of all of them."""
+    """The steps of a training; times are in seconds, summed over all steps."""
 
     number: int
     waiting_s: float  # for input
-    first_s: float  # of it, for the first batch, behind which nothing can be hidden
+    first_s: float  # the part of it for the first batch, which no prefetch can hide
     compute_s: float
     saving_s: float = 0.0
     ahead: bool = False  # whether batches are made while a step computes
-    on_processors: bool = False  # whether processors compute, which cannot be told from what makes the batches
+    on_processors: bool = False  # whether processors compute: their CPU time includes making the batches
     batch: int = 1  # images
 
     @property
     def each_s(self) -> tuple[float, float]:
-        """Return the seconds that a step after the first waits, and those that it computes."""
+        """Return the seconds of waiting and of computing of a step after the first."""
         waited_s = (self.waiting_s - self.first_s) / max(1, self.number - 1)
         return waited_s, self.compute_s / max(1, self.number)
 
     @property
     def late(self) -> float:
-        """Return the share of a step after the first that is waiting."""
+        """Return the share of waiting in a step after the first."""
         waited_s, computed_s = self.each_s
         return waited_s / (waited_s + computed_s) if waited_s + computed_s else 0.0
 
     def batch_s(self, threads: int) -> float:
-        """Return the seconds that a batch takes when nothing holds the pipeline back.
+        """Return the seconds to make a batch when the pipeline is never held back.
 
-        Without prefetch the map reads `threads` images ahead while the step computes, and of that the wait tells
-        nothing.
+        Without prefetch the map reads `threads` images ahead while the step computes, which the waiting time does not
+        show.
         """
         waited_s, computed_s = self.each_s
         if self.ahead or threads >= self.batch:
@@ -70,29 +70,29 @@ class Steps:
 
 @dataclass(frozen=True)
 class Work:
-    """The time of a run, of medians of runs, or of any program that was watched; None: unknown.
+    """The time use of a run, of the medians of runs, or of any observed program; None: unknown.
 
     Attributes
     ----------
     elapsed_s, start_s
-        All seconds that were watched, and those of them in which the work had not begun: one thread makes it ready.
+        Seconds of observation, and the part of them before the work began, in which one thread prepares it.
     cpu_s, cores, others
-        CPU seconds of the run itself; processors that it may use but for a quota; processors that others held on
-        average, on this machine or beside it.
+        CPU seconds of the run itself; processors that it may use, quota aside; mean number of processors that other
+        programs used, on this machine or on its host.
     serving
-        Processors that served its emulated storage, who is no other.
+        Mean number of processors that served its emulated storage; not part of `others`.
     quota, throttled_s, io_limit
-        A quota of processors, and the seconds for which it stopped threads; the largest share that the run reached of a
-        limit on its reads and writes.
+        A quota of processors, and the seconds for which it stopped threads; the largest share of a limit on reads and
+        writes that the run reached.
     threads, decodes
-        Calls that were under way at once; whether they decode what they read.
+        Number of calls at once; whether they decode what they read.
     storage_busy_s, storage_exact, storage_share
-        Seconds in which the storage had requests of the run, at most, and whether that is known exactly; or the share
-        of threads with work that waited for it.
+        Most seconds in which the storage had requests of the run, and whether that is exact; share of the threads with
+        work that waited for it.
     ready_share
-        The share of threads with work that ran or waited for a processor alone.
+        Share of the threads with work that ran, or waited only for a processor.
     read_mb, given
-        MB that were read, and what the storage gives.
+        MB read, and the known speed of the storage.
     """
 
     elapsed_s: float
@@ -116,17 +116,17 @@ class Work:
 
     @property
     def within_quota(self) -> bool:
-        """Return whether a quota leaves the run less than all its processors."""
+        """Return whether a quota allows the run fewer processors than it has."""
         return self.allowed < self.cores
 
     @property
     def allowed(self) -> float:
-        """Return the processors that the quota leaves."""
+        """Return the number of processors that the quota allows."""
         return self.cores if self.quota is None else min(self.cores, self.quota)
 
     @property
     def free_cores(self) -> float:
-        """Return the processors that the quota, and others who are as important, left to the run."""
+        """Return the number of processors that the quota and other programs left to the run."""
         taken = 0.0 if self.within_quota else max(0.0, self.others + self.serving)
         return max(self.allowed - taken, min(1.0, self.allowed))
 
@@ -139,32 +139,32 @@ class Work:
 
     @property
     def making_cpu_s(self) -> float:
-        """Return the CPU seconds of it; those of a training on processors are among them."""
+        """Return the CPU seconds spent on input; for a training on processors they include the training."""
         return max(0.0, self.cpu_s - self.start_s)
 
     @property
     def busy(self) -> float:
-        """Return which share of the processors that were left to it the run used while input was made."""
+        """Return the share of its free processors that the run used while input was made."""
         return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
 
 
 def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
-    """Return what the runs of a judged record did, by medians; None where no run has figures.
+    """Return the time use of the runs of a judged record, as medians; None if no run has metrics.
 
-    They are the measured runs that count, else those that do not. Raises one of `judge.ODD_FIGURES`.
+    The runs are the valid measured ones, or else the invalid ones. Raises one of `jobs.model.record.ODD_FIGURES`.
     """
     runs = figured(record)
     if not runs:
         return None
     settings, provenance, kind = record["cell"]["settings"], record["provenance"], record["cell"]["kind"]
-    # Of any program (`jobs.benchmarks.command`) neither its threads nor what they do are known, and it has no start.
+    # The threads of a user's program (`jobs.benchmarks.command`) and their work are unknown, and it has no start time.
     is_program = kind == "program"
     threads = None if is_program else settings.get("threads")
     quota = min(numbers(runs, "quota_cores"), default=None)
     cores = float(len(_affinity(provenance)))
     middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
     elapsed_s = middle["elapsed_s"]
-    parts_s = sum(middle.get(name, 0.0) for name in ("load_s", "compute_s", "checkpoint_s", "other_s"))
+    parts_s = sum(middle.get(name, 0.0) for name in ("load_s", "compute_s", "sync_s", "checkpoint_s", "other_s"))
     cold = record["cell"]["page_cache"] == "cold"
     serving = statistics.median(map(checks.serving_s, runs)) / elapsed_s
     ready, waiting = looks(runs)
@@ -177,7 +177,7 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
         serving=serving,
         quota=quota,
         throttled_s=middle.get("throttled_s", 0.0),
-        io_limit=statistics.median((delays.nearest_limit(run) or (0.0,))[0] for run in runs),
+        io_limit=statistics.median((disturbances.nearest_limit(run) or (0.0,))[0] for run in runs),
         threads=threads,
         decodes=not is_program and record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
         storage_busy_s=_median(_storage_busy_s(run, record) for run in runs),
@@ -191,26 +191,26 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
 
 
 _NUMBERS = (int, float)
-_MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s", "checkpoint_s", "other_s",
+_MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s", "sync_s", "checkpoint_s", "other_s",
             "throttled_s", "bytes_read", "images")  # fmt: skip
 
 
 def figured(record: Record) -> Sequence[Run]:
-    """Return the measured runs that count, else those that do not and have figures."""
-    found = stopping.measured(record, "valid")
-    return found or [run for run in stopping.measured(record, "invalid") if "elapsed_s" in run]
+    """Return the valid measured runs; if there are none, the invalid ones that have metrics."""
+    valid = stopping.measured(record, "valid")
+    return valid or [run for run in stopping.measured(record, "invalid") if "elapsed_s" in run]
 
 
 def numbers(runs: Sequence[Any], name: str) -> list[float]:
-    """Return a figure of each of the runs that have it."""
+    """Return the values of a metric, one per run that has it."""
     return [float(value) for run in runs if type(value := run.get(name)) in _NUMBERS]
 
 
 def given(record: Record, peaks: Peaks) -> Given:
-    """Return what is known of the storage that a cell read from, beyond what it gave to as many readers.
+    """Return the known speed of the storage of a cell: its maximum, and the rate that more readers get.
 
-    It gives no more than its limit where it is emulated, nor than the most that was measured where twice the readers
-    got no more. What twice as many readers get of a storage that is served by a model was worked out by its worker.
+    The maximum is the limit of an emulated storage, or the highest baseline if twice as many readers got no more. For a
+    storage with a model, the rate of twice as many readers was calculated by the worker.
     """
     settings = record["cell"]["settings"]
     if "staging" in settings:  # two storages at once
@@ -238,23 +238,23 @@ def _median(values: Any) -> float | None:
 
 
 def _of_model(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the model of an emulated storage had a request, by its own account."""
-    served = run.get("served", {}).get(str(emulated(record).get("name")), {})
+    """Return the seconds in which the model of an emulated storage had a request, as the model's server counted."""
+    served: Mapping[str, Any] = run["served"].get(str(emulated(record).get("name")), {}) if "served" in run else {}
     return served.get("busy_s")
 
 
 def _is_exact(run: Run, record: Record) -> bool:
-    """Return whether the busy time of the storage is known: by its model, or of requests seldom enough for ticks.
+    """Return whether the busy time of the storage is exact: counted by its model, or of few enough requests.
 
-    A device is busy for each tick of the kernel in which it gets a request. Of one request after the other the sum of
-    their times is known, too, which is less (`jobs.observe.counters`).
+    The kernel counts a device as busy for each tick in which it gets a request. For requests one after the other the
+    sum of their times is known too, which is less (`jobs.observe.counters`).
     """
     requests = sum(use["reads"] + use["writes"] for use in (run.get("device_use") or ())[:1])
     return _of_model(run, record) is not None or requests * _TICK_S <= run["elapsed_s"]
 
 
 def _storage_busy_s(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the device of the data had requests of the run, by its part of the bytes moved."""
+    """Return the seconds in which the data's device had requests of the run, by the run's share of the bytes."""
     if (modelled := _of_model(run, record)) is not None:
         return modelled
     uses = run.get("device_use")
@@ -267,10 +267,10 @@ def _storage_busy_s(run: Run, record: Record) -> float | None:
 
 
 def looks(runs: Sequence[Run]) -> tuple[float | None, float | None]:
-    """Return which share of the threads with work was ready to run, and which waited for storage, at all looks."""
+    """Return the shares of threads with work that were ready to run and that waited for storage (all samples)."""
     met = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
     ready, waiting = (sum(each.get(kind, 0) for each in met) for kind in ("running", "storage"))
-    every = ready + waiting + sum(each.get(kind, 0) for each in met for kind in delays.DELAYS)
+    every = ready + waiting + sum(each.get(kind, 0) for each in met for kind in disturbances.DELAYS)
     return (ready / every, waiting / every) if every >= _FEWEST_LOOKS else (None, None)
 
 

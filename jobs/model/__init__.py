@@ -1,1 +1,1 @@
-"""What crosses a boundary: settings, requests, results, records and work lists; imports nothing of the other rooms."""
+"""Declare what crosses a boundary: settings, requests, results, records and work lists."""

@@ -5,6 +5,7 @@ python -m jobs.model > docs/reference/record.schema.json
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 
@@ -26,6 +27,8 @@ def lines() -> Iterator[str]:
     kinds = list(schema["$defs"].items())
     for number, (name, kind) in enumerate(kinds, 1):
         end = "," * (number < len(kinds))
+        if "description" in kind:
+            kind["description"] = inspect.cleandoc(kind["description"])  # Python 3.13 does it by itself
         if "enum" in kind:
             yield f"  {json.dumps(name)}: {json.dumps(kind)}{end}"
             continue

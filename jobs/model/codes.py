@@ -1,4 +1,4 @@
-"""Codes of how things are, wait and end, with their parameters, and the sentence of each.
+"""Define the codes for states, waits and ends, with their parameters, and the sentence of each.
 
 They stand in records, in the files of workers and between processes. A branch asks for a code and never for what a
 sentence says; the sentence is made where it is shown, of the text beside the code.
@@ -10,11 +10,11 @@ import signal
 from enum import IntEnum, StrEnum
 from typing import Required, Self, TypedDict
 
-from jobs.model.values import Amount, Count
+from jobs.model.reading import Amount, Count
 
 
 class ExitCode(IntEnum):
-    """How `python -m campaign` ends; `meaning` is what help and documentation say of it."""
+    """The exit codes of `python -m campaign`; `meaning` is the text in help and documentation."""
 
     def __new__(cls, code: int, meaning: str) -> Self:
         """Take the number for the value, and its meaning beside it."""
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130, "interrupted"
 
 
-class _Told(StrEnum):
+class _CodeWithText(StrEnum):
     """A code with its sentence, in which the names of parameters stand in braces."""
 
     text: str
@@ -45,7 +45,7 @@ class _Told(StrEnum):
 
 
 class CellState(StrEnum):
-    """What a cell is, in the order in which people want to see it."""
+    """The state of a cell, in the order in which `status` shows them."""
 
     RUNNING = "running"
     QUEUED = "queued"  # a job or a worker has it, and has not begun it
@@ -79,7 +79,7 @@ class JobEnd(StrEnum):
 
 
 class WorkerEnd(TypedDict, total=False):
-    """The end of a worker, as Slurm or the worker itself gives it."""
+    """The end of a worker, as Slurm or the worker itself reports it."""
 
     code: Required[JobEnd]
     exit: Count
@@ -90,8 +90,8 @@ class WorkerEnd(TypedDict, total=False):
     cure: str  # of its own error
 
 
-class RunEnd(_Told):
-    """Why a run has no metrics; what is behind the colon of a sentence, or is all of it, is in `words`."""
+class RunEnd(_CodeWithText):
+    """The reason why a run has no metrics; `words` holds the text behind the colon of a sentence."""
 
     EXITED = "exited", "ended with exit code {number}"
     KILLED = "killed", "killed by signal {number} ({name})"
@@ -101,9 +101,14 @@ class RunEnd(_Told):
         "still running after run_timeout_s={seconds:g}, and cannot be killed: the storage does not answer",
     )
     TEMPLATE_KILLED = "template_killed", "the template process was killed"
+    TEMPLATE_SILENT = (
+        "template_silent",
+        "the template process gave no answer for {seconds:g} s beyond run_timeout_s, and was killed",
+    )
     RANK_FAILED = "rank_failed", "ended, because another rank had failed"
     RANKS_PARTED = "ranks_parted"
     RANK_LOST = "rank_lost", "interrupted"
+    LARGE_RESULT = "large_result", "its result has {number:,} bytes of JSON, and {limit:,} are allowed"
     ODD_METRICS = "odd_metrics", "its metrics are wrong"
     LOG_ELSEWHERE = "log_elsewhere", "refused"
     PROGRAM = "program"  # of the user's: it failed, or could not be started
@@ -124,11 +129,12 @@ class RunEnd(_Told):
 
 
 class End(TypedDict, total=False):
-    """Why a run has no metrics, with what its sentence names."""
+    """The reason why a run has no metrics, with the parameters of its sentence."""
 
     code: Required[RunEnd]
     rank: Count  # of several: the one that ended so first
-    number: Count  # exit code, or signal
+    number: Count  # exit code, signal, or bytes
+    limit: Count  # of these bytes
     seconds: Amount
     threads: Count
     cpus: Amount
@@ -156,7 +162,7 @@ def sentence(end: End) -> str:
 
 
 def worker_sentence(end: WorkerEnd) -> str:
-    """Return how a worker ended, in its own words where it left some, else in Slurm's with what its log says last."""
+    """Return how a worker ended, in its own words if it left some, else in Slurm's with the last line of its log."""
     code, words = end["code"], end.get("words", "")
     if code == JobEnd.ERROR:
         return f"{words} ({end['cure']})" if end.get("cure") else words
@@ -168,8 +174,8 @@ def worker_sentence(end: WorkerEnd) -> str:
     return f"{text}; {words}" if words else text
 
 
-class Waiting(_Told):
-    """What a worker, or the job that is to be one, waits for."""
+class Waiting(_CodeWithText):
+    """What a worker, or a job before it starts, waits for."""
 
     LOCK = "lock", "{words}, held by {holder}"
     DEVICE = "device", "the device {words}, held by {holder}"
@@ -185,7 +191,7 @@ class Waiting(_Told):
 
 
 class Wait(TypedDict, total=False):
-    """What is waited for, with what its sentence names."""
+    """A wait, with the parameters of its sentence."""
 
     code: Required[Waiting]
     words: str  # path of a lock, name of a device, the scheduler's reason, or what disturbed the runs
@@ -196,6 +202,6 @@ class Wait(TypedDict, total=False):
 
 
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
-    """Return what is waited for; with `lasting` without what changes each moment."""
+    """Return what is waited for; with `lasting` without the parts that change each moment."""
     text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"

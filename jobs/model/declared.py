@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -43,17 +45,17 @@ class Declared:
 
     @property
     def nullable(self) -> bool:
-        """Whether null is a legal value."""
-        return type(None) in get_args(self.type) or type(None) in get_args(_bare(self.type))
+        """Return whether null is a legal value."""
+        return type(None) in get_args(self.type) or type(None) in get_args(_without_none(self.type))
 
     @property
     def legal_type(self) -> str:
-        """What a value is, in words."""
+        """Return the legal type of a value, in words."""
         return _EXAMPLES.get(self.scalar, _KINDS[self.scalar])
 
     @property
     def legal(self) -> str:
-        """The legal values in words, a range with its unit."""
+        """Return the legal values in words, a range with its unit."""
         null = ", or null" if self.nullable else ""
         if self.bounds:
             least, most = map(plain_number, self.bounds)
@@ -113,13 +115,13 @@ def _cast(value: Any, scalar: type) -> Any:
 def declared(kind: type[msgspec.Struct]) -> Mapping[str, Declared]:
     """Return the settings of a Struct by name, in its order."""
     hints = get_type_hints(kind, include_extras=True)
-    return {each.name: _of_field(each, hints[each.name]) for each in msgspec.structs.fields(kind)}
+    return {each.name: _declared_of_field(each, hints[each.name]) for each in msgspec.structs.fields(kind)}
 
 
-def _of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
+def _declared_of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
     factory = field.default_factory
     default = field.default if factory is msgspec.NODEFAULT else factory()
-    parts = [*_parts(hint)]
+    parts = [*_parts_of_hint(hint)]
     setting = next((part for part in parts if isinstance(part, Setting)), Setting(""))
     meta = next((part for part in parts if isinstance(part, msgspec.Meta)), None)
     bounds = (float(meta.ge), float(meta.le)) if meta and meta.ge is not None and meta.le is not None else None
@@ -131,16 +133,16 @@ def _of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
     return Declared(field.name, hint, default, setting, bounds, words, scalar, items, node)
 
 
-def _parts(hint: Any) -> Iterator[Any]:
+def _parts_of_hint(hint: Any) -> Iterator[Any]:
     """Yield a type hint, its metadata (``Annotated``) and the same of its parts."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     if get_origin(hint) is not Literal:
-        for part in (_bare(hint),) if hasattr(hint, "__metadata__") else get_args(hint):
-            yield from _parts(part)
+        for part in (_without_none(hint),) if hasattr(hint, "__metadata__") else get_args(hint):
+            yield from _parts_of_hint(part)
 
 
-def _bare(hint: Any) -> Any:
+def _without_none(hint: Any) -> Any:
     return hint.__origin__ if hasattr(hint, "__metadata__") else hint
 
 
@@ -152,3 +154,10 @@ def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the defaults of a Struct's settings as plain values; a setting without a default is left out."""
     return {**_defaults(kind)}
+
+
+def find_declared(package: str, name: str) -> list[Any]:
+    """Return what each module of a package has under a name, in the order of the modules' names."""
+    parent = importlib.import_module(package)
+    modules = [importlib.import_module(f"{package}.{each.name}") for each in pkgutil.iter_modules(parent.__path__)]
+    return [getattr(module, name) for module in modules if hasattr(module, name)]

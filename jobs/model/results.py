@@ -7,8 +7,10 @@ A field declares the legal values; None means that the machine cannot tell. Anno
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, get_type_hints
 
+from msgspec import Meta
+
 from jobs.model.codes import End
-from jobs.model.values import Amount, Count, Facts, Line, Number, Word
+from jobs.model.reading import Amount, Count, Facts, Line, Number, Word
 
 Role = Literal["warmup", "measured", "unprofiled"]
 
@@ -97,10 +99,7 @@ class Rate(TypedDict):
 
 
 class Snapshot(TypedDict, total=False):
-    """One snapshot of a run; the time of a step that it did not reach is None.
-
-    Some times are differences between the clocks of two machines and may be negative.
-    """
+    """One snapshot of a run; a time is None if it is unknown, or of a step that the snapshot did not reach."""
 
     bytes: Amount
     blocked_s: Number | None
@@ -131,6 +130,17 @@ class Sampled(TypedDict, total=False):
     file: Line | None
 
 
+class Program(TypedDict):
+    """What a program of the user's and all that it started did (`jobs.system.programs`)."""
+
+    argv: list[str]
+    cpus: Annotated[int, Meta(ge=1)]  # that it might use
+    cpu_s: Amount
+    largest_bytes: Count
+    read_bytes: Count
+    written_bytes: Count
+
+
 class Calls(TypedDict, total=False):
     """The totals of a profile of POSIX calls over all files (`jobs.profiler.report`)."""
 
@@ -158,7 +168,7 @@ class Calls(TypedDict, total=False):
 
 
 class Spent(TypedDict, total=False):
-    """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.profiler.tensorflow_table`)."""
+    """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.events.step_times`)."""
 
     file: Line | None
     steps_s: Amount
@@ -225,7 +235,6 @@ class Run(TypedDict, total=False):
     read_mb_per_s: Annotated[Amount, Metric("MB/s")]
     write_mb_per_s: Annotated[Amount, Metric("MB/s")]
     wall_s: Annotated[Amount, Metric("s")]
-    runs_per_hour: Annotated[Amount, Metric("runs/h")]
     printed: Annotated[Number, Metric("")]  # by a program of the user's
     marked_s: Annotated[Amount | None, Metric("s")]  # from where its timed part begins; None: nothing marks that
     program_s: Amount
@@ -233,7 +242,7 @@ class Run(TypedDict, total=False):
     data_bytes: Count  # of the files that a program is to read
     data_pages_bytes: Count  # as whole pages
     data_in_memory_bytes: Count | None  # of these, when it had ended
-    program: dict[str, Any]
+    program: Program
     resident_fraction: Amount | None
     linked_files: Count
     below: list[str]
@@ -253,28 +262,38 @@ class Run(TypedDict, total=False):
     reached_bytes: Count | None
     device_use: list[DeviceUse] | None  # the data's, and the lowest below it; None where one of them does not tell
     other_cpu: Number
+    io_pressure_s: Amount | None  # in which a task of this control group, or else of the machine, waited for I/O
     elapsed_s: Amount
     kernel_s: Amount | None
     raw_s: Amount | None
-    io_limits: list[dict[str, Any]]  # (`jobs.observe.io_limits_reached`)
+    io_limits: list[dict[str, Any]]  # (`jobs.observe.storages`)
     io_limits_hidden: bool
     waits: dict[str, Any]  # of threads (`jobs.observe.waits`)
     steal_s: Amount
-    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.object_store`)
+    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.storages`)
     conditions: Conditions
     conditions_after: Conditions  # where they had changed when the run ended
     emulated: bool
     served: dict[str, dict[str, Number]]
-    steps: dict[str, Any]  # (`jobs.step_arrays`)
+    steps: dict[str, Any]  # (`jobs.run`)
     checkpoints: list[Snapshot]
     checkpoints_asked: Count
     checkpoint_troubles: list[str]
+    restore_s: Annotated[Amount, Metric("s")]  # that the newest snapshot took to be read back and compared
+    restore_mb_per_s: Annotated[Amount, Metric("MB/s")]
+    restore_resident: Amount | None  # share of its pages in memory before; None: not known
     targets: list[Target]
     cpu_s: Amount
     straggler: Count
     start_skew_s: Amount | None
     private_caches: Count
     ranks: list[RankFigures]
+    au_percent: Annotated[Amount, Metric("%")]  # of emulated accelerators: the worst one's share of time computing
+    au_mean_percent: Annotated[Amount, Metric("%")]
+    au_dlio_percent: Annotated[Amount, Metric("%")]  # mean, as DLIO counts: with the measured times of computing
+    late_share: Amount  # of a step, after the deadline: the worst accelerator's mean
+    accelerators: list[dict[str, Number]]  # the parts of the time of each (`jobs.benchmarks.accelerators`)
+    sync_s: Amount
     overhead_s: Number
     checks: list[Check]
 

@@ -62,7 +62,7 @@ class Common(Keys):
         Setting(
             "how HDF5 files are read; h5py_threads: by threads of the pipeline; h5py_pool: by processes that send"
             " pickled arrays; h5py_shared: by processes that write into shared memory; offsets: without the HDF5"
-            " library (docs/hdf5.md)"
+            " library (docs/how-to/hdf5.md)"
         ),
     ] = "h5py_threads"
     staging: Annotated[
@@ -70,13 +70,14 @@ class Common(Keys):
         Setting(
             "files that are read from the copies that `stage apply` made; none: no copies are read; smallest,"
             " largest: the files that fit, by size; advised: the files that save the most time; all: every file"
-            " (docs/staging.md)"
+            " (docs/how-to/staging.md)"
         ),
     ] = "none"
     nodes: Annotated[
         Count,
         Setting(
-            "nodes of a run, with one rank per node; on one machine, a process stands for a node (docs/cluster.md)",
+            "nodes of a run, with one rank per node; on one machine, a process stands for a node"
+            " (docs/how-to/several-nodes.md)",
             unit="nodes",
         ),
     ] = 1
@@ -91,7 +92,7 @@ class Common(Keys):
 
 
 class Profile(Keys):
-    """Profile of the calls of each run. The file `profile-<n>.npz` is beside the record (docs/profiler.md).
+    """Profile of the calls of each run. The file `profile-<n>.npz` is beside the record (docs/how-to/profile.md).
 
     A profile slows a run down a little, so a cell with a profile is another cell than one without. A baseline is not
     profiled, because its engine is another program.
@@ -106,7 +107,9 @@ class Profile(Keys):
     ] = "none"
     tensorflow: Annotated[
         str,
-        Setting("steps that TensorFlow's own profiler records: none, all, or a range such as 5-15 (docs/traces.md)"),
+        Setting(
+            "steps that TensorFlow's own profiler records: none, all, or a range such as 5-15 (docs/how-to/traces.md)"
+        ),
     ] = "none"
     every: Annotated[
         Steps | None,
@@ -130,6 +133,25 @@ class Accelerator(Named):
         Annotated[float, Meta(ge=0, le=3600)] | None,
         Setting("duration of a step of accelerator=emulated; null: the other accelerators", unit="seconds"),
     ] = None
+
+
+class Defined(Named):
+    """Emulated accelerator of `feed`: size of samples, batch, time of a step (docs/reference/feed.md)."""
+
+    sample_bytes: Annotated[int, Meta(ge=1, le=10**12), Setting("mean size of a sample", unit="bytes")] = MISSING
+    batch: Annotated[int, Meta(ge=1, le=65_536), Setting("samples that a step takes", unit="samples")] = MISSING
+    step_s: Annotated[float, Meta(ge=0, le=3600), Setting("duration of a step, at least 0.001", unit="seconds")] = (
+        MISSING
+    )
+    sample_sd: Annotated[
+        int, Meta(ge=0, le=10**12), Setting("standard deviation of the sizes of samples", unit="bytes")
+    ] = 0
+    samples_per_file: Annotated[int, Meta(ge=1, le=10**9), Setting("samples in a file", unit="samples")] = 1
+    read_threads: Annotated[Count, Setting("threads that read for one accelerator; default of `threads`")] = 4
+    minimum: Annotated[
+        float, Meta(ge=0.01, le=1), Setting("smallest share of the time for which a fed accelerator computes")
+    ] = 0.9
+    source: Annotated[str, Setting("file that the definition comes from, with its commit", cell=False)] = ""
 
 
 class Synthetic(Named):
@@ -158,6 +180,18 @@ class Executables(Named):
         int, Meta(ge=1_000, le=100_000_000), Setting("median size of a file; all sizes scale with it", unit="bytes")
     ] = MISSING
     classes: Annotated[int, Meta(ge=1, le=1_000), Setting("number of classes; each class is a sub-folder")] = MISSING
+    seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
+
+
+class Samples(Named):
+    """Generated files of random bytes, with the samples of accelerators that `feed` emulates."""
+
+    files: Annotated[Files, Setting("number of files")] = MISSING
+    sample_bytes: Annotated[int, Meta(ge=1, le=10**12), Setting("mean size of a sample", unit="bytes")] = MISSING
+    sample_sd: Annotated[
+        int, Meta(ge=0, le=10**12), Setting("standard deviation of the sizes of samples", unit="bytes")
+    ] = MISSING
+    samples_per_file: Annotated[int, Meta(ge=1, le=10**9), Setting("samples in a file", unit="samples")] = MISSING
     seed: Annotated[Seed, Setting("seed of the content of the files")] = 0
 
 
@@ -245,7 +279,7 @@ class Storage(Access):
 
 
 class ObjectStorage(Access):
-    """Objects in a bucket of an S3 store (docs/s3.md)."""
+    """Objects in a bucket of an S3 store (docs/how-to/s3.md)."""
 
     kind: Annotated[
         Literal["posix", "s3"], Setting("kind of storage; posix: files in a folder; s3: objects in a bucket")
@@ -338,7 +372,8 @@ class Side(Named):
     root: Annotated[
         str | None,
         Setting(
-            "folder of the storage; the slow storage can also be a bucket, https://HOST/BUCKET/PREFIX (docs/s3.md)"
+            "folder of the storage; the slow storage can also be a bucket, https://HOST/BUCKET/PREFIX"
+            " (docs/how-to/s3.md)"
         ),
     ] = None
 
@@ -348,18 +383,10 @@ class Buffered(Saved):
 
     fast: Side = field(default_factory=Side)
     slow: Side = field(default_factory=Side)
-    when_full: Annotated[
-        Literal["block", "fall_through"],
-        Setting(
-            "what happens if the fast storage is full; block: training waits until snapshots are copied to the slow"
-            " storage; fall_through: snapshots go directly to the slow storage"
-        ),
-    ] = "block"
     bandwidth_mb_per_s: Annotated[
         Annotated[float, Meta(ge=0.001, le=1e6)] | None,
         Setting("limit on the speed of the copy to the slow storage; null: no limit", unit="MB/s"),
     ] = None
-    direct: Annotated[bool, Setting("whether the copy to the slow storage bypasses the page cache (O_DIRECT)")] = False
     streams: Annotated[int, Meta(ge=1, le=256), Setting("threads that copy to the slow storage", unit="threads")] = 1
 
 

@@ -1,4 +1,4 @@
-"""Objects of a store that speaks S3: a client, and how a run reads them. Only here ``obstore`` is imported."""
+"""Objects of an S3 store: a client, and how a run reads them. ``obstore`` is imported only here."""
 
 STORES = "ceph-osd"
-"""The name of the servers' processes that read the disk."""
+"""The process name of the servers that read the disk."""

@@ -1,23 +1,27 @@
-"""The address of a place in a bucket, in one word: ``https://HOST[:PORT]/BUCKET/PREFIX``.
+"""The address of a prefix in a bucket, as one word: ``https://HOST[:PORT]/BUCKET/PREFIX``.
 
-Odd characters of the prefix are quoted (``%23``). Behind a question mark ``region=…``, ``timeout_s=…`` of a request,
-and ``device=…``, what its servers store on, may follow. Credentials never do: they come from the environment or the
-profile (`jobs.objects.credentials`).
+Special characters of the prefix are quoted (``%23``). After a question mark, ``region=…``, ``timeout_s=…`` (of a
+request) and ``device=…`` (the servers' disk) may follow. Credentials never do: they are read from the environment or
+the usual profile (`credentials`) and stored nowhere else.
 """
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from jobs.errors import FolderError
+from jobs.errors import FolderError, ObjectStoreError
 from jobs.model.settings import Node
+from jobs.system import files
 
 TIMEOUT_S = (0.1, 3600.0)
-"""The least and the most of a request's timeout."""
+"""The smallest and the largest timeout of a request."""
 _MORE = {"region": str, "device": str, "timeout_s": float}
 _NO_PART = {"", ".", ".."}
 _REGION = re.compile("[A-Za-z0-9-]{1,60}")
@@ -25,7 +29,7 @@ _EXAMPLE = "https://HOST/BUCKET/PREFIX without credentials, ?region=…&timeout_
 
 
 def address_of(store: Node) -> str:
-    """Return the address of a storage of the settings or of a site."""
+    """Return the address of a storage, given by its settings."""
     keys = (quote(store["bucket"], safe=""), quote(str(store.get("prefix") or "").strip("/")))
     parts = (str(store["endpoint"]).rstrip("/"), *keys)
     query = urlencode({key: store[key] for key in _MORE if store.get(key)}, safe="/")
@@ -33,7 +37,7 @@ def address_of(store: Node) -> str:
 
 
 def split(address: str) -> tuple[str, str | None]:
-    """Return an address without its device, and the device."""
+    """Return (address without its device, device or None)."""
     base, _, query = address.partition("?")
     more = dict(parse_qsl(query))
     device = more.pop("device", None)
@@ -41,21 +45,21 @@ def split(address: str) -> tuple[str, str | None]:
 
 
 def below(address: str, *names: str) -> str:
-    """Return the address of what is below another one."""
+    """Return the address of `names` below another address."""
     base, mark, query = address.partition("?")
     return "/".join((base.rstrip("/"), *names)) + mark + query
 
 
 def storage_of(address: str) -> Node:
-    """Return what `jobs.objects.client.Client` takes, and ``device``; raises FolderError for what is no address."""
+    """Return the settings of a storage, for `jobs.objects.client.Client`; raise FolderError for an invalid address."""
     try:
-        found = urlsplit(address)
-        more = {key: _MORE[key](value) for key, value in parse_qsl(found.query, strict_parsing=bool(found.query))}
-        bucket, _, keys = found.path.strip("/").partition("/")
+        url = urlsplit(address)
+        more = {key: _MORE[key](value) for key, value in parse_qsl(url.query, strict_parsing=bool(url.query))}
+        bucket, _, keys = url.path.strip("/").partition("/")
         prefix = unquote(keys, errors="strict")
     except (KeyError, ValueError):  # whose message may quote a password
         raise FolderError("no address of a bucket", _EXAMPLE) from None
-    endpoint, (least, most) = f"{found.scheme}://{found.netloc}", TIMEOUT_S
+    endpoint, (least, most) = f"{url.scheme}://{url.netloc}", TIMEOUT_S
     odd = "#" in address or not address.isprintable() or not least <= more.get("timeout_s", least) <= most
     odd = odd or not is_region(more.get("region", "none")) or not more.get("device", "").isprintable()
     if odd or not is_endpoint(endpoint) or not bucket or "%" in bucket or not is_prefix(prefix):
@@ -65,32 +69,41 @@ def storage_of(address: str) -> Node:
 
 
 def is_endpoint(text: str) -> bool:
-    """Tell whether this is the address of a host alone: without a path, and without a password."""
+    """Return whether this is the address of a host only, without a path and without a password."""
     with suppress(ValueError):
-        found = urlsplit(text)
-        bare = not (found.path.strip("/") or found.query or found.fragment or "@" in found.netloc)
-        return found.scheme in ("http", "https") and bool(found.hostname) and bare and found.port != 0
+        url = urlsplit(text)
+        bare = not (url.path.strip("/") or url.query or url.fragment or "@" in url.netloc)
+        return url.scheme in ("http", "https") and bool(url.hostname) and bare and url.port != 0
     return False
 
 
 def host_and_port(endpoint: str) -> str:
-    """Return what all spellings of an endpoint have in common: its host in small letters, loopback by one name."""
-    found = urlsplit(endpoint)
-    host = (found.hostname or "").rstrip(".")
+    """Return host and port in a form that is equal for all spellings: small letters, one name for the loopback."""
+    url = urlsplit(endpoint)
+    host = (url.hostname or "").rstrip(".")
     with suppress(ValueError):
         number = ip_address(host.partition("%")[0])
         number = getattr(number, "ipv4_mapped", None) or number
         host = "localhost" if number.is_loopback else str(number)
-    return f"{host} {found.port or {'https': 443}.get(found.scheme, 80)}"
+    return f"{host} {url.port or {'https': 443}.get(url.scheme, 80)}"
+
+
+def canonical(address: str) -> str:
+    """Return the standard spelling of an address, so that addresses of the same endpoint or prefix compare equal."""
+    with suppress(ValueError):  # it is none, and is refused elsewhere
+        url = urlsplit(address)
+        where = f"{url.scheme}://{host_and_port(address).replace(' ', ':')}"
+        return "/".join(filter(None, (where, url.path.strip("/")))) + (url.query and f"?{url.query}")
+    return address
 
 
 def is_region(text: str) -> bool:
-    """Tell whether this may be the name of a region."""
+    """Return whether this is a valid name of a region."""
     return _REGION.fullmatch(text) is not None
 
 
 def shown(text: str) -> str:
-    """Return what of an address may be repeated to people where it is refused: nothing that could be a password."""
+    """Return the part of a refused address that may be shown: nothing that could be a password."""
     bare = re.split("[?#]", text.rpartition("@")[2])[0]
     with suppress(ValueError):  # a colon, and no port behind it
         _ = urlsplit(bare if "//" in bare else f"//{bare}").port
@@ -99,5 +112,60 @@ def shown(text: str) -> str:
 
 
 def is_prefix(text: str) -> bool:
-    """Tell whether keys may begin so; an empty one says nothing."""
+    """Return whether this is a valid prefix of keys; an empty one is valid."""
     return not text or (text.isprintable() and _NO_PART.isdisjoint(text.split("/")))
+
+
+_MOST_BYTES = 1 << 20
+_KEYS = {
+    "AWS_ACCESS_KEY_ID": "access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+    "AWS_SESSION_TOKEN": "session_token",
+}
+_CURE = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/credentials with AWS_PROFILE;"
+    " for a public bucket AWS_SKIP_SIGNATURE=true"
+)
+
+
+def signing() -> dict[str, Any]:
+    """Return the signing arguments for ``obstore.store.S3Store``; errors are those of `credentials`.
+
+    Keys are passed by a function: to keys passed as strings, obstore would add a session token of the environment,
+    which may belong to other keys.
+    """
+    keys = credentials()
+    if "skip_signature" in keys:
+        return keys
+    token = keys.pop("session_token", None)
+    return {"credential_provider": lambda: {**keys, "token": token, "expires_at": None}}
+
+
+def credentials() -> dict[str, str | bool]:
+    """Return the credentials, or the choice of none; raise ObjectStoreError if neither is given.
+
+    The metadata service of a cloud is never asked, because elsewhere it does not answer.
+    """
+    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
+        return {"skip_signature": True}
+    keys = {word: value for key, word in _KEYS.items() if (value := os.environ.get(key))}
+    if not keys.keys() >= {"access_key_id", "secret_access_key"}:
+        keys = _of_profile()
+    return {**keys}
+
+
+def _of_profile() -> dict[str, str]:
+    path = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser().resolve()
+    name = os.environ.get("AWS_PROFILE") or "default"
+    profiles = configparser.RawConfigParser()
+    try:
+        profiles.read_string(files.read(path, _MOST_BYTES).decode())
+    except FileNotFoundError:
+        raise ObjectStoreError("there are no credentials for the object store", _CURE) from None
+    except (OSError, ValueError, configparser.Error):  # whose message would quote the line
+        raise ObjectStoreError(f"{path} cannot be read as a file of credentials", _CURE) from None
+    section = profiles[name] if profiles.has_section(name) else {}
+    keys = {word: value for key, word in _KEYS.items() if (value := section.get(key.lower()))}
+    if not keys.keys() >= {"access_key_id", "secret_access_key"}:
+        raise ObjectStoreError(f"{path} has no whole profile [{name}]", _CURE)
+    return keys

@@ -1,4 +1,4 @@
-"""A client of an object store that hides no retry: each failed request is counted, by what went wrong.
+"""A client of an object store that hides no retry: each failed request is counted by its cause.
 
 ::
 
@@ -14,11 +14,14 @@ import hashlib
 import importlib.metadata
 import threading
 import time
+import urllib.request
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -26,40 +29,51 @@ from urllib.parse import urlsplit
 from jobs.errors import JobError, ObjectStoreError
 from jobs.model.declared import defaults
 from jobs.model.settings import Node, ObjectStorage
-from jobs.objects import credentials, faults, room
-from jobs.objects.room import Room
+from jobs.objects import address, faults
 from jobs.system import clock, untrusted
 
 if TYPE_CHECKING:
     import obstore
+    from obstore.store import S3Store
 
 _T = TypeVar("_T")
-PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so
+PART_BYTES = 16 << 20
+"""The bytes for which a request may take ``storage.timeout_s``: reads are cut into such parts, a put has as many."""
+MOST_PUT_BYTES = 5 << 30  # of one request: S3's limit, and Ceph's (rgw_max_put_size)
 _FIRST_PAUSE_S = 0.05
-_LATE_WRITES = 3  # writes in a row that time out, after which a store is asked whether it answers reads
-_NOBODY_S = 3.0  # how long is asked where nobody has ever answered: a gateway that restarts has, and is waited for
-_OF_A_PAGE, _PAGES = 1000, 4  # objects that come at once, and the pages, each within its timeout, that they may take
+_LATE_WRITES = 3  # after so many writes in a row that time out, the client checks whether the store answers reads
+_NOBODY_S = 3.0  # time limit for a store that has never answered; a restarting gateway has, and gets all retries
+_OF_A_PAGE, _PAGES = 1000, 4  # objects per chunk of a list, and the timeouts that one chunk may take
 _NO_END = "see that it is a store of objects, or name a larger storage.timeout_s"
-_DATA_TRIES = 2  # what arrives whole and is not what the manifest says is asked for once more, no oftener
+_DATA_TRIES = 2  # requests for an object whose data are not as the manifest says
+ROOM_CURE = (
+    "remove objects that nobody needs, or have the quota raised; of a testbed: down, then up s3=true s3_size_gb=…"
+)
+_NEARLY = 0.9  # of its room: from here on a bucket is nearly full
+_PATIENCE_S = 10.0
 
 
 class Stored(NamedTuple):
-    """An object: its key below the prefix, bytes, ETag and, where it is known, SHA-256 in hex digits."""
+    """An object: its key below the prefix, size in bytes, ETag and, if known, SHA-256 in hex digits."""
 
     key: str
     size: int
     etag: str | None = None
     sha256: str | None = None
-    modified: float = 0.0  # when it was put, in seconds since 1970, where the store has listed it
+    modified: float = 0.0  # time of the put, in seconds since 1970, if the store has listed it
 
 
 class DataError(JobError):
-    """An object is missing, or is not what its manifest says."""
+    """An error: an object is missing, or differs from its manifest."""
+
+
+class MissingError(DataError):
+    """An error: an object is missing."""
 
 
 @dataclass
 class Counts:
-    """What a client asked for and got."""
+    """The counts of a client: requests, bytes, failures by cause, retries, and times of the reads."""
 
     requests: int = 0  # each counted once, however often it was sent
     bytes: int = 0
@@ -69,11 +83,47 @@ class Counts:
     whole_s: array[float] = field(default_factory=lambda: array("d"))
 
 
+class Room(NamedTuple):
+    """The bytes of all objects of a bucket, and the largest allowed number of bytes (None: unknown)."""
+
+    used_bytes: int
+    most_bytes: int | None
+
+    def __str__(self) -> str:
+        """Return both numbers as text in GB."""
+        of = f" of {self.most_bytes / 1e9:.1f}" if self.most_bytes else ""
+        return f"{self.used_bytes / 1e9:.1f}{of} GB used"
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Return whether more than 90 % of the allowed bytes are used."""
+        return self.most_bytes is not None and self.used_bytes > _NEARLY * self.most_bytes
+
+
+def room_of(store: S3Store) -> Room | None:
+    """Return the room of a bucket, by one request; None if the store does not report it.
+
+    It comes in headers of ``HEAD /bucket`` that only Ceph has; the quota is shown to the owner of the bucket only.
+    """
+    import obstore  # noqa: PLC0415 - of the extra s3
+
+    from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+
+    with suppress(OSError, ValueError, obstore.exceptions.BaseError):
+        url = obstore.sign(store, "HEAD", "", timedelta(seconds=_PATIENCE_S))
+        servers.proxy_to(url)  # none is between us and this machine
+        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - of the settings
+        with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
+            used, most = (answer.headers[f"X-RGW-{word}"] for word in ("Bytes-Used", "Quota-Bucket-Size"))
+        return Room(int(used), quota if (quota := int(most or 0)) > 0 else None) if used else None
+    return None
+
+
 class Client:
-    """Requests to one bucket, below a prefix; thread safe."""
+    """A client for one bucket, below a prefix; thread safe."""
 
     def __init__(self, storage: Node) -> None:
-        """Take the node ``storage`` of the settings; no request is sent yet."""
+        """Make a client of the settings' node ``storage``; no request is sent yet."""
         try:
             import obstore  # noqa: PLC0415 - only for objects
             from obstore.store import S3Store  # noqa: PLC0415
@@ -84,103 +134,106 @@ class Client:
         self.storage = {**defaults(ObjectStorage), **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = Counts(), threading.Lock()
-        self.fault: ObjectStoreError | None = None  # of a request that failed for good
-        self.answered = False  # by the store, once
+        self.fault: ObjectStoreError | None = None  # the error of a request that failed finally
+        self.answered = False  # True once the store has answered
         self.errors = (obstore.exceptions.BaseError, OSError, DataError)
         self._obstore = obstore
         self.proxy = servers.proxy_to(storage["endpoint"])  # before obstore looks for one
-        timeout = f"{int(self.storage['timeout_s'] * 1000)}ms"
-        self._store = S3Store(
-            storage["bucket"],
-            endpoint=storage["endpoint"],
-            region=storage["region"],
-            virtual_hosted_style_request=False,
-            client_options={
-                "allow_http": urlsplit(storage["endpoint"]).scheme == "http",
-                "allow_invalid_certificates": False,
-                "http1_only": True,
-                "timeout": timeout,
-                "connect_timeout": timeout,
-            },
-            retry_config={"max_retries": 0},  # the retries are ours, so that each is counted
-            **credentials.signing(),
-        )
+
+        def store_of_parts(parts: int) -> S3Store:
+            timeout_s = self.storage["timeout_s"]
+            return S3Store(
+                storage["bucket"],
+                endpoint=storage["endpoint"],
+                region=storage["region"],
+                virtual_hosted_style_request=False,
+                client_options={
+                    "allow_http": urlsplit(storage["endpoint"]).scheme == "http",
+                    "allow_invalid_certificates": False,
+                    "http1_only": True,
+                    "timeout": f"{int(timeout_s * 1000) * parts}ms",
+                    "connect_timeout": f"{int(timeout_s * 1000)}ms",
+                },
+                retry_config={"max_retries": 0},  # the retries are ours, so that each is counted
+                **address.signing(),
+            )
+
+        self._store_of_parts = cache(store_of_parts)
+        self._store = self._store_of_parts(1)
 
     @property
     def path(self) -> Node:
-        """The way to the objects, for a record."""
-        address = urlsplit(self.storage["endpoint"])
+        """Return the description of the path to the objects, for a record."""
+        url = urlsplit(self.storage["endpoint"])
         return {
             "endpoint": self.storage["endpoint"],
             "bucket": self.storage["bucket"],
             "protocol": "HTTP/1.1",
-            "tls": address.scheme == "https",
+            "tls": url.scheme == "https",
             "client": f"obstore {importlib.metadata.version('obstore')}",
             **({"proxy": self.proxy} if self.proxy else {}),
         }
 
     def url_of(self, key: str) -> str:
-        """Name a key, or what lies below it, for people and records."""
+        """Return the URL of a key, or of a prefix, for people and records."""
         return f"s3://{self.storage['bucket']}/{self.prefix}{key}"
 
     def key_of(self, url: str) -> str:
-        """Return the key that `url_of` has named."""
+        """Return the key of a URL that `url_of` has made."""
         return url.removeprefix(self.url_of(""))
 
     def get(
         self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None, most: int | None = None
     ) -> obstore.Bytes:
-        """Return an object's bytes, or those from ``span[0]`` to before ``span[1]``, held outside of Python's memory.
+        """Return the bytes of an object, or those from ``span[0]`` to before ``span[1]``, in memory of the client.
 
-        `known` says what they must be: size, ETag and, with ``checksum``, SHA-256; `most` bounds those of an object
-        whose size nobody knows. Raises DataError for an object that is missing or another one (and what it holds is not
-        waited for), ObjectStoreError where the store fails for good: then for all later gets, too.
+        `known` has the expected size, ETag and, with ``checksum``, SHA-256; `most` is the largest size of an object of
+        unknown size. Raises DataError if the object is missing or another one (its data are not waited for then),
+        ObjectStoreError if the store fails finally: then also at every later call.
         """
-        asked = _Asked(self, key, known, span, most)
+        request = _Request(self, key, known, span, most)
 
         def once() -> obstore.Bytes:
-            answer = self._obstore.get(self._store, asked.name, options=asked.options)
-            asked.answered(answer)
-            return asked.taken(answer.bytes())
+            answer = self._obstore.get(self._store, request.name, options=request.options)
+            request.answered(answer)
+            return request.taken(answer.bytes())
 
-        return self._until_done(asked, once)
+        return self._until_done(request, once)
 
     async def get_async(
         self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None
     ) -> obstore.Bytes:
-        """Return an object's bytes as `get` does."""
-        asked = _Asked(self, key, known, span)
+        """Return the bytes of an object, as `get` does."""
+        request = _Request(self, key, known, span)
         while True:
             try:
-                answer = await self._obstore.get_async(self._store, asked.name, options=asked.options)
+                answer = await self._obstore.get_async(self._store, request.name, options=request.options)
                 self.answered = True
-                asked.answered(answer)
-                return asked.taken(await answer.bytes_async())
+                request.answered(answer)
+                return request.taken(await answer.bytes_async())
             except self.errors as error:
-                await asyncio.sleep(asked.pause_s(error))
+                await asyncio.sleep(request.pause_s(error))
 
-    def put(self, key: str, data: bytes | memoryview | Path | Callable[[], Iterator[bytes]]) -> str | None:
-        """Write an object, whole or not at all, in parts where it is large; returns its ETag.
+    def put(self, key: str, data: bytes | memoryview | Path) -> str | None:
+        """Write an object, complete or not at all, and return its ETag; it is in memory meanwhile.
 
-        A function is called for the data each time that they are sent.
+        It is one request, never a multipart upload, whose parts a kill would leave where S3 does not list them. Raises
+        ObjectStoreError if the data are more than S3 takes in one request, before anything is sent.
         """
-
-        def once() -> Any:
-            sent = data() if callable(data) else data
-            return self._obstore.put(self._store, self.prefix + key, sent, chunk_size=PART_BYTES)
-
-        # Ceph's answer to the last of several parts has no ETag that obstore 0.12 finds.
-        put = self._sent(key, once, writes=True)
-        etag: str | None = put["e_tag"] or self._sent(key, lambda: self._head(key))["e_tag"]
+        size = data.stat().st_size if isinstance(data, Path) else len(data)
+        if size > MOST_PUT_BYTES:
+            what = f"{self.url_of(key)} would have {size:,} bytes, and one request takes {MOST_PUT_BYTES:,}"
+            raise ObjectStoreError(what, "make smaller files: dataset.*, or benchmark.file_mb of a baseline")
+        parts = max(0, -(-size // PART_BYTES) - 1).bit_length()
+        store, name = self._store_of_parts(1 << parts), self.prefix + key  # a power of two: few stores
+        put = self._sent(key, lambda: self._obstore.put(store, name, data, use_multipart=False), writes=True)
+        etag: str | None = put["e_tag"]
         return etag
 
-    def _head(self, key: str) -> Any:
-        return self._obstore.head(self._store, self.prefix + key)
-
     def listed(self, below: str = "") -> Iterator[Stored]:
-        """Yield the objects whose keys begin with `below` and a slash, as the store lists them.
+        """Yield the objects whose keys begin with `below` and a slash, in the store's order.
 
-        Raises ObjectStoreError, also where the list has no end.
+        Raises ObjectStoreError, also if the list does not end.
         """
         prefix = self.prefix + below
         for each in self._sent(below, lambda: asyncio.run(self._whole_list(prefix))):
@@ -188,61 +241,55 @@ class Client:
             yield Stored(key, each["size"], each["e_tag"], modified=at)
 
     async def _whole_list(self, prefix: str) -> list[Any]:
-        """Return what a store lists; obstore alone would ask for the next page for ever, deaf to Ctrl-C."""
-        found: list[Any] = []
+        """Return all objects that the store lists; obstore alone could ask for pages for ever, deaf to Ctrl-C."""
+        objects: list[Any] = []
         pages = self._obstore.list(self._store, prefix or None, chunk_size=_OF_A_PAGE)
         try:
-            while len(found) <= untrusted.MOST_NAMES:
-                found += await asyncio.wait_for(anext(pages), _PAGES * self.storage["timeout_s"])
+            while len(objects) <= untrusted.MOST_NAMES:
+                objects += await asyncio.wait_for(anext(pages), _PAGES * self.storage["timeout_s"])
         except StopAsyncIteration:
-            return found
+            return objects
         except TimeoutError:
             pass
-        why = f"it lists {len(found)} objects, and says that there are more"
+        why = f"it lists {len(objects)} objects, and says that there are more"
         raise ObjectStoreError(f"{self.storage['endpoint']}, bucket {self.storage['bucket']}: {why}", _NO_END)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; those that are not there are no matter."""
+        """Delete objects; missing ones are ignored."""
         if keys:
             names = [self.prefix + key for key in keys]
             self._sent(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
     def room(self) -> Room | None:
-        """Return how full the bucket is, where its store says so."""
-        return room.of(self._store)
-
-    def require_room(self, size: int) -> None:
-        """Raise ObjectStoreError where so many bytes more do not fit, as far as the store says."""
-        found = self.room()
-        if found and (why := found.lacks(size)):
-            raise ObjectStoreError(f"{self.url_of('')}: {why}", room.CURE)
+        """Return the used and the allowed bytes of the bucket; None if the store does not say."""
+        return room_of(self._store)
 
     def reads(self, key: str) -> bool:
-        """Ask once for an object, which may be missing, and tell whether the store answers."""
+        """Return whether the store answers one request for an object, which may be missing."""
         with suppress(self._obstore.exceptions.BaseError, OSError):
             with suppress(FileNotFoundError):
-                self._head(key)
+                self._obstore.head(self._store, self.prefix + key)
             return True
         return False
 
-    def _sent(self, key: str, request: Callable[[], _T], *, writes: bool = False) -> _T:
-        asked = _Asked(self, key, None, None)
-        asked.writes = writes
-        return self._until_done(asked, request)
+    def _sent(self, key: str, once: Callable[[], _T], *, writes: bool = False) -> _T:
+        request = _Request(self, key, None, None)
+        request.writes = writes
+        return self._until_done(request, once)
 
-    def _until_done(self, asked: _Asked, once: Callable[[], _T]) -> _T:
+    def _until_done(self, request: _Request, once: Callable[[], _T]) -> _T:
         while True:
             try:
                 answer = once()
             except self.errors as error:
-                clock.wait(asked.pause_s(error))
+                clock.wait(request.pause_s(error))
             else:
                 self.answered = True
                 return answer
 
 
-class _Asked:
-    """One request and its retries."""
+class _Request:
+    """A request and its retries."""
 
     writes = False
 
@@ -258,7 +305,7 @@ class _Asked:
             client.counts.requests += 1
 
     def answered(self, answer: obstore.GetResult) -> None:
-        """Note that the first bytes are there; DataError where they are of another object than was asked for."""
+        """Store the time to the first byte; raise DataError if the answer is for another object."""
         self._first_s = time.perf_counter() - self._began
         if (known := self._known) or self._most is not None:
             size, etag = answer.meta["size"], answer.meta["e_tag"]
@@ -268,7 +315,7 @@ class _Asked:
                 raise DataError(f"{self.name}: it has {size} bytes, which is no size of it")
 
     def taken(self, data: obstore.Bytes) -> obstore.Bytes:
-        """Return the bytes if they are what was asked for; DataError where they are not."""
+        """Return the bytes and count them; raise DataError if they are not as expected."""
         counts, took_s = self._client.counts, time.perf_counter() - self._began
         wrong = self._wrong(data)
         if wrong:
@@ -280,16 +327,16 @@ class _Asked:
         return data
 
     def _wrong(self, data: obstore.Bytes) -> str:
-        known, asked = self._known, self._span
-        size = asked[1] - asked[0] if asked else known.size if known else len(data)
+        known, span = self._known, self._span
+        size = span[1] - span[0] if span else known.size if known else len(data)
         if len(data) != size:
             return f"{len(data)} bytes came, and there should be {size}"
-        if known and known.sha256 and self._client.storage["checksum"] and not asked:
+        if known and known.sha256 and self._client.storage["checksum"] and not span:
             return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its bytes do not have their checksum"
         return ""
 
     def pause_s(self, error: BaseException) -> float:
-        """Count a failed request; return how long to wait before the next, or raise what ends it."""
+        """Count a failed request and return the seconds before its retry; raise the error if there is no retry."""
         client, text = self._client, str(error)
         self._tries += 1
         missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text
@@ -309,13 +356,13 @@ class _Asked:
         if again:
             return pause
         if missing:
-            raise DataError(f"{self.name} is not there") from None
+            raise MissingError(f"{self.name} is not there") from None
         if isinstance(error, DataError):
             raise error
         raise self._given_up(word, refusal) from None  # the error itself may quote what was signed
 
     def _given_up(self, word: str, refusal: tuple[str, str] | None) -> ObjectStoreError:
-        """Return what ends this request, and all later ones."""
+        """Return the error that ends this request and all later ones."""
         storage = self._client.storage
         through = f" through the proxy {self._client.proxy}" if self._client.proxy else ""
         where = f"{storage['endpoint']}{through}, bucket {storage['bucket']}"

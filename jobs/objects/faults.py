@@ -1,4 +1,4 @@
-"""What the errors of ``obstore`` mean: a word to count them by, and whether it is any use to ask again."""
+"""The meaning of ``obstore`` errors: a word to count them by, and whether a retry can help."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SIGNS = {
     "InvalidCertificate": ("its certificate is not trusted here", "SSL_CERT_FILE=… names the certificates you trust"),
     "InvalidMessage": ("it speaks no TLS", "storage.endpoint=http://… where nobody else listens"),
 }
-FULL = (  # said of one that answers reads while writes time out
+FULL = (  # for a store that answers reads while writes time out
     "it answers reads and takes no writes: its disk is full, most likely",
     "have more room made there (a full Ceph does not even remove objects), or name a larger storage.timeout_s",
 )
-_WORDS = (  # of a request that may go well when it is sent again
+_WORDS = (  # for failures that a retry may cure
     ("refused", ("ConnectionRefused", "Connection refused")),
     ("no such host", ("dns error", "failed to lookup address")),
     ("timeout", ("TimedOut", "kind: Timeout")),
@@ -38,18 +38,18 @@ _WORDS = (  # of a request that may go well when it is sent again
 )
 
 NOBODY = {"refused": "nobody listens there", "no such host": "the host has no address here"}
-"""Of these words, those of a request that came to no server, and what that means."""
+"""The words for requests that reached no server, with their meaning."""
 
 
 def word(text: str) -> str:
-    """Say in a word why a request failed."""
+    """Return the cause of a failed request as one word."""
     if status := _STATUS.search(text):
         return status[1]
-    return next((said for said, signs in _WORDS if any(sign in text for sign in signs)), "other")
+    return next((cause for cause, signs in _WORDS if any(sign in text for sign in signs)), "other")
 
 
 def refusal(error: BaseException, text: str) -> tuple[str, str] | None:
-    """Return what is wrong and the cure where it is no use to ask again; None where it may be."""
+    """Return (fault, cure) if a retry is useless; None if it may help."""
     code = found[1] if (found := _CODE.search(text)) else ""
     if code in _REFUSALS:
         return _REFUSALS[code]

@@ -1,6 +1,6 @@
-"""Ranges of objects, for what lies within a file of a format: gotten one at a time, or many by one event loop.
+"""Reads ranges of objects, for data within a file of a format: one at a time, or many by one event loop.
 
-A range longer than a part of an upload is gotten in several requests: each has ``storage.timeout_s`` for itself.
+A range longer than a part of an upload is read by several requests, each with its own ``storage.timeout_s``.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _LATE_S = 1.0
 
 
 class Ranges:
-    """Gets ranges of objects that are listed; `wrong` is told the names of those that are not as listed."""
+    """A reader of ranges of listed objects; it adds the names of objects that are not as listed to `wrong`."""
 
     def __init__(self, client: Client, stored: Mapping[str, Stored], wrong: set[str], concurrency: int) -> None:
         self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
         self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # a span may come again
 
     def read(self, name: str, view: memoryview, offset: int) -> None:
-        """Fill memory with what lies from there on; errors are those of `Client.get`."""
+        """Fill `view` with the object's bytes from `offset` on; errors are those of `Client.get`."""
         stored = self._stored[name]
         for part, span in _cut(view, offset):
             with self._named(name):
                 self._taken(name, part, span, self._client.get(stored.key, stored, span))
 
     def fill(self, name: str, ranges: Iterable[tuple[memoryview, int, Callable[[], object]]]) -> None:
-        """Have all ranges gotten at once, as far as the engine's ``concurrency`` lets them.
+        """Read all ranges in parallel, limited by the engine's ``concurrency``.
 
-        `ranges`: memory that is filled, where its bytes lie in the object, and what is called when all have come.
+        `ranges`: the memory to fill, the offset in the object, and a function to call when all ranges are read.
         """
         wanted = list(ranges)
         cuts = [each for view, offset, _ in wanted for each in _cut(view, offset)]
@@ -81,21 +81,22 @@ class Ranges:
             raise
 
     def compare(self) -> None:
-        """Get each object whole and compare it with its checksum, and each range that came with the bytes there.
+        """Read each object whole; compare it with its checksum, and each range read before with the same bytes of it.
 
-        Nothing is done without ``storage.checksum``. What differs is `wrong`; other errors are those of `Client.get`.
+        Without ``storage.checksum`` nothing is done. Names of objects that differ go to `wrong`; other errors are those
+        of `Client.get`.
         """
-        for name, taken in self._digests.items():
+        for name, digests in self._digests.items():
             try:
                 whole = memoryview(self._client.get(self._stored[name].key, self._stored[name]))
             except DataError:
                 self._wrong.add(name)
                 continue
-            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in taken):
+            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in digests):
                 self._wrong.add(name)
 
     def file(self, name: str) -> File:
-        """Return an object as a file; DataError where it is missing."""
+        """Return an object as a readable file; raise DataError if it is missing."""
         return File(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
 
     @cached_property
@@ -110,7 +111,7 @@ class Ranges:
         return loop
 
     def close(self) -> None:
-        """End the event loop, where there is one."""
+        """End the event loop, if there is one."""
         if "_loop" in self.__dict__:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_LATE_S)
@@ -125,34 +126,34 @@ def _cut(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
 
 
 class File(io.RawIOBase):
-    """An object to be read at any place; of short reads the blocks around them are kept."""
+    """A readable and seekable file of an object; short reads are served from cached blocks."""
 
     def __init__(self, ranges: Ranges, name: str, size: int, url: str) -> None:
-        """Get the first block."""
+        """Open the object, and read its first block."""
         super().__init__()
         self._ranges, self._name, self._size, self._url = ranges, name, size, url
         self._at, self._blocks = 0, dict[int, bytearray]()
         self._block(0)
 
     def __repr__(self) -> str:
-        """Return its address: HDF5 takes it for the file's name."""
+        """Return the object's URL, which HDF5 uses as the file's name."""
         return self._url
 
     def readable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Set the position and return it."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the object goes; returns how many bytes came."""
+        """Fill a buffer up to the end of the object; return the number of bytes read."""
         view = memoryview(buffer).cast("B")[: max(0, self._size - self._at)]
         if len(view) >= _BLOCK_BYTES:
             self._ranges.read(self._name, view, self._at)

@@ -1,4 +1,4 @@
-"""The processes of an object store that run on this machine: a Ceph gateway, and what stores its objects."""
+"""The processes of an object store on this machine: a Ceph gateway, and the servers that store its objects."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _GATEWAY, _BEHIND = "radosgw", (STORES, "ceph-mon")
 
 
 class Used(TypedDict):
-    """What processes of one name have used: CPU seconds, and bytes read (None: the kernel does not tell this user)."""
+    """The resources used by all processes of one name: CPU seconds, and bytes read (None: hidden from this user)."""
 
     processes: int
     cpu_s: float
     read_bytes: int | None
 
 
-def of(endpoint: str) -> list[psutil.Process]:
-    """List the processes that serve an endpoint of this machine; empty for one elsewhere, or for another program.
+def processes_of(endpoint: str) -> list[psutil.Process]:
+    """Return the processes that serve an endpoint on this machine; empty if it is elsewhere, or another program.
 
-    The gateway listens at the endpoint's port, where this user may see that; the others were started with the same
-    file of settings (``-c``).
+    The gateway listens at the endpoint's port, as far as this user can see that; the other processes were started with
+    the same settings file (``-c``).
     """
     address = urlsplit(endpoint)
     if not _is_here(address.hostname or ""):
@@ -47,9 +47,9 @@ def of(endpoint: str) -> list[psutil.Process]:
 
 
 def proxy_to(endpoint: str) -> str | None:
-    """Return host and port of the environment's proxy to an endpoint; None without one.
+    """Return host and port of the environment's proxy for an endpoint; None without a proxy.
 
-    What this machine's loopback serves is left out of proxies from now on, for this process and its children.
+    From now on this process and its children use no proxy for an endpoint on the loopback of this machine.
     """
     address = urlsplit(endpoint)
     host = address.hostname or ""
@@ -57,8 +57,8 @@ def proxy_to(endpoint: str) -> str | None:
         spared = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
         if host not in spared.split(","):
             os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, (spared, host)))
-    found = getproxies()
-    proxy = None if proxy_bypass(host) else found.get(address.scheme) or found.get("all")
+    proxies = getproxies()
+    proxy = None if proxy_bypass(host) else proxies.get(address.scheme) or proxies.get("all")
     return proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/") if proxy else None
 
 
@@ -66,7 +66,7 @@ def proxy_to(endpoint: str) -> str | None:
 def _is_here(host: str) -> bool:
     ours = {each.address for those in psutil.net_if_addrs().values() for each in those}
     with suppress(OSError):
-        return any(str(found[4][0]) in ours for found in socket.getaddrinfo(host, None))
+        return any(str(address[4][0]) in ours for address in socket.getaddrinfo(host, None))
     return False
 
 
@@ -86,14 +86,14 @@ def _settings(process: psutil.Process) -> str:
     return ""
 
 
-def used(processes: list[psutil.Process]) -> dict[int, tuple[str, float, int | None]]:
-    """Return of each process its name, CPU seconds and bytes read so far; one that has ended is not there."""
-    found = {}
+def usage_of(processes: list[psutil.Process]) -> dict[int, tuple[str, float, int | None]]:
+    """Return name, CPU seconds and bytes read so far, by process id; a process that has ended is left out."""
+    usage = {}
     for each in processes:
         with suppress(psutil.NoSuchProcess):
             times = each.cpu_times()
-            found[each.pid] = (each.name(), times.user + times.system, _read_bytes(each))
-    return found
+            usage[each.pid] = (each.name(), times.user + times.system, _read_bytes(each))
+    return usage
 
 
 def _read_bytes(process: psutil.Process) -> int | None:
@@ -102,10 +102,10 @@ def _read_bytes(process: psutil.Process) -> int | None:
     return None
 
 
-def between(
+def usage_between(
     before: Mapping[int, tuple[str, float, int | None]], after: Mapping[int, tuple[str, float, int | None]]
 ) -> dict[str, Used]:
-    """Subtract two accounts of `used`; the sums are by name, one that was started meanwhile counts from 0."""
+    """Return the use between two results of `usage_of`, summed by process name; new processes count from 0."""
     sums: dict[str, Used] = {}
     for pid, (name, cpu_s, read) in after.items():
         early = before.get(pid, (name, 0.0, 0))

@@ -1,24 +1,119 @@
-"""What a run reads from an object store: which objects, and by which engine."""
+"""The objects that a run reads from an object store, and the engines that read them.
+
+The engine ``async`` is one event loop in its own thread (`Ahead`), which reads objects before they are needed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jobs.lazy_imports import np, tf
 from jobs.model.settings import Node
 from jobs.objects import servers
-from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, Stored
 from jobs.objects.ranges import Ranges
 
 if TYPE_CHECKING:
     import obstore
+
+_LATE_S = 1.0  # for requests in flight to be cancelled; the thread does not keep a process from ending
+
+
+class Ahead:
+    """A reader with `concurrency` requests in flight, in the order of `wanted`, and as many finished objects."""
+
+    def __init__(self, client: Client, wanted: Sequence[tuple[str, Stored]], concurrency: int) -> None:
+        """Send no request yet: the first one is sent with the first `take`, while the clock of a run is running."""
+        self._client, self._concurrency = client, concurrency
+        self._futures: dict[str, Future[obstore.Bytes]] = {name: Future() for name, _ in wanted}
+        self._left = iter([(known, self._futures[name]) for name, known in wanted])
+        self._awaited: set[Future[obstore.Bytes]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._room, self._held, self._waiting = asyncio.Event(), 0, False
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> obstore.Bytes | None:
+        """Wait for an object and return it, or raise its error; None if it is not in the list or was taken already."""
+        with self._lock:
+            self._begin()
+            future = self._futures.pop(name, None)
+            if future is None:
+                return None
+            self._awaited.add(future)
+        try:
+            return future.result()
+        finally:
+            with self._lock:
+                self._awaited.discard(future)
+                self._held -= 1
+                waiting, self._waiting = self._waiting, False
+            if waiting:  # a wake-up of the loop costs more than all else here
+                self._soon(self._room.set)
+
+    def _begin(self) -> None:
+        if self._task is None and not self._loop.is_closed():
+            self._task = self._loop.create_task(self._all())
+            self._thread = threading.Thread(target=self._run, args=(self._task,), name="objects", daemon=True)
+            self._thread.start()
+
+    def _run(self, task: asyncio.Task[None]) -> None:
+        with suppress(asyncio.CancelledError, InvalidStateError):  # of a future that was given up
+            self._loop.run_until_complete(task)
+        self._loop.close()
+
+    async def _all(self) -> None:
+        await asyncio.gather(*(self._work() for _ in range(self._concurrency)))
+
+    async def _work(self) -> None:
+        """Read one object after the other; an error is stored for the thread that takes the object."""
+        while True:
+            await self._admitted()
+            known, future = next(self._left, (None, None))
+            if known is None or future is None:
+                return
+            try:
+                data = await self._client.get_async(known.key, known)
+            except Exception as error:  # noqa: BLE001 - goes on in the thread that waits for it
+                future.set_exception(error)
+            else:
+                future.set_result(data)
+
+    async def _admitted(self) -> None:
+        """Wait until fewer than 2 x `concurrency` objects are requested and not yet taken."""
+        while True:
+            with self._lock:
+                if self._held < 2 * self._concurrency:
+                    self._held += 1
+                    return
+                self._room.clear()
+                self._waiting = True
+            await self._room.wait()
+
+    def _soon(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has come to its end
+            self._loop.call_soon_threadsafe(call)
+
+    def close(self) -> None:
+        """End the requests in flight; a thread that waits for an object, or takes one later, gets an error."""
+        with self._lock:
+            if self._task is None:
+                self._loop.close()
+        if self._thread and self._task:
+            self._soon(self._task.cancel)
+            self._thread.join(_LATE_S)
+        with self._lock:
+            for future in (*self._futures.values(), *self._awaited):
+                future.cancel()
 
 
 class Listed(Protocol):
@@ -26,21 +121,21 @@ class Listed(Protocol):
 
     @property
     def files(self) -> Sequence[tuple[str, int, int]]:
-        """Name, bytes and class of each."""
+        """Return name, size in bytes and class of each file."""
 
     @property
     def objects(self) -> Sequence[tuple[str | None, str | None]] | None:
-        """ETag and SHA-256 of each, where they are known."""
+        """Return ETag and SHA-256 of each object, if known."""
 
 
 class Source:
-    """The objects of a run, by the names that their manifest has."""
+    """The objects of a run, by their names in the manifest."""
 
     def __init__(self, client: Client, stored: Mapping[str, Stored], disk: str | None, threads: int) -> None:
-        """Take what is read; `disk`, a device or a folder, is below the servers, where it can be seen from here."""
+        """Make a source of `stored` objects; `disk` is the servers' device or folder, if it exists on this machine."""
         self.client, self.stored, self.disks = client, stored, (Path(disk),) if disk and Path(disk).exists() else ()
         self.wrong: set[str] = set()
-        """Names of objects that are missing, or not what the manifest says."""
+        """The names of objects that are missing, or differ from the manifest."""
         self.engine: Node = {
             "engine": client.storage["engine"],
             "concurrency": client.storage["concurrency"] or threads,
@@ -49,7 +144,7 @@ class Source:
         self._ahead: Ahead | None = None
 
     def take(self, name: str) -> obstore.Bytes:
-        """Return the contents of an object; errors are those of `Client.get`."""
+        """Return the content of an object; errors are those of `Client.get`."""
         try:
             data = self._ahead.take(name) if self._ahead else None
             return self.client.get(self.stored[name].key, self.stored[name]) if data is None else data
@@ -58,25 +153,25 @@ class Source:
             raise
 
     def array(self, name: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return the contents as they lie in the client's memory, uint8 ``(bytes,)``: nothing is copied."""
+        """Return the content as an array uint8 ``(bytes,)`` on the client's memory, without a copy."""
         keep_thread_state()
         return np.frombuffer(cast("Any", self.take(os.fsdecode(np.asarray(name).item()))), np.uint8)
 
     def tensor(self, name: tf.Tensor) -> tf.Tensor:
-        """Read an object within a pipeline: uint8 ``(bytes,)``."""
+        """Return the content of an object as a tensor of a pipeline: uint8 ``(bytes,)``."""
         contents = tf.numpy_function(self.array, [name], tf.uint8)
         contents.set_shape((None,))
         return contents
 
     def pids(self) -> list[int]:
-        """Return the numbers of the processes that serve the objects on this machine."""
-        return [each.pid for each in servers.of(self.client.storage["endpoint"])]
+        """Return the ids of the processes that serve the objects on this machine."""
+        return [each.pid for each in servers.processes_of(self.client.storage["endpoint"])]
 
     @contextmanager
     def in_order(self, names: Sequence[str]) -> Iterator[None]:
-        """Read these objects in this order meanwhile: engine ``async`` begins with the first that is taken.
+        """Read these objects in this order within the block: the engine ``async`` starts when the first is taken.
 
-        Raises what ended the client, if something did: what came after it was not read.
+        Raises the error that ended the client, if there was one: objects after it were not read.
         """
         if self.engine["engine"] == "async":
             self._ahead = Ahead(self.client, [(name, self.stored[name]) for name in names], self.engine["concurrency"])
@@ -94,7 +189,7 @@ _THREAD = threading.local()
 
 
 def keep_thread_state() -> None:
-    """Let the calling thread keep its state in the interpreter between two calls from TensorFlow.
+    """Make the calling thread keep its Python state between two calls from TensorFlow.
 
     A thread that Python has not started gets a state for each call of `PyGILState_Ensure` that is not within another
     one, memory of its own included: a third of what it costs to call Python from a pipeline. One call that is never
@@ -106,7 +201,7 @@ def keep_thread_state() -> None:
 
 @contextmanager
 def of_dataset(storage: Node, url: str, listed: Listed, disk: str | None, threads: int) -> Iterator[Source]:
-    """Open the objects of a data set, which are below `url`, for a run; `storage` is of the settings."""
+    """Yield the objects of a data set below `url` as the source of a run; `storage` is the node of the settings."""
     client = Client(storage)
     below = client.key_of(url)
     known = listed.objects or ((None, None),) * len(listed.files)

@@ -1,1 +1,1 @@
-"""What is read from the system beside a run."""
+"""Observers of the system during a run."""

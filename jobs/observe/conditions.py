@@ -1,56 +1,158 @@
-"""Observer of what else can change the speed of a run (`jobs.system.tunables`), when it begins and when it ends."""
+"""The observer of other conditions that change the speed of a run, and the description of the machine.
+
+The conditions are those of `jobs.system.tunables`. The facts of the machine are read without root and never guessed.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from jobs.checkpoints.run_snapshots import roles
-from jobs.model.results import Conditions
+from jobs.model.results import Conditions, Run
 from jobs.model.settings import Settings
 from jobs.observe.observer import Observer
-from jobs.system import tunables
+from jobs.system import cgroup, tunables
+from jobs.system.device import UNKNOWN, device_of, mount_of
 
 
-def observed(settings: Settings, folders: Sequence[Path], targets: Sequence[Path]) -> Conditions:
-    """Return the conditions of ``process`` and ``machine``, and by their names those of the ``storages``.
+def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Sequence[Path]) -> Conditions:
+    """Return the conditions of ``process`` and ``machine``, and by name those of the ``storages``.
 
-    `folders` hold the data, then its copies; `targets` those of the snapshots in the order of their roles; of a
+    `folders` hold the data, then the data's copies; `targets` hold the snapshots, in the order of their roles; for a
     bucket its servers' disk.
     """
     name = settings.get("storage", {}).get("name", "data")  # a run by hand has none
     saves = (f"{each['name']} (checkpoints)" for each in roles(settings.get("checkpoint", {"name": "none"})).values())
-    named = [*zip((name, f"{name} (copies)"), folders, strict=False), *zip(saves, targets, strict=False)]
+    folder_names = [*zip((name, f"{name} (copies)"), folders, strict=False), *zip(saves, targets, strict=False)]
     return {
-        "process": tunables.of_process(),
-        "machine": tunables.of_machine(),
-        "storages": {name: tunables.of_storage(folder) for name, folder in named if folder.exists()},
+        "process": tunables.describe_process(),
+        "machine": tunables.describe_machine(),
+        "storages": {name: tunables.describe_storage(folder) for name, folder in folder_names if folder.exists()},
     }
 
 
-class Surroundings(Observer):
-    """The conditions of the process, the machine and the storages."""
+class ConditionsObserver(Observer):
+    """The observer of the conditions of the process, the machine and the storages."""
 
-    place = 2
+    place_of_process = 2
     gives = ("conditions", "conditions_after")
 
     def start(self) -> None:
-        """Look before the run."""
+        """Read the conditions before the run."""
         self._before = self._look()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Look again."""
+        """Read the conditions after the run."""
         self._after = self._look()
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``conditions``, and ``conditions_after`` where they have changed meanwhile."""
+        """Return ``conditions``, and ``conditions_after`` if they changed during the run."""
         changed = {"conditions_after": self._after} if self._after != self._before else {}
         return {"conditions": self._before, **changed}
 
     def _look(self) -> Conditions:
-        saves = self.work.checkpoints.folders if self.work.checkpoints else ()
-        return observed(self.request["settings"], self.work.folders, saves)
+        return observe_conditions(self.request["settings"], self.work.folders, self.snapshot_folders)
 
 
-OBSERVER = Surroundings
+_PACKAGES = ("tensorflow", "numpy", "hydra-core", "omegaconf", "submitit", "pillow", "tfio-campaign")
+# Named one by one: SLURM_JWT, say, is a credential.
+_SLURM = (
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_PARTITION",
+    "SLURM_RESTART_COUNT",
+)
+_GIT_TIMEOUT_S = 10.0
+
+
+def describe_node(dataset: Path) -> dict[str, Any]:
+    """Return the facts of the machine and of the storage of `dataset`; missing ones are ``unknown``."""
+    is_mounted = dataset.exists()  # False if a node lacks the storage, which its record must show
+    device = device_of(dataset) if is_mounted else None
+    return {
+        "host": platform.node() or UNKNOWN,
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or UNKNOWN,
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "quota_cores": cgroup.quota_cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "versions": {package: _package_version(package) for package in _PACKAGES},
+        "git": _git_commit(Path(__file__).resolve().parent),
+        "mount": asdict(mount_of(dataset)) if is_mounted else UNKNOWN,
+        "device": device.facts() if device else UNKNOWN,
+        "boot_id": _read_file("/proc/sys/kernel/random/boot_id"),
+        "slurm": {key: os.environ[key] for key in _SLURM if key in os.environ},
+    }
+
+
+def place_of_process() -> Run:
+    """Return the place of this process: ``host``, Slurm's ``node`` and ``job`` (else None), usable ``cpus``.
+
+    The CPUs are fewer than the machine's, even a fraction, if the quota of a control group allows less.
+    """
+    cpus, quota = len(os.sched_getaffinity(0)), cgroup.quota_cores()
+    return {
+        "host": platform.node() or UNKNOWN,
+        "node": os.environ.get("SLURMD_NODENAME"),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "cpus": cpus if quota is None else min(cpus, quota),
+    }
+
+
+def _cpu_model() -> str:
+    for line in _read_file("/proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return UNKNOWN
+
+
+def _package_version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return UNKNOWN
+
+
+def _git_commit(folder: Path) -> dict[str, str | bool]:
+    """Return the git commit of this code's checkout; unknown in an installed wheel or without git."""
+    commit = _run_git(folder, "rev-parse", "HEAD")
+    # A wheel may lie inside somebody else's checkout (a venv in a repository): then the commit is not ours.
+    if commit is None or _run_git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return {"commit": UNKNOWN, "dirty": UNKNOWN}
+    status = _run_git(folder.parent, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "dirty": UNKNOWN if status is None else bool(status)}
+
+
+def _run_git(folder: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _read_file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip() or UNKNOWN
+    except OSError:
+        return UNKNOWN
+
+
+OBSERVERS = (ConditionsObserver,)

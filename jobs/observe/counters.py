@@ -1,4 +1,4 @@
-"""Observer of the kernel's own counts: what a run did, and what everybody else did meanwhile."""
+"""The observer of the kernel's counters: the work of the run, and the work of all others during it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.model.request import Request
 from jobs.model.results import DeviceUse
-from jobs.observe.cache import Cache
+from jobs.model.work import Request
+from jobs.observe.data_files import Cache
 from jobs.observe.observer import Observer
 from jobs.ready_run import Work
 from jobs.system import cgroup
-from jobs.system.clock import moment
-from jobs.system.device import Device, Use, device_of, together
-from jobs.system.extents import Fetch
+from jobs.system.clock import read_clocks
+from jobs.system.device import Device, Use, combine_devices, device_of
+from jobs.system.page_cache import Fetch
 from jobs.system.traffic import Written
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -27,7 +27,7 @@ _USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted fro
 
 
 class Count(NamedTuple):
-    """What everybody has asked of a device since boot."""
+    """The requests of all processes to a device since boot."""
 
     device: Device
     use: Use
@@ -35,19 +35,20 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of the counters; all grow from boot or from the start of the process."""
+    """A reading of the counters, which all grow from boot or from the start of the process."""
 
     at_s: float  # ``time.perf_counter`` of the reading
-    process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it
-    device: Count | None  # what everybody asked of the whole device; None where there is no such device
+    process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None if the kernel does not count them
+    device: Count | None  # the requests of all processes to the whole device; None if there is no such device
     busy_s: float  # CPU seconds of the whole machine spent working
-    steal_s: float  # and those that the hypervisor took
+    steal_s: float  # CPU seconds that the hypervisor took
     # CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds what
     # those have done.
     own_cpu_s: float
-    kernel_s: float | None = None  # the same moment by the kernel's own clock; None where it cannot be asked
-    raw_s: float | None = None  # and by the clock of the hardware, which nobody sets
-    lowest: Count | None = None  # as `device`, of the lowest device below it; None where there is none
+    io_pressure_s: float | None = None  # in which a task waited for I/O (`cgroup.io_pressure_s`)
+    kernel_s: float | None = None  # the same moment by the kernel's own clock; None if it cannot be read
+    raw_s: float | None = None  # the same moment by the hardware's clock, which is never adjusted
+    lowest: Count | None = None  # as `device`, for the lowest device below it; None if there is none
     # As `device`, of the other devices that this run writes to; None for a run that writes nothing.
     further: tuple[Count | None, ...] | None = None
     # Of each process that works for this run, by its number: bytes read and written, CPU seconds.
@@ -56,76 +57,77 @@ class Reading:
 
 
 class Edge(NamedTuple):
-    """The begin or the end of the observed time, and the counts of the trace's sources then."""
+    """The begin or the end of the observed time, with the counts of the trace's sources at that moment."""
 
     at_s: float
     counts: Mapping[str, tuple[int, ...]]
 
 
 class Counters(Observer):
-    """The kernel's counters over the run, and the load of the machine before it."""
+    """The observer of the kernel's counters over the run, and of the machine's load before it."""
 
     place = 10
     gives = (
         "elapsed_s", "kernel_s", "raw_s", "device_bytes", "written_bytes", "device_read_bytes", "lowest_read_bytes",
         "cpu_s", "other_cpu", "steal_s", "readers_cpu_s", "device_use", "load_average", "device", "lowest_device",
-        "quota_cores", "throttled_periods", "throttled_s", "reached_bytes",
+        "quota_cores", "throttled_periods", "throttled_s", "reached_bytes", "io_pressure_s",
     )  # fmt: skip
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
-        self._device = together([device_of(folder) for folder in work.folders])
+        self._device = combine_devices([device_of(folder) for folder in work.folders])
         self._lowest = work.below.lowest
 
     def start(self) -> None:
-        """Read the counters before."""
+        """Read the counters before the run."""
         self._load_average = os.getloadavg()[0]
-        self._quota, self._throttled = cgroup.quota(), cgroup.throttled()
+        self._quota, self._throttled = cgroup.quota_cores(), cgroup.throttled_time()
         self._written = Written(self.work.folders[0]) if self.work.writes and self.work.folders else None
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read them after; a drain that may follow is not the run's."""
+        """Read the counters after the run, without a drain that may follow."""
         self._after = self._reading()
         if self._written:
             self._written.settle()
-        self._throttled_after = cgroup.throttled()
+        self._throttled_after = cgroup.throttled_time()
 
     @property
     def edges(self) -> tuple[Edge, Edge]:
-        """Return when the counters were read and what they counted, by the names of the trace's sources."""
+        """Return begin and end of the observed time, each with the counts by the names of the trace's sources."""
         return self._edge(self._before), self._edge(self._after)
 
-    def _edge(self, found: Reading) -> Edge:
-        process = found.process and (found.process["read_bytes"], found.process["write_bytes"])
+    def _edge(self, reading: Reading) -> Edge:
+        process = reading.process and (reading.process["read_bytes"], reading.process["write_bytes"])
         counts = {"process": process} | {
             f"dsk/{each.device.name}": (each.use.read_bytes, each.use.written_bytes)
-            for each in (found.device, found.lowest)
+            for each in (reading.device, reading.lowest)
             if each
         }
-        return Edge(found.at_s, {name: count for name, count in counts.items() if count})
+        return Edge(reading.at_s, {name: count for name, count in counts.items() if count})
 
     def _reading(self) -> Reading:
         work, saved = self.work, self.work.checkpoints
-        # What a run writes is flushed in its time: its own bytes are nobody else's traffic. An engine is a child of
+        # What a run writes is flushed during the run: its own bytes are not others' traffic. An engine is a child of
         # ours, and the kernel adds it to our own counts.
         further: Sequence[Device | None] | None = (
             saved.devices if saved else () if work.writes or work.may_write or work.source else None
         )
         served = work.source.pids() if work.source and work.writes else ()
-        return reading(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
+        return read_counters(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
+        """Return the difference of the readings (`subtract_readings`), the load before, and the devices.
 
-        And ``device_use``, what `device_use` says; ``quota_cores``, None for no quota of a control group; where there
-        is one ``throttled_periods`` and ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody
-        wrote to what holds it, None where no counter tells.
+        Further keys are ``load_average``; ``device`` and ``lowest_device``, None if there is none; ``device_use``
+        (`use_of_devices`); ``quota_cores``, None for no quota of a control group; with one ``throttled_periods`` and
+        ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody wrote to its storage, None if no
+        counter tells.
         """
         fetch = next((each.fetch for each in self.beside if isinstance(each, Cache)), None)
         return {
-            **between(self._before, self._after),
-            "device_use": device_use(self._before, self._after, fetch),
+            **subtract_readings(self._before, self._after),
+            "device_use": use_of_devices(self._before, self._after, fetch),
             "load_average": self._load_average,
             "device": self._device.name if self._device else None,
             "lowest_device": self._lowest.name if self._lowest else None,
@@ -141,20 +143,17 @@ class Counters(Observer):
         return {"throttled_periods": after.periods - before.periods, "throttled_s": after.seconds - before.seconds}
 
 
-OBSERVER = Counters
-
-
-def reading(
+def read_counters(
     device: Device | None,
     lowest: Device | None = None,
     readers: Collection[int] = (),
     further: Sequence[Device | None] | None = None,
     helpers: Iterable[int] = (),
 ) -> Reading:
-    """Read all counters now; `readers` and `helpers` are numbers of processes, `further` the devices saved to."""
+    """Return all counters now; `readers` and `helpers` are process ids, `further` the devices of snapshots."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    at_s, kernel_s, raw_s = moment()
+    at_s, kernel_s, raw_s = read_clocks()
     return Reading(
         at_s=at_s,
         kernel_s=kernel_s,
@@ -165,10 +164,11 @@ def reading(
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
+        io_pressure_s=cgroup.io_pressure_s(),
         lowest=_count(lowest),
         further=None if further is None else tuple(_count(each) for each in further if each != device),
-        helpers=_helpers({*helpers} - {*readers}),
-        readers=_helpers(readers),
+        helpers=_work_of_helpers({*helpers} - {*readers}),
+        readers=_work_of_helpers(readers),
     )
 
 
@@ -176,31 +176,30 @@ def _count(device: Device | None) -> Count | None:
     return Count(device, device.use()) if device else None
 
 
-def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
-    """Subtract two readings: what this process did, and what was left for everybody else.
+def subtract_readings(before: Reading, after: Reading) -> dict[str, float | int | None]:
+    """Return the difference of two readings: the work of this process and the work of all others.
 
-    Returns ``device_bytes`` (fetched for this process and those that read for it, ``read_bytes`` of
+    The keys are ``device_bytes`` (fetched for this process and those that read for it, ``read_bytes`` of
     ``/proc/self/io``), ``written_bytes``,
-    ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
-    ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` and
-    ``raw_s`` (the same by the kernel's own clock and by that of the hardware), and where processes read for it
-    ``readers_cpu_s``.
+    ``device_read_bytes`` and ``lowest_read_bytes`` (by all processes, from the device and the lowest device below it),
+    ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``io_pressure_s``, ``elapsed_s``,
+    ``kernel_s`` and ``raw_s`` (the same by the kernel's own clock and by that of the hardware), and if other processes
+    read for this one ``readers_cpu_s``.
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
-    helped = _done(before.helpers, after.helpers)
-    readers = _done(before.readers, after.readers)
+    helped = _work_of_processes(before.helpers, after.helpers)
+    readers = _work_of_processes(before.readers, after.readers)
     read, written = _own_bytes(before, after)
     readers_cpu_s = sum(each[2] for each in readers)
     all_cpu_s = own_cpu_s + readers_cpu_s + sum(each[2] for each in helped)
     return {
         "elapsed_s": elapsed_s,
-        "kernel_s": after.kernel_s - before.kernel_s if after.kernel_s and before.kernel_s else None,
-        "raw_s": after.raw_s - before.raw_s if after.raw_s and before.raw_s else None,
+        **{key: _grown(getattr(before, key), getattr(after, key)) for key in ("kernel_s", "raw_s", "io_pressure_s")},
         "device_bytes": read,
         "written_bytes": written,
-        "device_read_bytes": _read_from(before.device, after.device),
-        "lowest_read_bytes": _read_from(before.lowest, after.lowest),
+        "device_read_bytes": _bytes_read_from(before.device, after.device),
+        "lowest_read_bytes": _bytes_read_from(before.lowest, after.lowest),
         "cpu_s": own_cpu_s,
         "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
         "steal_s": after.steal_s - before.steal_s,
@@ -208,44 +207,49 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     }
 
 
+def _grown(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
 def _own_bytes(before: Reading, after: Reading) -> tuple[int | None, int | None]:
-    """Return the bytes read for this process, and those that it wrote; None where the kernel does not tell."""
+    """Return the bytes read for this process, and the bytes that it wrote; None if the kernel does not count them."""
     if before.process is None or after.process is None:
         return None, None
     read, written = (after.process[key] - before.process[key] for key in ("read_bytes", "write_bytes"))
-    return read + sum(each[0] for each in _done(before.readers, after.readers)), written
+    return read + sum(each[0] for each in _work_of_processes(before.readers, after.readers)), written
 
 
-def _read_from(before: Count | None, after: Count | None) -> int | None:
+def _bytes_read_from(before: Count | None, after: Count | None) -> int | None:
     return after.use.read_bytes - before.use.read_bytes if before and after else None
 
 
-def device_use(before: Reading, after: Reading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
-    """Return what everybody asked of the data's devices and of the lowest below, and what of it was ours at least.
+def use_of_devices(before: Reading, after: Reading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
+    """Return all requests to the data's devices and to the lowest device below, with the least share that is ours.
 
-    None where one of them, or the kernel for this process, does not tell. `fetch` is what the files have there: a read
-    of each extent is a request of its own. Of the lowest device, what the one above it was asked for counts as ours.
+    None if the kernel has no counts for one of them or for this process. `fetch` describes the files' data on the
+    device: a read of each extent is a separate request. On the lowest device, all requests of the device above count as
+    ours.
     """
     read, written = _own_bytes(before, after)
     befores, afters = ((each.device, *(each.further or ())) for each in (before, after))
-    device = together([each.device if each else None for each in befores])
+    device = combine_devices([each.device if each else None for each in befores])
     if read is None or written is None or device is None or None in afters:
         return None
     pairs = list(zip(filter(None, befores), filter(None, afters), strict=True))
-    did = Use(*map(sum, zip(*(_less(late.use, early.use) for early, late in pairs), strict=True)))
-    helped = [*_done(before.helpers, after.helpers), *_done(before.readers, after.readers)]
-    own_read = read + sum(each[0] for each in _done(before.helpers, after.helpers))
+    did = Use(*map(sum, zip(*(_subtract_counts(late.use, early.use) for early, late in pairs), strict=True)))
+    helped = [*_work_of_processes(before.helpers, after.helpers), *_work_of_processes(before.readers, after.readers)]
+    own_read = read + sum(each[0] for each in _work_of_processes(before.helpers, after.helpers))
     # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing. But
     # those of a run that saves are synced in its time.
     own_written = None if after.further is None else written + sum(each[1] for each in helped)
     whole = min(1.0, read / fetch.bytes) if fetch and fetch.bytes else 0.0
     own_reads = max(-(-own_read // device.request_bytes), int(whole * fetch.extents) if fetch else 0)
-    found = [_use_of(device, did, own_reads, own_read, own_written)]
+    uses = [_use_of(device, did, own_reads, own_read, own_written)]
     if before.lowest and after.lowest:
-        below = Use(*_less(after.lowest.use, before.lowest.use))
+        below = Use(*_subtract_counts(after.lowest.use, before.lowest.use))
         above = None if own_written is None else did.written_bytes
-        found.append(_use_of(after.lowest.device, below, did.reads, did.read_bytes, above))
-    return found
+        uses.append(_use_of(after.lowest.device, below, did.reads, did.read_bytes, above))
+    return uses
 
 
 def _use_of(device: Device, did: Use, own_reads: int, own_read: int, own_written: int | None) -> DeviceUse:
@@ -265,32 +269,35 @@ def _use_of(device: Device, did: Use, own_reads: int, own_read: int, own_written
     }
 
 
-def _less(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:
+def _subtract_counts(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(one - other for one, other in zip(late, early, strict=True))
 
 
-def _done(
+def _work_of_processes(
     before: Mapping[int, tuple[int, int, float]], after: Mapping[int, tuple[int, int, float]]
 ) -> list[tuple[Any, ...]]:
-    """Return what each process has done between two readings."""
-    return [_less(now, before.get(pid, (0, 0, 0.0))) for pid, now in after.items()]
+    """Return the work of each process between two readings: bytes read, bytes written, CPU seconds."""
+    return [_subtract_counts(now, before.get(pid, (0, 0, 0.0))) for pid, now in after.items()]
 
 
-def _helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
-    """Return what each process has done; one that has ended is not there."""
-    found = {}
+def _work_of_helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
+    """Return bytes read, bytes written and CPU seconds of each process so far; one that has ended is missing."""
+    work = {}
     for pid in pids:
         with suppress(OSError):
             ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_USER_SYSTEM]
             done = process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
-            found[pid] = (done["read_bytes"], done["write_bytes"], sum(map(int, ticks)) * _TICK_S)
-    return found
+            work[pid] = (done["read_bytes"], done["write_bytes"], sum(map(int, ticks)) * _TICK_S)
+    return work
 
 
 def process_io(pid: int | str = "self") -> dict[str, int] | None:
-    """Return what a process has read and written (``/proc/<pid>/io``); None where the kernel does not tell."""
+    """Return the counters of a process (``/proc/<pid>/io``: bytes, calls); None if the kernel does not show them."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
     return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
+
+
+OBSERVERS = (Counters,)

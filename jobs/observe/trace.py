@@ -1,29 +1,147 @@
-"""Observer of the whole system: a thread samples the kernel's counters, one CSV a run in the columns of dstat.
+"""The observer of the whole system: a thread samples the kernel's counters into one CSV per run, as dstat does.
 
-Sampled are the devices behind the run's paths (each once; network file systems by their client's statistics), the
-bytes of this process, I/O pressure, CPU and memory (`jobs.observe.trace_sources`). A source that cannot be read is
-named as such and stays empty; nothing here makes a run fail.
+It samples the devices behind the run's paths (each once; network file systems by their client's statistics), the bytes
+of this process, I/O pressure, CPU and memory. Each source is a group of columns, read from the kernel and converted to
+cells. A source that cannot be read is reported and its columns stay empty; no error here makes a run fail.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.model.request import Request
+from jobs.model.work import Request
 from jobs.observe.counters import Counters, Edge
 from jobs.observe.observer import Observer
-from jobs.observe.trace_sources import OK, Source, reason, sources_of
 from jobs.ready_run import Work
 from jobs.system import files
+from jobs.system.device import mount_of, read_kernel
+from jobs.system.layers import ask_server, model_behind
+from jobs.system.traffic import Traffic, traffic_counters
+
+OK = "ok"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KIB = 1024
+_CPU_FIELDS = slice(1, 9)  # of the "cpu" line of /proc/stat; guest time, behind them, is contained in user and nice
+_MEMORY = re.compile(r"^(Cached|Dirty|Writeback): +(\d+) kB", re.MULTILINE)  # of /proc/meminfo; its kB are KiB
+_RSS = 1  # field of /proc/self/statm, in pages
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of the trace: a group of columns, its reader, and the function that makes its cells."""
+
+    # The two rows of the header.
+    name: str
+    columns: tuple[str, ...]
+    # Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
+    read: Callable[[], tuple[int, ...]]
+    # Converts the difference of two counts and the seconds between them to cells (None: no value). If this is None,
+    # the counts are levels and are shown unchanged.
+    cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
+
+
+def find_sources(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
+    """Return the sources to sample, and the states of all by name; a path without a source has a state, too."""
+    traffic: dict[str, Traffic] = {}
+    models: dict[Path, None] = {}
+    states = {}
+    for path in paths:
+        try:
+            path_traffic = traffic_counters(path)
+            # A model serves a loop device; a path on a network is not touched to find that out.
+            model = model_behind(path) if any(name.startswith("dsk/loop") for name in path_traffic) else None
+        except OSError as error:
+            states[str(path)] = f"not readable: {error_in_one_line(error)}"
+            continue
+        traffic.update(path_traffic)
+        models |= {model: None} if model else {}
+        if not path_traffic:
+            states[str(path)] = f"no device and no client's statistics: {mount_of(path).fstype}"
+    sources = [
+        *(Source(name, ("read", "writ"), read, _rates_per_s) for name, read in traffic.items()),
+        *(
+            Source(f"model/{model.stem}", ("req", "depth", "busy"), partial(_model_counts, model), _model_rates)
+            for model in models
+        ),
+        Source("process", ("read", "writ"), _process_bytes, _rates_per_s),
+        Source("io pressure", ("some", "full"), _io_pressure_us, _percent_of_time),
+        Source("total cpu usage", ("usr", "sys", "idl", "wai", "stl"), _cpu_ticks, _percent_of_sum),
+        Source("memory usage", ("rss", "cach", "dirty", "wback"), _memory_bytes, None),
+    ]
+    return sources, {source.name: OK for source in sources} | states
+
+
+def _model_counts(model: Path) -> tuple[int, ...]:
+    """Return the requests, the sum of their microseconds, and the busy microseconds of an emulated storage."""
+    report = ask_server(model)
+    return report["reads"] + report["writes"], round(report["queue_s"] * 1e6), round(report["busy_s"] * 1e6)
+
+
+def _model_rates(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
+    """Return requests per second, the mean number in flight, and the busy time in percent."""
+    requests, queue_us, busy_us = counts
+    return [requests / seconds, queue_us / 1e6 / seconds, busy_us / 1e4 / seconds]
+
+
+def _process_bytes() -> tuple[int, ...]:
+    counts = dict(line.split(": ") for line in read_kernel("/proc/self/io").splitlines())
+    return int(counts["read_bytes"]), int(counts["write_bytes"])
+
+
+def _io_pressure_us() -> tuple[int, ...]:
+    """Return the microseconds in which some tasks, and in which all busy tasks waited for I/O (accounting/psi.rst)."""
+    some, full = read_kernel("/proc/pressure/io").splitlines()
+    return int(some.rpartition("total=")[2]), int(full.rpartition("total=")[2])
+
+
+def _cpu_ticks() -> tuple[int, ...]:
+    """Return ticks of the whole machine: user and nice, system with interrupts, idle, I/O wait, stolen."""
+    line = read_kernel("/proc/stat").partition("\n")[0]
+    user, nice, system, idle, wait, irq, softirq, steal = map(int, line.split()[_CPU_FIELDS])
+    return user + nice, system + irq + softirq, idle, wait, steal
+
+
+def _memory_bytes() -> tuple[int, ...]:
+    """Return bytes: resident of this process, in the page cache, dirty there, and being written."""
+    pages = int(read_kernel("/proc/self/statm").split()[_RSS])
+    kib = dict(_MEMORY.findall(read_kernel("/proc/meminfo")))
+    return pages * _PAGE_BYTES, *(int(kib[line]) * _KIB for line in ("Cached", "Dirty", "Writeback"))
+
+
+def _rates_per_s(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
+    """Return counts per second; None if a counter was set back (Lustre's may be, by root)."""
+    return [count / seconds if count >= 0 else None for count in counts]
+
+
+def _percent_of_time(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
+    """Return microseconds in percent of the time."""
+    return [count / 1e6 / seconds * 100 for count in counts]
+
+
+def _percent_of_sum(counts: Sequence[int], _seconds: float) -> Sequence[float | None]:
+    """Return counts in percent of their sum; None if no tick passed."""
+    ticks = [max(0, count) for count in counts]
+    return [100 * tick / sum(ticks) if any(ticks) else None for tick in ticks]
+
+
+def error_in_one_line(error: Exception) -> str:
+    """Return the reason of an error in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
 
 
 class _Sample(NamedTuple):
-    """Counts of all sources (None: not readable) at `at_s` of the clock, Unix time `epoch_s`."""
+    """A sample: the counts of all sources (None: not readable) at time `at_s` of the clock and Unix time `epoch_s`."""
 
     at_s: float
     epoch_s: float
@@ -31,21 +149,21 @@ class _Sample(NamedTuple):
 
 
 class Clock:
-    """What time it is, and the wait for a time or for a lock that is let go; tests move one by hand."""
+    """The time, and the wait for a time or for a lock; tests replace it."""
 
     now = staticmethod(time.perf_counter)
 
     def wait(self, stop: threading.Lock, until_s: float) -> bool:
-        """Wait until then at most; return whether the lock was let go: it says stop."""
+        """Wait until `until_s` at most; return True if the lock was released, which means stop."""
         return stop.acquire(timeout=max(0.0, until_s - self.now()))
 
 
 class Trace:
-    """Sample from `start` to `stop`, on while `settle` runs (a drain, say, begun by `finish`), then for `tail_s`.
+    """A trace with samples from `start` to `stop`, during `settle` (a drain, begun by `finish`), and for `tail_s` more.
 
-    Samples are due on a fixed grid. One that is so late that the next is nearer than half an interval replaces that;
-    rates are over the time that really passed, so their sums are what the kernel counted.
-    A run that failed has no tail.
+    Samples are due on a fixed grid; if a late one comes less than half an interval before the next, the next is left
+    out. Rates are over the time that really passed, so their sums equal the kernel's counts. A run that failed has no
+    tail.
     """
 
     clock = Clock()
@@ -59,15 +177,14 @@ class Trace:
         settle: Callable[[], object] | None = None,
     ) -> None:
         self._interval_s, self._tail_s, self._file, self._settle = interval_s, tail_s, file, settle
-        self._sources, self._states = sources_of(paths)
+        self._sources, self._states = find_sources(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
-        self._stop = threading.Lock()  # let go, it says stop; to wait for an Event, which is Python, costs 0.2 ms more
+        self._stop = threading.Lock()  # released, it means stop; waiting for an Event (in Python) costs 0.2 ms more
         self._stop.acquire()
         self._thread: threading.Thread | None = None
         self._cpu_s = self._late_s = 0.0
         self._summary: dict[str, Any] | None = None
-        self._edges: tuple[Edge, Edge] | None = None
 
     def start(self) -> None:
         """Take the first sample, at time zero."""
@@ -75,7 +192,7 @@ class Trace:
         self._watch(until_s=math.inf)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Take the sample that ends the iteration; a run that failed ends the trace too."""
+        """Take the sample that ends the iteration; for a run that failed, end the trace too."""
         self._end_watch()
         if len(self._samples) > 1 and self.clock.now() - self._samples[-1].at_s < self._interval_s / 2:
             self._samples.pop()  # counts over so short a time, divided by it, would show peaks that were none
@@ -88,28 +205,25 @@ class Trace:
         elif self._tail_s > 0:
             self._watch(until_s=self._ended_s + self._tail_s)
 
-    def align(self, first: Edge, last: Edge) -> None:
-        """Let the iteration begin and end where the counters of the run were read, with what they counted."""
-        self._edges = first, last
+    def finish(self, edges: tuple[Edge, Edge] | None = None) -> dict[str, Any]:
+        """Wait for the drain and for the end of the tail, write the CSV (complete or not at all), and return a summary.
 
-    def finish(self) -> dict[str, Any]:
-        """Wait for what goes on and for the end of the tail, and write the CSV, whole or not at all.
-
-        Returns ``file`` (name of the CSV; None where it could not be written, then ``error`` says why), ``interval_s``,
-        ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or what is wrong with it), ``cpu_s`` (of the sampling
-        thread) and ``late_s`` (of the sample that was latest).
+        The ends of the iteration move to the `edges`, at which the run's counters were read.
+        The keys are ``file`` (name of the CSV; None if it could not be written, then see ``error``), ``interval_s``,
+        ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or a fault), ``cpu_s`` (of the sampling
+        thread) and ``late_s`` (the delay of the latest sample).
         """
         if self._summary is None and self._settle:
             self._settle()
             self._end_watch()
             self._watch(until_s=self.clock.now() + self._tail_s)
-        return self._conclude()
+        return self._conclude(edges)
 
-    def _conclude(self) -> dict[str, Any]:
+    def _conclude(self, edges: tuple[Edge, Edge] | None = None) -> dict[str, Any]:
         if self._summary is None:
             self._join()
-            if self._edges:
-                self._take(*self._edges)
+            if edges:
+                self._take(*edges)
             self._summary = {
                 **self._write(),
                 "interval_s": self._interval_s,
@@ -122,7 +236,7 @@ class Trace:
         return self._summary
 
     def _take(self, first: Edge, last: Edge) -> None:
-        """Put the edges in the place of the first sample and of that which ended the iteration."""
+        """Replace the first sample and the sample at the end of the iteration by those of the edges."""
         start, *inside = (sample for sample in self._samples if sample.at_s <= self._ended_s)
         end, tail = inside.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
         within = [sample for sample in inside if first.at_s < sample.at_s < last.at_s]
@@ -147,7 +261,7 @@ class Trace:
             self._thread.join()
 
     def _tick(self, origin_s: float, until_s: float) -> None:
-        """Sample at each interval after `origin_s`, and at `until_s`, unless told to stop."""
+        """Take a sample at each interval after `origin_s`, and at `until_s`, until stopped."""
         due_s = origin_s
         while due_s < until_s:
             due_s = origin_s + _next_tick(self.clock.now() - origin_s, self._interval_s)
@@ -164,38 +278,38 @@ class Trace:
         self._samples.append(_Sample(at_s, epoch_s, tuple(self._read(source) for source in self._sources)))
 
     def _read(self, source: Source) -> tuple[int, ...] | None:
-        """Read a source; one that failed is not asked again, so that its cells end where its sums do."""
+        """Return the counts of a source; a source that failed is not read again, so its cells end there."""
         if self._states[source.name] != OK:
             return None
         try:
             return source.read()
         except (OSError, ValueError, LookupError) as error:
-            self._states[source.name] = f"not readable: {reason(error)}"
+            self._states[source.name] = f"not readable: {error_in_one_line(error)}"
             return None
 
     def _write(self) -> dict[str, str | None]:
-        text = "".join(",".join(_quoted(cell) for cell in row) + "\n" for row in self._rows())
+        text = "".join(",".join(_format_cell(cell) for cell in row) + "\n" for row in self._rows())
         try:
             files.write(self._file, text.encode("utf-8", "replace").decode("utf-8"))
         except OSError as error:
-            return {"file": None, "error": reason(error)}
+            return {"file": None, "error": error_in_one_line(error)}
         return {"file": self._file.name, "error": None}
 
     def _rows(self) -> Iterator[Sequence[Any]]:
-        """Yield two rows of header, then one for each sample: what happened since the one before it."""
-        named = [(None if place else s.name, column) for s in self._sources for place, column in enumerate(s.columns)]
-        yield from zip(("epoch", "epoch"), ("elapsed", "s"), *named, ("phase", "phase"), strict=True)
+        """Yield two header rows, then one row per sample: the changes since the sample before it."""
+        headings = [(None if at else s.name, name) for s in self._sources for at, name in enumerate(s.columns)]
+        yield from zip(("epoch", "epoch"), ("elapsed", "s"), *headings, ("phase", "phase"), strict=True)
         before = None
         for sample in self._samples:
             phase = "iteration" if sample.at_s <= self._ended_s else "tail"
-            cells = [cell for place in range(len(self._sources)) for cell in self._cells(place, before, sample)]
+            cells = [cell for index in range(len(self._sources)) for cell in self._cells(index, before, sample)]
             yield [round(sample.epoch_s, 3), round(sample.at_s - self._samples[0].at_s, 6), *cells, phase]
             before = sample
 
-    def _cells(self, place: int, before: _Sample | None, after: _Sample) -> Sequence[float | None]:
-        """Return the cells of the source at `place` in one row; the first row has levels alone."""
-        source, now = self._sources[place], after.counts[place]
-        then = before.counts[place] if before else None
+    def _cells(self, index: int, before: _Sample | None, after: _Sample) -> Sequence[float | None]:
+        """Return the cells of the source number `index` in one row; the first row has levels only."""
+        source, now = self._sources[index], after.counts[index]
+        then = before.counts[index] if before else None
         if now is not None and source.cells is None:
             return now
         if now is None or then is None or before is None or source.cells is None:
@@ -203,8 +317,8 @@ class Trace:
         return source.cells([late - early for late, early in zip(now, then, strict=True)], after.at_s - before.at_s)
 
 
-class Traced(Observer):
-    """The trace of a run, where one is asked for: what holds the dataset, and what holds the snapshots."""
+class TraceObserver(Observer):
+    """The observer that makes the trace of a run for the storages of data set and snapshots, if asked for."""
 
     place = 80
     gives = ("trace",)
@@ -212,11 +326,10 @@ class Traced(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._trace: Trace | None = None
-        if asked := request.get("trace"):
-            saved = work.checkpoints
-            folders, settle = (saved.folders, saved.settle) if saved else ((), None)
-            file = Path(asked["file"])
-            self._trace = Trace([*work.folders, *folders], asked["interval_s"], asked["tail_s"], file, settle)
+        if trace := request.get("trace"):
+            paths = [*work.folders, *self.snapshot_folders]
+            settle = work.checkpoints.settle if work.checkpoints else None
+            self._trace = Trace(paths, trace["interval_s"], trace["tail_s"], Path(trace["file"]), settle)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -229,15 +342,11 @@ class Traced(Observer):
             self._trace.stop(failed=failed)
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return what `Trace.finish` says, None without a trace."""
+        """Return the result of `Trace.finish`, None without a trace."""
         if self._trace is None:
             return {"trace": None}
-        for counters in (each for each in self.beside if isinstance(each, Counters)):
-            self._trace.align(*counters.edges)
-        return {"trace": self._trace.finish()}
-
-
-OBSERVER = Traced
+        edges = next((observer.edges for observer in self.beside if isinstance(observer, Counters)), None)
+        return {"trace": self._trace.finish(edges)}
 
 
 def _next_tick(now_s: float, interval_s: float) -> float:
@@ -245,10 +354,13 @@ def _next_tick(now_s: float, interval_s: float) -> float:
     return (math.floor(now_s / interval_s + 0.5) + 1) * interval_s
 
 
-def _quoted(cell: float | str | None) -> str:
-    """Write a cell as dstat does: words in quotes, numbers without, nothing for None."""
+def _format_cell(cell: float | str | None) -> str:
+    """Return a cell as dstat writes it: words in quotes, numbers without, nothing for None."""
     if cell is None:
         return ""
     if isinstance(cell, str):
         return '"' + cell.replace('"', '""') + '"'
     return f"{cell:.6f}".rstrip("0").rstrip(".") if isinstance(cell, float) else str(cell)
+
+
+OBSERVERS = (TraceObserver,)

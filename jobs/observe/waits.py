@@ -1,7 +1,7 @@
-"""Observer of what keeps the run's threads from working: alarms show when all stand still, looks what each one does.
+"""The observer of the waits of the run's threads: alarms detect standstills, looks record each thread's state.
 
-There is an alarm about each 20 ms, and at about each fifth a look. Both are fewer where they take long, so that they
-need no more than a hundredth of a core.
+There is an alarm about every 20 ms, and a look at about every fifth alarm. Both are rarer if they take long, so that
+they need at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.model.request import Request
+from jobs.model.work import Request
 from jobs.observe.observer import Observer
 from jobs.ready_run import Work
-from jobs.system.alarm import Alarm
+from jobs.system.cgroup import io_limits
+from jobs.system.clock import Alarm
 from jobs.system.device import devices_behind
-from jobs.system.io_limits import limits
 from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, Wait
 
-# Seconds until the next alarm and the next look: by chance, so that what comes at regular times is not always met, or
+# Seconds until the next alarm and the next look: random, so that regular events are not always met or
 # always missed.
 _ALARM_S, _LOOK_S = (0.01, 0.03), (0.05, 0.15)
-_LEAST_REST = 200  # times what an alarm took, and a look: each of them needs half a hundredth of a core at most
-_NEGLIGIBLE_S = 0.005  # by which an alarm may be late: hypervisors take as much at once
+_LEAST_REST = 200  # times the duration of an alarm or a look: each needs at most half a hundredth of a core
+_NEGLIGIBLE_S = 0.005  # delay of an alarm that does not count: hypervisors take as much at once
 _DELAYED = (IDLE_DEVICE, ASLEEP, HELD)
 
 
-class Waits(Observer):
-    """What the threads of this process did at each look; last to start, so that it sees no other observer begin."""
+class ThreadWaits(Observer):
+    """The observer of the states of this process's threads; it starts last, to see no other observer start."""
 
     place = 99
     gives = ("waits",)
@@ -40,17 +40,15 @@ class Waits(Observer):
         self._chance = random.Random()  # noqa: S311 - of its own, so that seeds of the run stay as they are
         self._kinds: Counter[str] = Counter()
         self._functions: Counter[str] = Counter()
-        self._alarms = self._looks = self._late = 0
-        self._late_s = self._cpu_s = 0.0
-        self._error: str | None = None
+        self._counts: dict[str, Any] = {"alarms": 0, "late": 0, "late_s": 0.0, "looks": 0, "cpu_s": 0.0, "error": None}
         self._over = False
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread that records the states."""
         folders = [folder for folder in self.work.folders if folder.exists()]
         devices = [device for folder in folders for device in devices_behind(folder)]
         # What emulates a storage by such a limit lets requests wait before its device has them.
-        by_limits = self.work.below.emulated and limits(devices)
+        by_limits = self.work.below.emulated and io_limits(devices)
         self._threads = Threads(folders, seen=not by_limits)
         self._look()  # outside the clock: of those that rest, later looks read one file
         self._alarm = Alarm()
@@ -58,7 +56,7 @@ class Waits(Observer):
         self._thread.start()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """End it."""
+        """End the thread that records the states."""
         self._over = True
         while self._thread.is_alive():  # it may have set its alarm anew since
             self._alarm.ring()
@@ -66,25 +64,14 @@ class Waits(Observer):
         self._alarm.close()
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``waits``.
+        """Return ``waits``: the counts of alarms, looks and thread states.
 
-        It has ``alarms``, those that were ``late`` because the process stood still, the seconds ``late_s`` of all of
-        these, ``looks``, ``threads`` (how many were met in each state of `jobs.system.threads`), ``functions`` (of the
-        kernel, in which those waited that were kept from working), ``cpu_s`` of alarms and looks, and ``error``, None
-        where all could be seen.
+        The keys are ``alarms``, those that were ``late`` because the process stood still, the total delay ``late_s`` of
+        these, ``looks``, ``threads`` (the number met in each state of `jobs.system.threads`), ``functions`` (of the
+        kernel, in which the blocked threads waited), ``cpu_s`` of alarms and looks, and ``error``, None
+        if all states could be read.
         """
-        return {
-            "waits": {
-                "alarms": self._alarms,
-                "late": self._late,
-                "late_s": self._late_s,
-                "looks": self._looks,
-                "threads": dict(self._kinds),
-                "functions": dict(self._functions),
-                "cpu_s": self._cpu_s,
-                "error": self._error,
-            }
-        }
+        return {"waits": {**self._counts, "threads": dict(self._kinds), "functions": dict(self._functions)}}
 
     def _watch(self) -> None:
         pause_s, look_at_s = self._pause_s(_ALARM_S), time.perf_counter() + self._pause_s(_LOOK_S)
@@ -92,33 +79,33 @@ class Waits(Observer):
             began_s = time.thread_time()
             try:
                 late_s = self._alarm.wait(pause_s)
-            except OSError as error:  # this kernel does not tell for how long a thread was ready to run
-                self._error = f"{error}"
+            except OSError as error:  # this kernel does not show for how long a thread was ready to run
+                self._counts["error"] = f"{error}"
                 break
             if self._over:
                 break
-            self._alarms += 1
+            self._counts["alarms"] += 1
             if late_s > _NEGLIGIBLE_S:
-                self._late += 1
-                self._late_s += late_s
+                self._counts["late"] += 1
+                self._counts["late_s"] += late_s
             rang_s = time.thread_time()
             pause_s = self._pause_s(_ALARM_S, rang_s - began_s)
             if time.perf_counter() >= look_at_s:
                 self._count(self._look())
                 look_at_s = time.perf_counter() + self._pause_s(_LOOK_S, time.thread_time() - rang_s)
-        self._cpu_s = time.thread_time()
+        self._counts["cpu_s"] = time.thread_time()
 
     def _look(self) -> list[Wait]:
-        """Return what the threads do; nothing where that was not told once."""
-        if self._error is None:
+        """Return the state of each thread; empty if the kernel did not show them this time."""
+        if self._counts["error"] is None:
             try:
-                return [*self._threads.look()]
+                return [*self._threads.list_waits()]
             except (OSError, ValueError, LookupError) as error:
-                self._error = f"{error}"
+                self._counts["error"] = f"{error}"
         return []
 
     def _count(self, waits: Iterable[Wait]) -> None:
-        self._looks += 1
+        self._counts["looks"] += 1
         self._kinds.update(wait.kind for wait in waits)
         self._functions.update(wait.function for wait in waits if wait.kind in _DELAYED)
 
@@ -126,4 +113,4 @@ class Waits(Observer):
         return max(self._chance.uniform(*bounds), _LEAST_REST * took_s)
 
 
-OBSERVER = Waits
+OBSERVERS = (ThreadWaits,)

@@ -1,8 +1,7 @@
-"""Every POSIX and STDIO call of this process, seen from inside: ``with Profile() as profile: …``."""
+"""A profiler of all POSIX and STDIO calls of its own process: ``with Profile() as profile: …``."""
 
 from jobs.profiler.hook_library import ProfilerError
 from jobs.profiler.profile import Profile, attach, detach
-from jobs.profiler.tensorboard.profiles import ProfileCallback, TensorFlowProfile
-from jobs.profiler.tensorboard.session import join_tensorflow
+from jobs.profiler.tensorflow_profiles import ProfileCallback, TensorFlowProfile, join_tensorflow
 
 __all__ = ["Profile", "ProfileCallback", "ProfilerError", "TensorFlowProfile", "attach", "detach", "join_tensorflow"]

@@ -1,6 +1,6 @@
-"""Builds the hook library beside its source: when the project is installed, else at its first use.
+"""The compilation of the hook library, beside its source: when the project is installed, or else at the first use.
 
-Imports nothing of ours: the installer loads this file by itself.
+This module imports nothing of ours, because the installer loads this file alone.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-_SOURCES = ("hooks.c", "plugin.c", "preload.c", "slots.c")
+_SOURCES = ("counters.c", "hooks.c", "names.c", "plugin.c", "preload.c", "slots.c")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # never unloaded: a thread may be inside a hook
 _TIMEOUT_S = 120
 
 
 class BuildError(Exception):
-    """The library cannot be built here; says what to install."""
+    """Raised if the library cannot be built here; the message says what to install."""
 
 
 def library() -> Path:
-    """Return where the library of just this source and this C library is, or would be."""
+    """Return the path of the library for exactly this source and this C library; it need not exist."""
     sources = b"".join((HERE / name).read_bytes() for name in (*_SOURCES, "hooks.h", Path(__file__).name))
     libc = "CS_GNU_LIBC_VERSION"
     sources += (os.confstr(libc) or "").encode() if libc in os.confstr_names else b""
@@ -35,38 +35,39 @@ def library() -> Path:
 
 
 def _trusted(target: Path) -> bool:
-    """Tell whether a library is there that only its owner can have written: one whose programs we run anyway."""
+    """Return whether the library exists and only root, this user or this file's owner can have written it."""
     try:
-        found = target.lstat()
+        status = target.lstat()
     except FileNotFoundError:
         return False
     owners = {0, os.geteuid(), Path(__file__).stat().st_uid}
-    return stat.S_ISREG(found.st_mode) and found.st_uid in owners and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners and not by_others
 
 
 def build() -> Path:
-    """Compile it if it is not there; it appears whole. Others stay: of a shared folder, other machines run from them.
+    """Return the path of the library, compiled if it is missing (then it appears whole). Raises BuildError.
 
-    Raises BuildError.
+    Older libraries stay, because other machines may use them from a shared folder.
     """
     target = library()
     if _trusted(target):
         return target
-    found = next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), [])
-    compiler = shlex.split(os.environ.get("CC", "")) or found
+    installed = next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), [])
+    compiler = shlex.split(os.environ.get("CC", "")) or installed
     if not compiler:
         raise BuildError("no C compiler was found: install gcc or clang with the C library's headers, or set $CC")
     try:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as folder:
-            made = Path(folder, target.name)
-            command = [*compiler, *_FLAGS, "-o", str(made), *(str(HERE / name) for name in _SOURCES), *_LINK]
+            library_file = Path(folder, target.name)
+            command = [*compiler, *_FLAGS, "-o", str(library_file), *(str(HERE / name) for name in _SOURCES), *_LINK]
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_TIMEOUT_S)
-            made.chmod(0o755)  # whatever the umask
-            made.replace(target)
+            library_file.chmod(0o755)  # whatever the umask
+            library_file.replace(target)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip()[:2000]
+        compiler_output = error.stderr.decode(errors="replace").strip()[:2000]
         raise BuildError(
-            f"{compiler[0]} cannot build the hook library (are the C library's headers there?): {said}"
+            f"{compiler[0]} cannot build the hook library (are the C library's headers there?): {compiler_output}"
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(

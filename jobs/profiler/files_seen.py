@@ -1,4 +1,4 @@
-"""The files that a program and all that it starts read and write, seen by the hook library that is preloaded there.
+"""The files that a program and its child processes read and write, recorded by the preloaded hook library.
 
 Not seen: programs that are linked statically or change their user (the loader preloads nothing into them), direct
 system calls, io_uring, and what a server reads for them.
@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from jobs.events.posix_window import COUNTERS, TIMES, Window
 from jobs.profiler import build
-from jobs.profiler.hook_library import ProfilerError
-from jobs.profiler.memory import Room
+from jobs.profiler.hook_library import ProfilerError, Room
 
 VARIABLE = "TFIO_FILES"
 FILES = 1 << 20  # of one process, as in preload.c
 _ROOM = Room("counters", 1, FILES)
+_FIRST = {name for name in TIMES if name.endswith("_start")}
+_LARGEST = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
+_LARGEST |= {"access_size", "stride", "lock"}
+_NEVER = np.iinfo(np.int64).max
 
 
 class Seen(NamedTuple):
-    """The files that were read and written, as they were named, and in how many processes."""
+    """The files that processes read and wrote, by the names they used, and the number of processes."""
 
     read: set[Path]
     written: set[Path]
     processes: int
-    full: bool  # whether a process had more files than there was room for
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the variables that make a program leave what it reads in a folder. Raises ProfilerError."""
+    """Return the environment variables that make a program record its files in `folder`. Raises ProfilerError."""
     try:
         library = build.build()
     except build.BuildError as error:
@@ -41,25 +46,65 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def seen(folder: Path) -> Seen:
-    """Return what processes have left in a folder."""
+    """Return the files that processes have recorded in a folder."""
     read: set[Path] = set()
     written: set[Path] = set()
-    windows = sorted(folder.glob("*.window"))
-    full = False
-    for window in windows:
-        files = list(_files(window))
-        full |= len(files) >= FILES
-        read |= {path for path, reads, _ in files if reads}
-        written |= {path for path, _, writes in files if writes}
-    return Seen(read, written, len(windows), full)
+    processes = [_rows_of_process(window) for window in folder.glob("*.window")]
+    for paths, _, rows in processes:
+        reads, writes = (rows["reads"] > 0) | (rows["mmaps"] > 0), (rows["writes"] > 0) | (rows["rename_targets"] > 0)
+        uses = [(Path(path), *done) for path, *done in zip(paths, reads, writes, strict=True) if path.startswith("/")]
+        read |= {path for path, is_read, _ in uses if is_read}
+        written |= {path for path, _, is_written in uses if is_written}
+    return Seen(read, written, len(processes))
 
 
-def _files(window: Path) -> Iterator[tuple[Path, bool, bool]]:
-    """Yield each file of a process: its path, whether it was read or mapped, whether it was written or renamed."""
+def window(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) -> Window:
+    """Return one window with the calls on `files` by all processes that recorded in a folder.
+
+    A file is named as in `files`, whatever name the processes used. Raises ProfilerError: no process recorded anything.
+    """
+    names = {os.path.realpath(file): str(file) for file in files}
+    processes = [_rows_of_process(window) for window in folder.glob("*.window")]
+    if not processes:
+        raise ProfilerError("the program took no hooks (is it linked statically?)")
+    rows = np.concatenate([counters for *_, counters in processes])
+    called = [names.get(os.path.realpath(path)) for paths, *_ in processes for path in paths]
+    modules = [module for _, modules, _ in processes for module in modules]
+    places: dict[tuple[str, str], int] = {}
+    file_of_row = [
+        places.setdefault((name, module), len(places)) if name else -1
+        for name, module in zip(called, modules, strict=True)
+    ]
+    return Window(
+        mode="counters",
+        started_ns=started_ns,
+        ended_ns=ended_ns,
+        process=os.getpid(),
+        paths=[name for name, _ in places],
+        modules=[module for _, module in places],
+        counters=_sum_rows(rows, np.array(file_of_row), len(places)),
+        events=None,
+        dropped=sum(len(paths) >= FILES for paths, *_ in processes),
+        read_bytes=int(rows["bytes_read"].sum()),
+        kernel_read_bytes=None,
+    )
+
+
+def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, Any]:
+    """Return one row of counters per file, from the rows of all processes; `file_of_row`: -1 leaves a row out."""
+    sums, rows, file_of_row = np.zeros(number, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
+    for name in COUNTERS.names or ():
+        if name in _FIRST:
+            sums[name] = _NEVER
+            np.minimum.at(sums[name], file_of_row, np.where(rows[name] > 0, rows[name], _NEVER))
+            sums[name] %= _NEVER
+        else:
+            (np.maximum if name in _LARGEST else np.add).at(sums[name], file_of_row, rows[name])
+    return sums
+
+
+def _rows_of_process(window: Path) -> tuple[list[str], list[str], np.ndarray[Any, Any]]:
+    """Return paths, modules (POSIX or STDIO) and counters that one process recorded, by file."""
     with window.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
-        paths, _ = _ROOM.names_in(memory)
-        counters = _ROOM.counters_in(memory, len(paths)).copy()
-    for path, row in zip(paths, counters, strict=True):
-        writes = row["writes"] or row["rename_targets"]
-        if path.startswith("/"):
-            yield Path(path), bool(row["reads"] or row["mmaps"]), bool(writes)
+        paths, modules = _ROOM.names_in(memory)
+        return paths, modules, _ROOM.counters_in(memory, len(paths)).copy()

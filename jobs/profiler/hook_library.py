@@ -1,33 +1,154 @@
-"""The hook library as Python calls it, and what a window's memory says with its help."""
+"""Python's interface to the hook library, and the layout of a window's memory: head, events or counters, names.
+
+The memory is anonymous, or a file (spill) that outlives the process.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import mmap
 import os
+import struct
+from contextlib import suppress
+from ctypes import addressof, c_char, memset
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jobs.errors import JobError
+from jobs.events.posix_window import COUNTERS, EVENT, MODES, MODULES, SCHEMA, check_schema
 from jobs.profiler import build
-from jobs.profiler.memory import Room
-from jobs.profiler.window import COUNTERS, OPERATIONS
+from jobs.system import files, untrusted
+
+HEAD_BYTES = 4096
+MAGIC = b"tfio-posix-"
+_NAME_BYTES = 128  # room per name on average
+_REUSED_BYTES = 4 << 20  # the memory of a window that holds more is not used again
+_NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))
+_HUGE_PAGE = 1 << 21
+_POPULATE_WRITE = 23  # Linux 5.14
+_ENTRY = struct.Struct("<II")
+spare: dict[Room, mmap.mmap] = {}  # zeroed memory for the next window: one entry or none
+
+
+@dataclass(frozen=True)
+class Room:
+    """The capacity of a window: its mode and the numbers of events and files for which there is room."""
+
+    mode: str
+    events: int
+    files: int
+
+    @property
+    def names_at(self) -> int:
+        """Return the offset in bytes of the names, which follow the events or counters."""
+        return HEAD_BYTES + (self.events * EVENT.itemsize if self.mode == "trace" else self.files * COUNTERS.itemsize)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the window's memory, in bytes."""
+        return self.names_at + self.files * _NAME_BYTES
+
+    def map_memory(self, spill: Path | None) -> mmap.mmap:
+        """Return zeroed memory for a window: anonymous, or that of the new file `spill`.
+
+        The file's blocks are reserved now: otherwise a full disk would kill the process later.
+        """
+        if spill is None:
+            return spare.pop(self, None) or self._new_memory()
+        descriptor = files.opened(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self.size_bytes)
+            return mmap.mmap(descriptor, self.size_bytes)
+        except OSError:
+            files.remove(spill, missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _new_memory(self) -> mmap.mmap:
+        memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        with suppress(OSError):  # an older kernel; a page fault in a hook, of a virtual machine, takes microseconds
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            for at in {0, self.names_at // _HUGE_PAGE * _HUGE_PAGE}:
+                memory.madvise(_POPULATE_WRITE, at, min(_HUGE_PAGE, self.size_bytes - at))
+        return memory
+
+    def keep_memory(self, memory: mmap.mmap, used: np.ndarray[Any, Any], name_bytes: int) -> np.ndarray[Any, Any]:
+        """Keep the memory of an ended window for the next one; return its content (`used`), which stays valid.
+
+        A small content is copied and its memory zeroed. A large one stays in place, and new memory is made.
+        """
+        spare.clear()
+        if used.nbytes + name_bytes > _REUSED_BYTES:
+            with suppress(OSError):  # no memory: then it is the next window that cannot be opened
+                spare[self] = self._new_memory()
+            return used
+        content, address = used.copy(), addressof(c_char.from_buffer(memory))
+        memset(address + HEAD_BYTES, 0, used.nbytes)
+        memset(address + self.names_at, 0, name_bytes)
+        spare[self] = memory
+        return content
+
+    def head(self, facts: dict[str, Any]) -> bytes:
+        """Return the bytes of the head, which describe the file: this room and the `facts` about the window."""
+        words = json.dumps({**facts, **asdict(self)})
+        return (MAGIC + b"%d\n" % SCHEMA + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
+
+    def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
+        """Return an array of EVENT over all the room for events."""
+        return np.frombuffer(memory, EVENT, self.events, HEAD_BYTES)
+
+    def counters_in(self, memory: Any, number: int) -> np.ndarray[Any, Any]:
+        """Return the counters of the first `number` files."""
+        return np.frombuffer(memory, COUNTERS, number, HEAD_BYTES)
+
+    def names_in(self, memory: Any) -> tuple[list[str], list[str]]:
+        """Return the paths and the modules of the files, by their number; an incomplete entry ends the list."""
+        paths: list[str] = []
+        modules: list[str] = []
+        memory, at = memoryview(memory), self.names_at
+        while at + _ENTRY.size <= self.size_bytes:
+            number, length = _ENTRY.unpack_from(memory, at)
+            end = at + _ENTRY.size + length
+            if not length or end > self.size_bytes or number >> 1 != len(paths):
+                break
+            paths.append(os.fsdecode(bytes(memory[at + _ENTRY.size : end])))
+            modules.append(MODULES[number & 1])
+            at = end + -length % 8
+        return paths, modules
+
+
+def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
+    """Return the room in a head and all its facts; raise ValueError if it is no head."""
+    if not head.startswith(MAGIC):
+        raise ValueError("it is not what a window leaves")
+    schema, words = head[len(MAGIC) :].split(b"\n")[:2]
+    check_schema(int(schema))
+    facts = untrusted.json_value(words)
+    room = Room(str(facts["mode"]), int(facts["events"]), int(facts["files"]))
+    if room.mode not in MODES or min(room.events, room.files) < 1:
+        raise ValueError("its head is damaged")
+    return room, facts
 
 
 class ProfilerError(JobError):
-    """A window cannot be opened, or was not."""
+    """Raised if a window cannot be opened, or is not open."""
 
     exit_code = 3
 
 
-class Attached(ctypes.Structure):
-    """As in hooks.h."""
+class AttachAnswer(ctypes.Structure):
+    """The answer of the hook library to `attach`: ``struct attached`` of hooks.h."""
 
     _fields_ = (("slots", ctypes.c_int64), ("modules", ctypes.c_int64), ("foreign", ctypes.c_char * 256))
 
 
-class Asked(ctypes.Structure):
+class WindowRequest(ctypes.Structure):
     """``struct window`` of hooks.h."""
 
     _fields_ = (
@@ -53,7 +174,7 @@ class Totals(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """Load the hook library, built now where it is not there; ProfilerError where it cannot be."""
+    """Return the loaded hook library, which is built if it is missing; raise ProfilerError if that fails."""
     try:
         library = ctypes.CDLL(str(build.build()))
     except (build.BuildError, OSError) as error:
@@ -63,26 +184,17 @@ def library() -> ctypes.CDLL:
     return library
 
 
-def must(error: int, what: str) -> None:
-    """Raise ProfilerError for an errno that the library has answered."""
+def raise_errno(error: int, what: str) -> None:
+    """Raise ProfilerError if the library returned an errno; `what` is what it should do."""
     if error:
         raise ProfilerError(f"cannot {what}: {os.strerror(error)}")
 
 
-def fitting(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, Any]:
-    """Return the events; ValueError where one is of a file or an operation that there is not."""
-    if len(events) and not (
-        0 <= events["file"].min() <= events["file"].max() < files and events["operation"].max() < len(OPERATIONS)
-    ):
-        raise ValueError("its events are not those of its files")
-    return events
-
-
-def seen(room: Room, memory: Any, number: int) -> dict[str, Any]:
-    """Return what a window's memory holds: files, counters, the first `number` events; ValueError: it is damaged."""
+def window_content(room: Room, memory: Any, number: int) -> dict[str, Any]:
+    """Return the content of a window's memory: paths, modules, counters, the first `number` events."""
     paths, modules = room.names_in(memory)
     if room.mode == "counters":
         return {"paths": paths, "modules": modules, "counters": room.counters_in(memory, len(paths)), "events": None}
-    events, counters = fitting(room.events_in(memory)[:number], len(paths)), np.zeros(len(paths), COUNTERS)
+    events, counters = room.events_in(memory)[:number], np.zeros(len(paths), COUNTERS)
     library().profiler_count(events.ctypes.data, len(events), counters.ctypes.data, len(counters))
     return {"paths": paths, "modules": modules, "counters": counters, "events": events}

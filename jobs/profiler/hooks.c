@@ -31,34 +31,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum operation { /* as OPERATIONS of jobs/profiler/window.py; those of STDIO come last */
-    OPEN = 1, CLOSE, READ, PREAD, READV, PREADV, WRITE, PWRITE, WRITEV, PWRITEV, SEEK, FSYNC, FDSYNC, STAT, ACCESS,
-    UNLINK, RENAME, RENAMED, MMAP, DUP, OPENDIR, SENDFILE, COPY_RANGE, FOPEN, FDOPEN, FREAD, FWRITE, FSEEK, FFLUSH, FCLOSE
-};
-
-enum { ARENA = 1 << 29, KEPT = 1 << 26, FEWEST_BUCKETS = 1 << 14, DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
+enum { DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
 enum { STDIO = 1, ONLY_BYTES = 1 << 16, LOOKS = 100 };
 enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* Linux 5.9, glibc 2.34 */
 
-struct file { /* its number is its place in the arena, in units of 8 bytes; 0 is "no file" */
-    uint32_t length, hash;
-    struct {
-        _Atomic uint32_t window;
-        int32_t number; /* in that window; or FILTERED, FULL */
-    } in[2];            /* as a file of POSIX calls, of STDIO calls */
-    char name[];
-};
-enum { FIRST = sizeof(struct file) / 8 };
-struct table { /* numbers of files by the hash of their names; small, so that it stays in the cache */
-    uint32_t mask;
-    _Atomic uint32_t at[];
-};
-
-static char *arena;
-static uint32_t arena_used, file_count;
-static struct table *_Atomic table; /* replaced by a larger one; a thread may still read the one before */
 static _Atomic uint64_t *descriptors; /* number of the window, number of the file */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of new names, and of a window's files and names */
 
 static _Atomic uint32_t open_window; /* its number, 0: none is open; on a line of its own, which is hardly ever written */
 static struct {
@@ -85,83 +62,7 @@ static inline int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* ---- names ---- */
-
-static uint32_t hash_of(const char *name, size_t length) {
-    uint64_t hash = length * 0x9E3779B97F4A7C15u, word = 0;
-    for (; length >= 8; name += 8, length -= 8) {
-        memcpy(&word, name, 8);
-        hash = (hash ^ word) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, name, length);
-    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-    return (uint32_t)(hash >> 32) ^ (uint32_t)hash;
-}
-
-static struct file *file_at(uint32_t number) { return (struct file *)(arena + 8 * (uint64_t)number); }
-
-static void *room_of(size_t bytes) {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    return room == MAP_FAILED ? NULL : room;
-}
-
-/* Return the number of a name, 0 where the table has none, and the place in the table where it is or would be. The
-   place is read once: what another thread puts there afterwards may be another name. */
-static uint32_t look_up(struct table *in, uint32_t hash, const char *name, size_t length, _Atomic uint32_t **place) {
-    for (uint32_t at = hash & in->mask;; at = (at + 1) & in->mask) {
-        uint32_t number = atomic_load_explicit(*place = &in->at[at], memory_order_acquire);
-        const struct file *file = file_at(number);
-        if (!number || (file->hash == hash && file->length == length && !memcmp(file->name, name, length))) return number;
-    }
-}
-
-/* Make a table with room for more names; returns 0 where there is no memory. */
-static int grow(void) {
-    struct table *old = table;
-    uint32_t buckets = old ? (old->mask + 1) * 4 : FEWEST_BUCKETS;
-    struct table *larger = room_of(sizeof *larger + buckets * sizeof *larger->at);
-    if (!larger) return 0;
-    larger->mask = buckets - 1;
-    for (uint32_t i = 0; old && i <= old->mask; i++) {
-        const struct file *file = file_at(old->at[i]);
-        _Atomic uint32_t *place;
-        if (old->at[i]) look_up(larger, file->hash, file->name, file->length, &place), *place = old->at[i];
-    }
-    atomic_store_explicit(&table, larger, memory_order_release);
-    return 1;
-}
-
-/* Forget all names when a window that has ended leaves many; nobody is recording then. */
-static void forget_names(void) {
-    if (8ull * arena_used <= KEPT) return;
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i <= table->mask; i++) atomic_store_explicit(&table->at[i], 0, memory_order_relaxed);
-    madvise(arena, ARENA, MADV_DONTNEED);
-    arena_used = FIRST, file_count = 0;
-    pthread_mutex_unlock(&lock);
-}
-
-/* Return the number of a name, the same until it is forgotten; 0 where there is no room for one more. */
-static uint32_t number_of(const char *name, size_t length) {
-    uint32_t hash = hash_of(name, length), size = (uint32_t)(sizeof(struct file) + length + 7) / 8;
-    _Atomic uint32_t *place;
-    uint32_t number = look_up(atomic_load_explicit(&table, memory_order_acquire), hash, name, length, &place);
-    if (number) return number;
-    pthread_mutex_lock(&lock); /* not there; look again, so that nobody else can put it there */
-    int room = arena_used + size < ARENA / 8 && (file_count < table->mask / 2 || grow());
-    number = look_up(table, hash, name, length, &place);
-    if (!number && room) {
-        struct file *file = file_at(number = arena_used);
-        file->length = (uint32_t)length, file->hash = hash;
-        memcpy(file->name, name, length);
-        arena_used += size, file_count++;
-        atomic_store_explicit(place, number, memory_order_release);
-    }
-    pthread_mutex_unlock(&lock);
-    return number;
-}
+/* ---- what a call is of ---- */
 
 /* A hook runs on its caller's stack, which may be small: no two of these frames lie on it at once. */
 #define LARGE_FRAME __attribute__((noinline))
@@ -242,88 +143,14 @@ static int32_t number_in_window(uint32_t number, int module, uint32_t in) {
     struct file *file = file_at(number);
     if (!number || !file->length) return FULL;
     if (atomic_load_explicit(&file->in[module].window, memory_order_acquire) != in) {
-        pthread_mutex_lock(&lock);
+        pthread_mutex_lock(&names_lock);
         if (atomic_load_explicit(&file->in[module].window, memory_order_relaxed) != in) {
             file->in[module].number = enlisted(file, module);
             atomic_store_explicit(&file->in[module].window, in, memory_order_release);
         }
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&names_lock);
     }
     return file->in[module].number;
-}
-
-/* ---- Darshan's counters ---- */
-
-static const int64_t size_edges[] = {100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30};
-
-/* Count one more of a value, among the first four different ones; zero is none. */
-static void common(int64_t *values, uint32_t *counts, int64_t value) {
-    for (int i = 0; value && i < 4; i++)
-        if (!counts[i] || values[i] == value) {
-            values[i] = value, counts[i]++;
-            return;
-        }
-}
-
-/* Add the time of a call to a sum, without what overlaps the one before. */
-static void spend(int64_t *sum, int64_t *last_end, const struct event *e) {
-    *sum += e->start > *last_end ? e->end - e->start : e->end > *last_end ? e->end - *last_end : 0;
-    if (e->end > *last_end) *last_end = e->end;
-}
-
-static void span(int64_t *first, int64_t *last, const struct event *e) {
-    if (!*first || e->start < *first) *first = e->start;
-    if (e->end > *last) *last = e->end;
-}
-
-static void transfer(struct counters *c, const struct event *e, int writes) {
-    int64_t bytes = e->returned, elapsed = e->end - e->start;
-    struct side *side = writes ? &c->write : &c->read;
-    int size = 0;
-    while (size < 9 && bytes > size_edges[size]) size++;
-    side->sizes[size]++, side->calls++, side->bytes += bytes;
-    if (e->offset >= 0) {
-        side->sequential += e->offset > side->last, side->consecutive += e->offset == side->last + 1;
-        common(c->stride, c->stride_count, e->offset > side->last && side->last ? e->offset - side->last - 1 : 0);
-        side->last = e->offset + bytes - 1;
-        if (side->last > side->max_byte) side->max_byte = side->last;
-    }
-    common(c->access_size, c->access_count, bytes);
-    c->rw_switches += c->last == (writes ? 'r' : 'w'), c->last = writes ? 'w' : 'r';
-    if (elapsed > side->max_time) side->max_time = elapsed, side->max_time_size = bytes;
-    if (!side->start || e->start < side->start) side->start = e->start;
-    spend(&side->time, &side->end, e);
-}
-
-static void count(struct counters *c, const struct event *e, int operation) {
-    uint32_t *calls = NULL;
-    if (e->returned < 0) return; /* as Darshan: what failed is no operation */
-    switch (operation) {
-    case READ: case PREAD: case READV: case PREADV: case FREAD: transfer(c, e, 0); return;
-    case WRITE: case PWRITE: case WRITEV: case PWRITEV: case FWRITE: transfer(c, e, 1); return;
-    case OPEN: case FOPEN:
-        if (c->write.last) c->write.last = 0; /* of a file that is only read, that memory is left alone */
-        c->read.last = 0, c->opens++;
-        span(&c->open_start, &c->open_end, e), spend(&c->meta_time, &c->meta_end, e);
-        return;
-    case CLOSE: case FCLOSE:
-        span(&c->close_start, &c->close_end, e), spend(&c->meta_time, &c->meta_end, e);
-        return;
-    case FSYNC: case FDSYNC: case FFLUSH:
-        *(operation == FSYNC ? &c->fsyncs : operation == FDSYNC ? &c->fdsyncs : &c->flushes) += 1;
-        spend(&c->write.time, &c->write.end, e);
-        return;
-    case FDOPEN: calls = &c->fdopens; break;
-    case DUP: calls = &c->dups; break;
-    case SEEK: case FSEEK: calls = &c->seeks; break;
-    case STAT: calls = &c->stats; break;
-    case MMAP: calls = &c->mmaps; break;
-    case RENAME: calls = &c->rename_sources; break;
-    case RENAMED: calls = &c->rename_targets; break;
-    default: return; /* Darshan has no counter for it */
-    }
-    *calls += 1;
-    spend(&c->meta_time, &c->meta_end, e);
 }
 
 /* ---- recording ---- */
@@ -388,13 +215,14 @@ static uint32_t watching(void) {
     return in;
 }
 
-/* Do what looks at names or records: while the window cannot end, and not at all when it has. */
-#define INSIDE(in, ...)    \
-    if (enter(in)) {       \
-        my.recording = 1;  \
-        __VA_ARGS__;       \
-        my.recording = 0;  \
-        leave();           \
+/* Do what looks at names or records: while the window cannot end, and not at all when it has; errno stays. */
+#define INSIDE(in, ...)                \
+    if (enter(in)) {                   \
+        int error = errno;             \
+        my.recording = 1;              \
+        __VA_ARGS__;                   \
+        my.recording = 0, errno = error; \
+        leave();                       \
     }
 
 /* Call, with stamps before and after, and then what records it; errno is the call's. */
@@ -410,16 +238,7 @@ static uint32_t watching(void) {
     call.error = errno;                   \
     call.end = now();                     \
     INSIDE(call.in, __VA_ARGS__)          \
-    errno = call.error;                   \
     return returned
-
-/* What must be done before the call keeps errno, too. */
-#define BEFORE(in, ...)         \
-    {                           \
-        int error = errno;      \
-        INSIDE(in, __VA_ARGS__) \
-        errno = error;          \
-    }
 
 /* Where a read or write at the file's own position began; -1 for what has none, as a pipe. */
 static int64_t began(int fd, int64_t returned) {
@@ -440,33 +259,16 @@ static int64_t length_of(const struct iovec *parts, int count) {
 #define FAILED (returned == -1 ? -1 : 0)
 #define LENGTH (FAILED ? -1 : length_of(parts, count))
 
-static int opened(const struct call *call, uint32_t file, int flags, int returned) {
-    if (returned >= 0) refers(returned, call->in, file);
-    record(call, OPEN, file, returned, -1, flags, returned);
-    return returned;
+/* On these machines a variadic call passes the mode as any other argument; one that was not passed is read by nobody. */
+static int hook_openat(int folder, const char *path, int flags, mode_t mode) {
+    WATCHED(int, , folder == AT_FDCWD ? open(path, flags, mode) : openat(folder, path, flags, mode), file = PATH(folder, path);
+            if (returned >= 0) refers(returned, call.in, file);
+            record(&call, OPEN, file, returned, -1, flags, returned));
 }
-
-#define OPENED(folder, flags, made) WATCHED(int, , made, opened(&call, PATH(folder, path), flags, returned))
-#define MODE(flags)                                          \
-    mode_t mode = 0;                                         \
-    if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) { \
-        va_list more;                                        \
-        va_start(more, flags);                               \
-        mode = va_arg(more, mode_t);                         \
-        va_end(more);                                        \
-    }
-
-static int hook_open(const char *path, int flags, ...) {
-    MODE(flags)
-    OPENED(AT_FDCWD, flags, open(path, flags, mode));
-}
-static int hook_open_2(const char *path, int flags) { OPENED(AT_FDCWD, flags, open(path, flags, 0)); }
-static int hook_openat(int folder, const char *path, int flags, ...) {
-    MODE(flags)
-    OPENED(folder, flags, openat(folder, path, flags, mode));
-}
-static int hook_openat_2(int folder, const char *path, int flags) { OPENED(folder, flags, openat(folder, path, flags, 0)); }
-static int hook_creat(const char *path, mode_t mode) { OPENED(AT_FDCWD, O_CREAT, creat(path, mode)); }
+static int hook_open(const char *path, int flags, mode_t mode) { return hook_openat(AT_FDCWD, path, flags, mode); }
+static int hook_open_2(const char *path, int flags) { return hook_openat(AT_FDCWD, path, flags, 0); }
+static int hook_openat_2(int folder, const char *path, int flags) { return hook_openat(folder, path, flags, 0); }
+static int hook_creat(const char *path, mode_t mode) { return hook_openat(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
 static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards the number may be another thread's file */
     uint32_t file = file_of(fd, in);
@@ -474,7 +276,7 @@ static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards 
     return file;
 }
 static int hook_close(int fd) {
-    WATCHED(int, BEFORE(call.in, file = forgotten(fd, call.in)), close(fd),
+    WATCHED(int, INSIDE(call.in, file = forgotten(fd, call.in)), close(fd),
             record(&call, CLOSE, file, fd, -1, -1, returned));
 }
 
@@ -492,15 +294,13 @@ static int hook_close_range(unsigned first, unsigned last, int flags) {
     WATCHED(ssize_t, , made, record(&call, operation, file_of(fd, call.in), fd, offset, length, returned))
 
 static ssize_t hook_read(int fd, void *to, size_t n) { AT_POSITION(READ, read(fd, to, n), (int64_t)n); }
-static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) {
-    if (n > room) abort(); /* as __chk_fail does */
-    return hook_read(fd, to, n);
+static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) { /* and ends as __chk_fail does */
+    return n > room ? abort(), -1 : hook_read(fd, to, n);
 }
 static ssize_t hook_write(int fd, const void *from, size_t n) { AT_POSITION(WRITE, write(fd, from, n), (int64_t)n); }
 static ssize_t hook_pread(int fd, void *to, size_t n, off_t offset) { AT_OFFSET(PREAD, pread(fd, to, n, offset), (int64_t)n); }
 static ssize_t hook_pread_chk(int fd, void *to, size_t n, off_t offset, size_t room) {
-    if (n > room) abort();
-    return hook_pread(fd, to, n, offset);
+    return n > room ? abort(), -1 : hook_pread(fd, to, n, offset);
 }
 static ssize_t hook_pwrite(int fd, const void *from, size_t n, off_t offset) {
     AT_OFFSET(PWRITE, pwrite(fd, from, n, offset), (int64_t)n);
@@ -549,20 +349,17 @@ static int hook_faccessat(int folder, const char *path, int mode, int flags) {
 static int hook_unlink(const char *path) { OF_PATH(UNLINK, AT_FDCWD, unlink(path)); }
 static int hook_unlinkat(int folder, const char *path, int flags) { OF_PATH(UNLINK, folder, unlinkat(folder, path, flags)); }
 
-#define RENAMED_TO(made)                                                     \
-    WATCHED(int, , made,                                           \
-            record(&call, RENAME, PATH(folder, path), -1, -1, -1, returned); \
-            record(&call, RENAMED, PATH(to_folder, to), -1, -1, -1, returned))
 static int hook_renameat2(int folder, const char *path, int to_folder, const char *to, unsigned flags) {
-    RENAMED_TO(renameat2(folder, path, to_folder, to, flags));
+    int here = !flags && folder == AT_FDCWD && to_folder == AT_FDCWD; /* then the system call, too, is rename */
+    WATCHED(int, , here    ? rename(path, to)
+                   : flags ? renameat2(folder, path, to_folder, to, flags) : renameat(folder, path, to_folder, to),
+            record(&call, RENAME, PATH(folder, path), -1, -1, -1, returned);
+            record(&call, RENAMED, PATH(to_folder, to), -1, -1, -1, returned));
 }
 static int hook_renameat(int folder, const char *path, int to_folder, const char *to) {
-    RENAMED_TO(renameat(folder, path, to_folder, to));
+    return hook_renameat2(folder, path, to_folder, to, 0);
 }
-static int hook_rename(const char *path, const char *to) {
-    const int folder = AT_FDCWD, to_folder = AT_FDCWD;
-    RENAMED_TO(rename(path, to));
-}
+static int hook_rename(const char *path, const char *to) { return hook_renameat2(AT_FDCWD, path, AT_FDCWD, to, 0); }
 
 static void *hook_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     if (flags & MAP_ANONYMOUS || fd < 0) return mmap(at, n, protection, flags, fd, offset);
@@ -570,12 +367,8 @@ static void *hook_mmap(void *at, size_t n, int protection, int flags, int fd, of
             record(&call, MMAP, file_of(fd, call.in), fd, offset, (int64_t)n, returned == MAP_FAILED ? -1 : 0));
 }
 
-static void duplicated(const struct call *call, int fd, int returned) {
-    uint32_t file = file_of(fd, call->in);
-    refers(returned, call->in, file);
-    record(call, DUP, file, fd, -1, -1, returned);
-}
-#define DUPLICATED(made) WATCHED(int, , made, duplicated(&call, fd, returned))
+#define DUPLICATED(made) \
+    WATCHED(int, , made, refers(returned, call.in, file = file_of(fd, call.in)); record(&call, DUP, file, fd, -1, -1, returned))
 static int hook_dup(int fd) { DUPLICATED(dup(fd)); }
 static int hook_dup2(int fd, int to) { DUPLICATED(dup2(fd, to)); }
 static int hook_dup3(int fd, int to, int flags) { DUPLICATED(dup3(fd, to, flags)); }
@@ -590,20 +383,19 @@ static int hook_fcntl(int fd, int command, ...) {
 
 static int hook_closedir(DIR *folder) { /* no event */
     uint32_t in = folder ? watching() : 0;
-    if (in) BEFORE(in, forgotten(dirfd(folder), in));
+    if (in) INSIDE(in, forgotten(dirfd(folder), in));
     return closedir(folder);
 }
 static DIR *hook_opendir(const char *path) {
     WATCHED(DIR *, , opendir(path),
             record(&call, OPENDIR, PATH_UNLESS(!returned, AT_FDCWD, path), -1, -1, -1, returned ? 0 : -1));
 }
-static ssize_t hook_sendfile(int to, int fd, off_t *offset, size_t n) {
-    WATCHED(ssize_t, , sendfile(to, fd, offset, n),
-            record(&call, SENDFILE, file_of(fd, call.in), fd, offset && !FAILED ? *offset - returned : -1, (int64_t)n, returned));
-}
+#define MOVED(operation, made) \
+    WATCHED(ssize_t, , made, int64_t at = offset && !FAILED ? *offset - returned : -1; \
+            record(&call, operation, file_of(fd, call.in), fd, at, (int64_t)n, returned))
+static ssize_t hook_sendfile(int to, int fd, off_t *offset, size_t n) { MOVED(SENDFILE, sendfile(to, fd, offset, n)); }
 static ssize_t hook_copy_file_range(int fd, off_t *offset, int to, off_t *to_offset, size_t n, unsigned flags) {
-    WATCHED(ssize_t, , copy_file_range(fd, offset, to, to_offset, n, flags),
-            record(&call, COPY_RANGE, file_of(fd, call.in), fd, offset && !FAILED ? *offset - returned : -1, (int64_t)n, returned));
+    MOVED(COPY_RANGE, copy_file_range(fd, offset, to, to_offset, n, flags));
 }
 
 /* ---- STDIO; the reads and writes below a stream are libc's own and not seen ---- */
@@ -622,7 +414,7 @@ static FILE *hook_fopen(const char *path, const char *mode) {
     WATCHED(FILE *, , fopen(path, mode), stream_opened(&call, PATH_UNLESS(!returned, AT_FDCWD, path), returned));
 }
 static FILE *hook_freopen(const char *path, const char *mode, FILE *stream) {
-    WATCHED(FILE *, BEFORE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), freopen(path, mode, stream),
+    WATCHED(FILE *, INSIDE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), freopen(path, mode, stream),
             record(&call, FCLOSE, file, fd_before, -1, -1, 0);
             stream_opened(&call, path ? PATH_UNLESS(!returned, AT_FDCWD, path) : file, returned));
 }
@@ -630,35 +422,28 @@ static FILE *hook_fdopen(int fd, const char *mode) {
     WATCHED(FILE *, , fdopen(fd, mode),
             record(&call, FDOPEN, file_of(fd, call.in), fd, -1, -1, returned ? 0 : -1));
 }
-#define STREAMED(operation, made)                                                             \
-    WATCHED(size_t, , made,                                                         \
-            record(&call, operation, file_of(fileno(stream), call.in), fileno(stream),        \
-                   stream_began(stream, (int64_t)(returned * size)), (int64_t)(size * n), (int64_t)(returned * size)))
-static size_t hook_fread(void *to, size_t size, size_t n, FILE *stream) { STREAMED(FREAD, fread(to, size, n, stream)); }
-static size_t hook_fread_unlocked(void *to, size_t size, size_t n, FILE *stream) {
-    STREAMED(FREAD, fread_unlocked(to, size, n, stream));
-}
+#define STREAMED(name, operation, buffer)                                                                               \
+    static size_t hook_##name(buffer, size_t size, size_t n, FILE *stream) {                                            \
+        WATCHED(size_t, , name(data, size, n, stream),                                                                  \
+                record(&call, operation, file_of(fileno(stream), call.in), fileno(stream),                              \
+                       stream_began(stream, (int64_t)(returned * size)), (int64_t)(size * n), (int64_t)(returned * size))); \
+    }
+STREAMED(fread, FREAD, void *data)
+STREAMED(fread_unlocked, FREAD, void *data)
+STREAMED(fwrite, FWRITE, const void *data)
+STREAMED(fwrite_unlocked, FWRITE, const void *data)
 static size_t hook_fread_chk(void *to, size_t room, size_t size, size_t n, FILE *stream) {
-    if (size && n > room / size) abort();
-    return hook_fread(to, size, n, stream);
+    return size && n > room / size ? abort(), 0 : hook_fread(to, size, n, stream);
 }
-static size_t hook_fwrite(const void *from, size_t size, size_t n, FILE *stream) {
-    STREAMED(FWRITE, fwrite(from, size, n, stream));
-}
-static size_t hook_fwrite_unlocked(const void *from, size_t size, size_t n, FILE *stream) {
-    STREAMED(FWRITE, fwrite_unlocked(from, size, n, stream));
-}
-static int hook_fseeko(FILE *stream, off_t offset, int from) {
-    WATCHED(int, , fseeko(stream, offset, from),
-            record(&call, FSEEK, file_of(fileno(stream), call.in), fileno(stream), offset, -1, returned));
-}
+#define OF_STREAM(operation, offset, made) \
+    WATCHED(int, , made, record(&call, operation, file_of(fileno(stream), call.in), fileno(stream), offset, -1, returned))
+static int hook_fseeko(FILE *stream, off_t offset, int from) { OF_STREAM(FSEEK, offset, fseeko(stream, offset, from)); }
 static int hook_fflush(FILE *stream) {
     if (!stream) return fflush(stream); /* all streams: whose bytes they were cannot be told */
-    WATCHED(int, , fflush(stream),
-            record(&call, FFLUSH, file_of(fileno(stream), call.in), fileno(stream), -1, -1, returned));
+    OF_STREAM(FFLUSH, -1, fflush(stream));
 }
 static int hook_fclose(FILE *stream) {
-    WATCHED(int, BEFORE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), fclose(stream),
+    WATCHED(int, INSIDE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), fclose(stream),
             record(&call, FCLOSE, file, fd_before, -1, -1, returned));
 }
 
@@ -705,27 +490,21 @@ const unsigned hook_count = sizeof hooks / sizeof *hooks;
 /* ---- windows ---- */
 
 /* A name that another thread is adding must be whole in the child. A signal's handler may fork inside a record. */
-static void before_fork(void) {
-    if (!my.recording) pthread_mutex_lock(&lock);
-}
-static void after_fork(void) {
-    if (!my.recording) pthread_mutex_unlock(&lock);
-}
+static void before_fork(void) { if (!my.recording) pthread_mutex_lock(&names_lock); }
+static void after_fork(void) { if (!my.recording) pthread_mutex_unlock(&names_lock); }
 static void in_child(void) { /* of fork: its calls are not the window's, and a window of its own begins empty */
     atomic_store(&open_window, 0);
     atomic_store(&now_in.gate, 0);
-    pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&names_lock, NULL);
     forget_lock();
     memset(&my, 0, sizeof my);
 }
 
 int profiler_attach(struct attached *answer) {
-    if (!arena) {
-        char *room = room_of(ARENA + DESCRIPTORS * sizeof *descriptors);
-        if (!room || !grow()) return ENOMEM;
-        madvise(room, ARENA, MADV_HUGEPAGE); /* names are looked up all over it */
-        real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork;
-        descriptors = (void *)(room + ARENA), arena = room, arena_used = FIRST;
+    if (!descriptors) {
+        _Atomic uint64_t *room = room_of(DESCRIPTORS * sizeof *room);
+        if (!room || !names_begin()) return ENOMEM;
+        real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork, descriptors = room;
         pthread_atfork(before_fork, after_fork, in_child);
     }
     int error = scan(answer, 1);
@@ -767,14 +546,4 @@ int profiler_stop(struct totals *answer) {
     if (atomic_load(&now_in.gate)) return EAGAIN;
     forget_names();
     return 0;
-}
-
-/* Count recorded events as a window with counters would have. They may come from a damaged file, which another may
- * change meanwhile: what does not fit is passed over, and nothing is read twice that memory depends on. */
-void profiler_count(const struct event *events, uint64_t n, struct counters *counters, uint64_t files) {
-    for (uint64_t i = 0; i < n; i++) {
-        int64_t file = *(const volatile int32_t *)&events[i].file;
-        int operation = atomic_load_explicit(&events[i].operation, memory_order_relaxed);
-        if (file >= 0 && (uint64_t)file < files) count(&counters[file], &events[i], operation);
-    }
 }

@@ -1,11 +1,19 @@
-/* What the hook library gives, and what its two halves share: hooks.c knows the calls, slots.c who makes them. */
+/* What the hook library gives, and what its parts share: hooks.c knows the calls, slots.c who makes
+ * them, counters.c what is counted of a file, names.c their names. */
 #ifndef PROFILER_HOOKS_H
 #define PROFILER_HOOKS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define EXPORTED __attribute__((visibility("default")))
+
+enum operation { /* as OPERATIONS of jobs/events/posix_window.py; those of STDIO come last */
+    OPEN = 1, CLOSE, READ, PREAD, READV, PREADV, WRITE, PWRITE, WRITEV, PWRITEV, SEEK, FSYNC, FDSYNC, STAT, ACCESS,
+    UNLINK, RENAME, RENAMED, MMAP, DUP, OPENDIR, SENDFILE, COPY_RANGE, FOPEN, FDOPEN, FREAD, FWRITE, FSEEK, FFLUSH, FCLOSE
+};
 
 struct event { /* 56 bytes; nanoseconds of CLOCK_REALTIME */
     int64_t start, end, offset, length, returned; /* offset, length: -1 where there is none */
@@ -19,7 +27,7 @@ struct side { /* of reads or of writes */
     uint32_t calls, consecutive, sequential, sizes[10], spare;
 };
 
-struct counters { /* as COUNTERS of jobs/profiler/window.py; meaning and edges are those of Darshan 3.4 */
+struct counters { /* as COUNTERS of jobs/events/posix_window.py; meaning and edges are those of Darshan 3.4 */
     _Atomic uint32_t lock; /* first comes what reading a file once touches: four cache lines of seven */
     uint32_t last, opens, rw_switches; /* last: 'r' or 'w' */
     int64_t open_start, open_end, close_start, close_end, meta_time, meta_end;
@@ -57,6 +65,24 @@ EXPORTED int profiler_detach(void);                        /* give every slot ba
 EXPORTED int profiler_start(const struct window *asked);   /* EBUSY: a window is open */
 EXPORTED int profiler_stop(struct totals *answer);         /* EAGAIN: a thread still records, so the memory must stay */
 EXPORTED void profiler_count(const struct event *events, uint64_t n, struct counters *counters, uint64_t files);
+
+void count(struct counters *counters, const struct event *event, int operation);
+
+struct file { /* its number is its place in the arena, in units of 8 bytes; 0 is "no file" */
+    uint32_t length, hash;
+    struct {
+        _Atomic uint32_t window;
+        int32_t number; /* in that window; or FILTERED, FULL */
+    } in[2];            /* as a file of POSIX calls, of STDIO calls */
+    char name[];
+};
+extern char *names_arena;
+extern pthread_mutex_t names_lock; /* of new names, and of a window's files */
+static inline struct file *file_at(uint32_t number) { return (struct file *)(names_arena + 8 * (uint64_t)number); }
+void *room_of(size_t bytes);                             /* NULL where there is no memory */
+int names_begin(void);                                   /* 0 where there is no memory */
+uint32_t number_of(const char *name, size_t length);     /* the same until it is forgotten; 0 where there is no room */
+void forget_names(void);                                 /* when a window has ended; nobody is recording then */
 
 /* A function of the C library, what is called in its place, and where this library itself finds the function. */
 struct hook {

@@ -1,5 +1,5 @@
 /* What TensorFlow's C API for profilers calls (tensorflow/c/experimental/pluggable_profiler); the rest is Python's:
- * jobs/profiler/tensorboard/session.py. */
+ * jobs/profiler/tensorflow_profiles.py. */
 #include "hooks.h"
 
 EXPORTED void (*profiler_joins)(void *params, void *status); /* set by Python before it has TensorFlow load this */

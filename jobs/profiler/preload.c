@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FILES = 1 << 20, HEAD = 4096, NAME = 128 }; /* as FILES there, and as in jobs/profiler/memory.py */
+enum { FILES = 1 << 20, HEAD = 4096, NAME = 128 }; /* as FILES there, and as in jobs/profiler/hook_library.py */
 static char folder[PATH_MAX];
 
 /* Open a window of this process; where there is no room for one, the program runs on and is not seen. */

@@ -1,4 +1,4 @@
-"""Profiles this process between a start and a stop: every POSIX and STDIO call, wherever in it the call is made."""
+"""The profile of this process between a start and a stop: every POSIX and STDIO call, from any library in it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,31 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from jobs.profiler import chrome, darshan_log, table
-from jobs.profiler.hook_library import Asked, Attached, ProfilerError, Totals, library, must, seen
-from jobs.profiler.memory import HEAD_BYTES, Room, spare
-from jobs.profiler.window import MODES, Files, Window
+from jobs.events import posix_window
+from jobs.events.perfetto import chrome_json
+from jobs.events.posix_window import MODES, Files, Window
+from jobs.profiler import saved
+from jobs.profiler.hook_library import (
+    HEAD_BYTES,
+    AttachAnswer,
+    ProfilerError,
+    Room,
+    Totals,
+    WindowRequest,
+    library,
+    raise_errno,
+    spare,
+    window_content,
+)
 from jobs.system import files
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
-_OTHERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")  # left alone, too: `skipped` of slots.c
+_OTHERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")  # not hooked either: `skipped` of slots.c
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OPEN: list[Profile] = []  # the window that is open: it may not go away when nobody else holds it
-_STUCK: list[mmap.mmap] = []  # memory of windows in which a thread was stopped while it recorded
+_OPEN: list[Profile] = []  # the open window: this reference keeps it alive
+_STUCK: list[mmap.mmap] = []  # memory that a stopped thread may still write into: never used again
 LOCK = threading.RLock()  # held by the thread that attaches, detaches, opens or ends a window
 
 
@@ -40,33 +52,33 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _alone(act: Callable[P, T]) -> Callable[P, T]:
-    @wraps(act)
-    def acts(*words: P.args, **named: P.kwargs) -> T:
+def _exclusive(function: Callable[P, T]) -> Callable[P, T]:
+    @wraps(function)
+    def exclusive(*words: P.args, **named: P.kwargs) -> T:
         with LOCK:
-            return act(*words, **named)
+            return function(*words, **named)
 
-    return acts
+    return exclusive
 
 
 def _open() -> list[Profile]:
-    """Return the window that is open in this process, if one is: a parent's is not open in its child."""
+    """Return the open window of this process, if there is one; a parent's window does not count in its child."""
     return [each for each in _OPEN if each._process == os.getpid()]  # noqa: SLF001
 
 
-@_alone
+@_exclusive
 def attach() -> tuple[int, int]:
-    """Let the calls of this process be seen; returns how many slots are patched, and in how many modules.
+    """Install the hooks in this process; return the number of patched slots and of modules that have them.
 
-    The first `Profile.start` does it. Raises ProfilerError: no library, no memory, or somebody else's functions stand
-    in the slots.
+    The first `Profile.start` does this. Raises ProfilerError: no library, no memory, or another profiler's functions
+    are in the slots.
     """
-    found = Attached()
-    for _ in range(2):  # who came after us may be whom a look-up of the functions finds now, and can be called in turn
-        must(library().profiler_attach(ctypes.byref(found)), "attach to this process")
-        name, found.foreign = found.foreign, b""
+    answer = AttachAnswer()
+    for _ in range(2):  # a second look-up may find a profiler that came after us, which can then be called in turn
+        raise_errno(library().profiler_attach(ctypes.byref(answer)), "attach to this process")
+        name, answer.foreign = answer.foreign, b""
         if not name:
-            return found.slots, found.modules
+            return answer.slots, answer.modules
         if not _open():
             detach()
     raise ProfilerError(
@@ -75,20 +87,20 @@ def attach() -> tuple[int, int]:
     )
 
 
-@_alone
+@_exclusive
 def detach() -> None:
-    """Give the process its own calls back; the library stays, for a thread may be inside."""
-    must(library().profiler_detach(), "detach")
+    """Remove the hooks from this process; the library stays loaded, because a thread may be inside it."""
+    raise_errno(library().profiler_detach(), "detach")
     spare.clear()
 
 
 class Profile:
-    """A window on the calls of this process; one at a time, as many as you like one after the other.
+    """A profiler window on the calls of this process; only one can be open, but any number one after the other.
 
-    Modes: ``trace`` keeps every call, at most `events` of them, 56 bytes each; ``counters`` keeps sums for each of at
-    most `max_files` files, 448 bytes each. What finds no room is counted in `dropped`. `only`: folders or files, or
-    one; calls on others are not kept. `spill`: a file, not there yet, that holds all of it while it happens, so that
-    what was seen by then is left when the process is killed (`jobs.profiler.table.read`).
+    Modes: ``trace`` keeps every call, at most `events` calls of 56 bytes; ``counters`` keeps sums per file, for at most
+    `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only`: one or several folders or
+    files; calls on others are not kept. `spill`: a new file that holds the window from the start, so that its content
+    is left if the process is killed (`jobs.profiler.saved.read_profile`).
     """
 
     def __init__(
@@ -108,25 +120,25 @@ class Profile:
         paths = [only] if isinstance(only, str | os.PathLike) else only
         self._only = b"".join(os.fsencode(each) + b"\0" for path in paths for each in _names(Path(path)))
         self._spill = files.named(spill) if spill else None
-        if spill and self._room.size_bytes > table.LARGEST_BYTES:
+        if spill and self._room.size_bytes > posix_window.LARGEST_BYTES:
             raise ProfilerError(
                 f"a spill of {self._room.size_bytes / 1e6:,.0f} MB could not be read again",
-                f"ask for fewer events or files: {table.LARGEST_BYTES / 1e6:,.0f} MB is the most",
+                f"ask for fewer events or files: {posix_window.LARGEST_BYTES / 1e6:,.0f} MB is the most",
             )
         self._memory: mmap.mmap | None = None
         self._process = 0
         self._window: Window | None = None
         self._marks: list[int] = []
 
-    @_alone
+    @_exclusive
     def start(self) -> None:
-        """Open the window. Raises ProfilerError: another one is open, there is no memory, or see `attach`."""
+        """Open the window. Raises ProfilerError: another window is open, there is no memory, or as `attach`."""
         if _open():
             raise ProfilerError("a window is open already; only one can be open in a process", "stop it first")
         attach()
         room = self._room
         try:
-            memory = room.mapped(self._spill)
+            memory = room.map_memory(self._spill)
         except FileExistsError as error:
             raise ProfilerError(f"the spill {self._spill} is there already", "name a file that is not") from error
         except OSError as error:
@@ -134,14 +146,14 @@ class Profile:
                 raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
             hint = "name a file in a folder that is there, where you may write"
             raise ProfilerError(f"the spill {self._spill} cannot be made: {error.strerror}", hint) from error
-        here = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         trace = room.mode == "trace"
-        asked = Asked(
-            events=here + HEAD_BYTES if trace else None,
+        request = WindowRequest(
+            events=address + HEAD_BYTES if trace else None,
             event_capacity=room.events if trace else 0,
-            counters=None if trace else here + HEAD_BYTES,
+            counters=None if trace else address + HEAD_BYTES,
             file_capacity=room.files,
-            names=here + room.names_at,
+            names=address + room.names_at,
             name_capacity=room.size_bytes - room.names_at,
             only=self._only + b"\0" if self._only else None,
         )
@@ -150,7 +162,7 @@ class Profile:
         self._process, self._window, self._marks = os.getpid(), None, []
         self._before = process_bytes()
         try:
-            must(library().profiler_start(ctypes.byref(asked)), "open a window")
+            raise_errno(library().profiler_start(ctypes.byref(request)), "open a window")
         except ProfilerError:
             if self._spill:
                 files.remove(self._spill, missing_ok=True)
@@ -159,12 +171,12 @@ class Profile:
         _OPEN[:] = [self]
 
     def mark(self) -> None:
-        """Begin another part of the open window now; a call belongs to the part in which it ends."""
+        """Begin the next part of the open window now; a call belongs to the part in which it ends."""
         self._marks.append(time.time_ns())
 
-    @_alone
+    @_exclusive
     def stop(self) -> Window:
-        """End the window and return what it has seen. Raises ProfilerError: it is not open in this process."""
+        """End the window and return its content. Raises ProfilerError: it is not open in this process."""
         memory, self._memory = self._memory, None
         if memory is None or self._process != os.getpid():
             raise ProfilerError("no window is open in this process", "start one; a window does not outlive a fork")
@@ -172,12 +184,12 @@ class Profile:
         stuck = library().profiler_stop(ctypes.byref(totals))
         _OPEN.clear()
         after = process_bytes()
-        found = seen(self._room, memory, totals.events)
+        content = window_content(self._room, memory, totals.events)
         if stuck:
             _STUCK.append(memory)
         elif not self._spill:
-            kept = "counters" if found["events"] is None else "events"
-            found[kept] = self._room.given_back(memory, found[kept], totals.name_bytes)
+            rows = "counters" if content["events"] is None else "events"
+            content[rows] = self._room.keep_memory(memory, content[rows], totals.name_bytes)
         self._window = Window(
             mode=self._room.mode,
             started_ns=totals.started,
@@ -187,12 +199,12 @@ class Profile:
             read_bytes=totals.read_bytes,
             kernel_read_bytes=after.read - self._before.read - self._before.own if after and self._before else None,
             device_bytes=after.fetched - self._before.fetched if after and self._before else None,
-            beside=", ".join(_others()),
+            beside=", ".join(_other_profilers()),
             marks=tuple(self._marks),
-            **found,
+            **content,
         )
         if self._spill:
-            memory[:HEAD_BYTES] = self._room.head(table.head(self._window))
+            memory[:HEAD_BYTES] = self._room.head(posix_window.head(self._window))
         return self._window
 
     def __enter__(self) -> Self:
@@ -200,58 +212,65 @@ class Profile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, unless the block has, or a fork."""
+        """End the window, unless the block has ended it or this is a forked child."""
         if self._memory is not None and self._process == os.getpid():
             self.stop()
 
     @property
     def window(self) -> Window:
-        """Return all that was seen; ProfilerError before the window has ended."""
+        """Return the content of the ended window; raise ProfilerError if it has not ended."""
         if self._window is None:
             raise ProfilerError("the window has not ended", "call stop() first")
         return self._window
 
     def save(self, path: str | Path) -> None:
-        """Write all of it to a file that `python -m jobs.profiler report` and `jobs.profiler.table.read` read."""
-        table.write(files.named(path), self.window)
+        """Write the window to a file for `python -m analysis profile` or `jobs.events.posix_window.read_window`."""
+        posix_window.write_window(files.named(path), self.window)
 
     def darshan(self, path: str | Path) -> None:
         """Write the counters, and a trace's reads and writes, as a Darshan log that PyDarshan reads."""
-        darshan_log.write(files.named(path), self.window)
+        saved.write_darshan(files.named(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
-        """Write the calls as a trace that chrome://tracing and Perfetto show; ProfilerError in the mode counters."""
-        chrome.write(files.named(path), self.window)
+        """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in the mode counters."""
+        write_chrome(files.named(path), self.window)
 
     @property
     def files(self) -> Files:
-        """Return path to counters by Darshan's names."""
+        """Return a mapping from path to counters by Darshan's names."""
         return self.window.files
 
     @property
     def events(self) -> np.ndarray[Any, Any] | None:
-        """Return every call (`jobs.profiler.window.EVENT`); None in the mode counters."""
+        """Return the array of calls (`jobs.events.posix_window.EVENT`); None in the mode counters."""
         return self.window.events
 
     @property
     def dropped(self) -> int:
-        """Return how many calls found no room."""
+        """Return the number of calls that found no room."""
         return self.window.dropped
+
+
+def write_chrome(path: Path, window: Window) -> None:
+    """Write the calls of a window as a trace for Perfetto. Raises EventsError: the calls were only counted."""
+    arguments = ("offset", "length", "returned", "thread_id", "errno")
+    with files.whole(path, durable=False) as file:
+        file.writelines(chrome_json([window.chrome_process()], window.started_ns, arguments, "name"))
 
 
 @atexit.register
 def _end() -> None:
-    """Close the window before the process takes itself apart."""
+    """End the open window before the process exits."""
     for each in _open():
         each.stop()
 
 
 def _names(path: Path) -> set[Path]:
-    """Return a folder's name and what it resolves to: a program may open it by either."""
+    """Return the absolute and the resolved name of a path: a program may open it by either."""
     return {path.absolute(), path.resolve()}
 
 
-def _others() -> list[str]:
+def _other_profilers() -> list[str]:
     """Return the profilers of I/O that are loaded into this process, by name."""
     loaded = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     libraries = {line.rpartition("/")[2] for line in loaded if "/lib" in line}
@@ -259,15 +278,15 @@ def _others() -> list[str]:
 
 
 class ProcessBytes(NamedTuple):
-    """What the kernel counts of this process, bytes."""
+    """The kernel's counts for this process, in bytes."""
 
-    read: int  # what its reads returned (rchar)
-    own: int  # what reading this count adds to it
-    fetched: int  # brought into memory for it (read_bytes)
+    read: int  # returned by its reads (rchar)
+    own: int  # that reading these counts adds to `read`
+    fetched: int  # fetched from devices for it (read_bytes)
 
 
 def process_bytes() -> ProcessBytes | None:
-    """Return the kernel's counts of this process; None where it keeps none."""
+    """Return the kernel's counts for this process; None if the kernel has none."""
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             text = file.read(1024)

@@ -1,43 +1,198 @@
-"""A profile in a file, whoever wrote it: a window that was saved, the spill of a killed process, a Darshan log.
+"""Profiles in files: a saved window, the spill of a killed process, a Darshan log.
 
-PyDarshan (an extra: ``pip install 'darshan>=3.5'``) parses a log in C, which a damaged one can abort, and believes the
-sizes that it names. So it does that in a process of its own, ``python -m jobs.profiler.saved LOG WINDOW``, with limits.
+A window is written as a Darshan log, format 3.41: a header with the place of each region, then regions packed by zlib:
+job, names, one for each module's records (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip install
+'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
+process of its own, ``python -m jobs.profiler.saved LOG WINDOW``, with limits.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
 import resource
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from jobs.profiler import darshan_log, table
-from jobs.profiler.hook_library import ProfilerError
-from jobs.profiler.window import COUNTERS, DARSHAN_NAMES, MODULES, SPENT, TIMES, Window
+from jobs.events import posix_window
+from jobs.events.posix_window import (
+    COUNTERS,
+    DARSHAN_NAMES,
+    DARSHAN_SECONDS,
+    DARSHAN_TIMES,
+    MODULES,
+    OPERATIONS,
+    READS,
+    SIZES,
+    WRITES,
+    Window,
+    checked_events,
+)
+from jobs.profiler.hook_library import HEAD_BYTES, ProfilerError, room_of, window_content
 from jobs.system import files, programs, untrusted
 
+MAGIC = b"3.41\0\0\0\0"
+_BYTE_ORDER, _MODULES = 6567223, 64
+_HEADER = struct.Struct(f"<8sqB7xQ2Q{2 * _MODULES}Q{_MODULES}I")
+_JOB, _JOB_BYTES = struct.Struct("<7q1024s"), 4096
+_DXT, _DXT_SEGMENT = struct.Struct("<Qqq64sqq"), np.dtype([("offset", "<i8"), ("length", "<i8"), ("at", "<f8", 2)])
+_PLACES = {"POSIX": (1, 4), "STDIO": (9, 2), "DXT": (10, 1)}  # number and version of each module
+_RANKS = ("FASTEST_RANK", "FASTEST_RANK_BYTES", "SLOWEST_RANK", "SLOWEST_RANK_BYTES")
+_SPREAD = ("F_FASTEST_RANK_TIME", "F_SLOWEST_RANK_TIME", "F_VARIANCE_RANK_TIME", "F_VARIANCE_RANK_BYTES")
+_COUNTERS = {
+    "POSIX": (
+        *("OPENS", "FILENOS", "DUPS", "READS", "WRITES", "SEEKS", "STATS", "MMAPS", "FSYNCS", "FDSYNCS"),
+        *("RENAME_SOURCES", "RENAME_TARGETS", "RENAMED_FROM", "MODE", "BYTES_READ", "BYTES_WRITTEN", "MAX_BYTE_READ"),
+        *("MAX_BYTE_WRITTEN", "CONSEC_READS", "CONSEC_WRITES", "SEQ_READS", "SEQ_WRITES", "RW_SWITCHES"),
+        *("MEM_NOT_ALIGNED", "MEM_ALIGNMENT", "FILE_NOT_ALIGNED", "FILE_ALIGNMENT"),
+        *("MAX_READ_TIME_SIZE", "MAX_WRITE_TIME_SIZE"),
+        *(f"SIZE_{kind}_{size}" for kind in ("READ", "WRITE") for size in SIZES),
+        *(f"{kind}{place}_{what}" for kind, key in (("STRIDE", "STRIDE"), ("ACCESS", "ACCESS"))
+          for what in (key, "COUNT") for place in range(1, 5)),
+        *_RANKS,
+    ),
+    "STDIO": (
+        *("OPENS", "FDOPENS", "READS", "WRITES", "SEEKS", "FLUSHES", "BYTES_WRITTEN", "BYTES_READ", "MAX_BYTE_READ"),
+        *("MAX_BYTE_WRITTEN", *_RANKS),
+    ),
+}  # fmt: skip
+_EDGES = {
+    edge: [f"F_{key}_{edge}_TIMESTAMP" for key in ("OPEN", "READ", "WRITE", "CLOSE")] for edge in ("START", "END")
+}
+_TIMES = {
+    "POSIX": (*_EDGES["START"], *_EDGES["END"], *DARSHAN_SECONDS.values(), *_SPREAD),
+    "STDIO": (
+        *("F_META_TIME", "F_WRITE_TIME", "F_READ_TIME"),
+        *(f"F_{key}_{edge}_TIMESTAMP" for edge in ("START", "END") for key in ("OPEN", "CLOSE", "WRITE", "READ")),
+        *_SPREAD,
+    ),
+}
+
+
+def write_darshan(path: Path, window: Window) -> None:
+    """Write a window as a Darshan log: the counters of each file and, from a trace, single reads and writes (DXT)."""
+    numbers = {name: hashlib.blake2b(os.fsencode(name), digest_size=8).digest() for name in window.paths}
+    names = b"".join(number + os.fsencode(name) + b"\0" for name, number in numbers.items())
+    regions = {_PLACES[module][0]: _records(window, module, numbers) for module in MODULES}
+    if window.events is not None:
+        regions[_PLACES["DXT"][0]] = b"".join(_segments(window, numbers))
+    packed = {place: zlib.compress(data) for place, data in regions.items() if data}
+    job, names_region = zlib.compress(_job(window)), zlib.compress(names)
+    at = _HEADER.size + len(job)
+    table = [at, len(names_region)]
+    at += len(names_region)
+    for place in range(_MODULES):
+        size = len(packed.get(place, b""))
+        table += [at if size else 0, size]
+        at += size
+    versions = {place: version for place, version in _PLACES.values() if place in packed}
+    partial = sum(1 << place for place in packed) if window.dropped else 0
+    header = _HEADER.pack(MAGIC, _BYTE_ORDER, 0, partial, *table, *(versions.get(n, 0) for n in range(_MODULES)))
+    with files.whole(path, durable=False) as file:
+        file.write(b"".join((header, job, names_region, *(packed[place] for place in sorted(packed)))))
+
+
+def _job(window: Window) -> bytes:
+    edges = [part for at_ns in (window.started_ns, window.ended_ns) for part in divmod(at_ns, 10**9)]
+    record = _JOB.pack(os.getuid(), *edges, 1, window.process, b"lib_ver=3.4.1\nh=jobs.profiler\n")
+    program = " ".join(" ".join(sys.argv).split())[:1024].encode(errors="replace")
+    return (record + program + b"\nunknown\t/").ljust(_JOB_BYTES, b"\0")  # one mount: a log without any is refused
+
+
+def _records(window: Window, module: str, numbers: dict[str, bytes]) -> bytes:
+    """Return the bytes of one module's records, one record per file."""
+    chosen = [place for place, of in enumerate(window.modules) if of == module]
+    rows, counters, times = window.counters[chosen], _COUNTERS[module], _TIMES[module]
+    kind = [("id", "S8"), ("rank", "<i8"), ("counters", "<i8", len(counters)), ("times", "<f8", len(times))]
+    records = np.zeros(len(chosen), kind)
+    for place, row in zip(chosen, records, strict=True):
+        row["id"] = numbers[window.paths[place]]
+    for key, index, name in DARSHAN_NAMES[module]:
+        if name in counters:
+            records["counters"][:, counters.index(name)] = rows[key] if index is None else rows[key][:, index]
+    for key, name in DARSHAN_TIMES.items():
+        seconds = np.where(rows[key] > 0, (rows[key] - window.started_ns) / 1e9, 0.0)
+        records["times"][:, times.index(name)] = seconds
+    for key, name in DARSHAN_SECONDS.items():
+        if name in times:
+            records["times"][:, times.index(name)] = rows[key] / 1e9
+    return records.tobytes()
+
+
+def _segments(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
+    """Yield the DXT record of each file: its writes, then its reads."""
+    assert window.events is not None  # noqa: S101 - `write_darshan` has checked it
+    codes = {kind: [OPERATIONS.index(name) for name in names] for kind, names in (("w", WRITES), ("r", READS))}
+    ours = window.of_posix[window.events["file"]] & (window.events["returned"] >= 0)
+    ours &= window.events["offset"] >= 0  # of a pipe there is no segment
+    transfers = window.events[ours & np.isin(window.events["operation"], codes["w"] + codes["r"])]
+    is_read = np.isin(transfers["operation"], codes["r"])
+    transfers = transfers[np.lexsort((transfers["start"], is_read, transfers["file"]))]
+    segments = np.zeros(len(transfers), _DXT_SEGMENT)
+    segments["offset"], segments["length"] = transfers["offset"], transfers["returned"]
+    segments["at"] = (np.stack((transfers["start"], transfers["end"]), axis=1) - window.started_ns) / 1e9
+    places, starts = np.unique(transfers["file"], return_index=True)
+    host = socket.gethostname().encode()[:63]
+    for place, first, last in zip(places.tolist(), starts, [*starts, len(transfers)][1:], strict=True):
+        written = int(np.isin(transfers["operation"][first:last], codes["w"]).sum())
+        number = int.from_bytes(numbers[window.paths[place]], "little")
+        yield _DXT.pack(number, 0, 0, host, written, int(last - first) - written) + segments[first:last].tobytes()
+
+
+_ARCHIVE = b"PK"  # of zip, and so of .npz
+_ENDS = ("meta_end", "read_end", "write_end")
 _MOST_S = 120  # PyDarshan reads 100,000 records in 12 s
-_MOST_MEMORY_BYTES = 8 << 30  # of addresses; pandas and PyDarshan take 1.5 GiB of them before they read anything
+_MOST_MEMORY_BYTES = 8 << 30  # of address space; pandas and PyDarshan take 1.5 GiB before they read anything
 
 
-def read(path: Path) -> Window:
-    """Return the window in a file; raises ProfilerError: it is none that is known, damaged or too large."""
+def read_profile(path: Path) -> Window:
+    """Return the window in a file; raise JobError if its format is unknown, or it is damaged or too large."""
     path = files.named(path)
     try:
-        with untrusted.opened(path, table.LARGEST_BYTES) as file:
-            begin = file.read(len(darshan_log.MAGIC))
-    except (OSError, untrusted.UntrustedError) as error:
-        raise table.unreadable(path, error) from error
-    return _by_darshan(path) if begin[:2] == b"3." and begin[-1:] == b"\0" else table.read(path)
+        with untrusted.opened(path, posix_window.LARGEST_BYTES) as file:
+            begin = file.read(len(MAGIC))
+            by_darshan = begin[:2] == b"3." and begin[-1:] == b"\0"
+            if not by_darshan and not begin.startswith(_ARCHIVE):
+                return _read_spill(file)
+    except posix_window.FAULTS as error:
+        raise posix_window.unreadable(path, error) from error
+    return _read_log(path) if by_darshan else posix_window.read_window(path)
 
 
-def _by_darshan(log: Path) -> Window:
+def _read_spill(file: BinaryIO) -> Window:
+    """Return the window in a spill; if it was never stopped, its content at the end of its process."""
+    file.seek(0)
+    room, facts = room_of(file.read(HEAD_BYTES))
+    if os.fstat(file.fileno()).st_size != room.size_bytes:
+        raise ValueError("it is cut off")
+    memory = np.memmap(file, np.uint8, "r", shape=(room.size_bytes,))
+    number = 0
+    if room.mode == "trace":
+        whole = np.flatnonzero(room.events_in(memory)["operation"])
+        number = int(whole[-1]) + 1 if len(whole) else 0
+    content = window_content(room, memory, number)
+    if room.mode == "trace":
+        content["events"] = checked_events(content["events"][whole], len(content["paths"]))
+    if "ended" not in facts:
+        ends = [content["events"]["end"]] if number else [content["counters"][each] for each in _ENDS]
+        ended_ns = max([facts["started_ns"], *(int(each.max()) for each in ends if len(each))])
+        facts |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
+        facts |= {"beside": "", "device_bytes": None}  # nobody has looked
+    return posix_window.from_head(facts, **content)
+
+
+def _read_log(log: Path) -> Window:
     if importlib.util.find_spec("darshan") is None:
         raise ProfilerError(f"{log} is a Darshan log, and PyDarshan is not installed", "pip install 'darshan>=3.5'")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,11 +205,11 @@ def _by_darshan(log: Path) -> Window:
             last_words = (done.stderr.strip().splitlines() or [""])[-1]
             why = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else last_words
             raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {why}")
-        return table.read(window)
+        return posix_window.read_window(window)
 
 
 def main(log: str, window: str) -> None:
-    """Read a log with PyDarshan and write its window; ends by an exception or a signal where it cannot."""
+    """Write the window of a Darshan log, read by PyDarshan; a bad log ends this process by an exception or signal."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_S, _MOST_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
@@ -66,7 +221,7 @@ def main(log: str, window: str) -> None:
         for module in MODULES:
             if module in report.modules:
                 report.mod_read_all_records(module)
-    table.write(Path(window), _window(report))
+    posix_window.write_window(Path(window), _window(report))
 
 
 def _window(report: Any) -> Window:
@@ -83,11 +238,10 @@ def _window(report: Any) -> Window:
                 row[key] = value
             else:
                 row[key][index] = value
-        for key in SPENT:
-            row[key] = round(times.get(f"{module}_F_{key.upper()}", 0.0) * 1e9)
-        for key in TIMES:
-            action, _, edge = key.upper().partition("_")
-            after_s = times.get(f"{module}_F_{action}_{edge}_TIMESTAMP", 0.0)
+        for key, name in DARSHAN_SECONDS.items():
+            row[key] = round(times.get(f"{module}_{name}", 0.0) * 1e9)
+        for key, name in DARSHAN_TIMES.items():
+            after_s = times.get(f"{module}_{name}", 0.0)
             row[key] = started_ns + round(after_s * 1e9) if after_s else 0
     paths = [report.name_records.get(record["id"], f"<{record['id']}>") for _, record in records]
     return Window(

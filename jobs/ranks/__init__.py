@@ -1,4 +1,4 @@
-"""A run on several nodes: its ranks, where they meet, and what they give together."""
+"""The ranks of one run on several nodes: their connections, their meetings, and their common result."""
 
 from jobs.ranks.rank import here
 

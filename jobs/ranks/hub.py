@@ -1,10 +1,11 @@
-"""Where the ranks of one run meet: who comes waits until all have come, or one has gone.
+"""The hub, at which the ranks of one run meet, and the metrics of all ranks together.
 
-Until they begin, `timeout_s` is the longest that one is waited for.
+A rank waits at the hub until all have come, or one has gone. Before the run begins, the hub waits at most `timeout_s`
+for a rank.
 
-All times are by the hub's clock, so that no rank's clock has to be believed. It is a thread of whoever starts the run;
-it never waits for a rank to read or write, so that one that stalls delays nobody else's answer. A rank's first message
-is ``{"rank"}``, the others are::
+All times are by the hub's clock, so that no rank's clock must be trusted. The hub is a thread of the process that
+starts the run; it never waits for a rank to read or write, so a stalled rank delays no other rank's answer. A rank's
+first message is ``{"rank"}``, the others are::
 
     {"at": "start" | "barrier" | "end" | "leave"}  ->  {"values"}
     {"at": "gather", "value"}                      ->  {"values": those of all ranks, in their order}
@@ -17,28 +18,31 @@ Instead of any answer, ``{"error"}`` says why the run is over.
 
 from __future__ import annotations
 
+import os
 import selectors
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from jobs.ranks.channel import Channel, ClosedError, Message, new_secret
-from jobs.ranks.gradients import added
-from jobs.ranks.listener import Listener, Newcomer
+from jobs.channel import Channel, ClosedError, Message
+from jobs.model.results import Run
+from jobs.ranks.peers import Listener, Newcomer, new_secret
+from jobs.ranks.rank import added
 
 _TICK_S = 0.5
-_PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.ranks.channel`)
+_PAYLOAD_LONGEST = (1 << 32) - 1  # bytes of one message's payload (`jobs.channel`)
 
 
 @dataclass
 class Seen:
-    """What the hub saw of one rank, in seconds since it let all begin; None: it did not come so far."""
+    """The hub's observations of one rank, in seconds since it let all begin; None: the rank did not get there."""
 
-    left_s: float | None = None  # when it was known to have begun: at most so much later than the first one
-    clock_s: tuple[float, float] | None = None  # how far its clock of the day is ahead of the hub's: within these
-    ended_s: float | None = None  # when its clock had stopped
+    left_s: float | None = None  # latest time at which it began
+    clock_s: tuple[float, float] | None = None  # bounds by how much its Unix time is ahead of the hub's
+    ended_s: float | None = None  # when it had ended its timed part
 
 
 @dataclass
@@ -59,8 +63,8 @@ class Hub:
     timeout_s: float
     address: str = "127.0.0.1"
     secret: str = field(default_factory=new_secret)
-    fault: str | None = None  # what ended the run
-    late: str = ""  # whom the others waited for when the first of all went, or the hub was closed; empty for nobody
+    fault: str | None = None  # why the run was ended
+    late: str = ""  # ranks that others waited for when the first rank left or the hub was closed; empty: none
     seen: list[Seen] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,14 +74,18 @@ class Hub:
         self._late_s = time.perf_counter() + self.timeout_s
         self._listener = Listener(self.address, self.secret, self.size)
         self.port: int = self._listener.port
-        self._closed = threading.Event()
+        self._closed, self._wake = threading.Event(), os.eventfd(0)
+        self._listener.selector.register(self._wake, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End it: who still waits there learns that it has gone."""
-        self._closed.set()
-        self._thread.join()
+        """Stop the hub; ranks that still wait see their connection closed."""
+        if not self._closed.is_set():
+            self._closed.set()
+            os.eventfd_write(self._wake, 1)  # the hub need not wait for its next turn
+            self._thread.join()
+            os.close(self._wake)
         self.late = self.late or self.missing()
 
     def _serve(self) -> None:
@@ -87,7 +95,7 @@ class Hub:
                 for newcomer in newcomers:
                     self._welcome(newcomer)
                 for guest, events in others:
-                    if guest in self._guests:  # another one may have taken the run with it
+                    if guest in self._guests:  # it may have been removed in this loop
                         self._attend(guest, events)
                 if time.perf_counter() > self._late_s:
                     self._end(f"{self._absent() or 'no rank came'} within {self.timeout_s:g} s{self._others()}")
@@ -116,11 +124,11 @@ class Hub:
                 self._flush(guest)
             if events & selectors.EVENT_READ and (message := guest.channel.arrived()):
                 self._take(guest, message, time.perf_counter())
-        except (ClosedError, KeyError, TypeError, ValueError):
+        except (ClosedError, KeyError, TypeError, ValueError, OverflowError):
             self._dismiss(guest)
 
     def _dismiss(self, guest: _Guest) -> None:
-        """Let a rank go; one that is not through takes the run with it."""
+        """Remove a rank whose connection is closed; if it has not finished, the run ends."""
         self.late = self.late or self.missing()
         self._listener.selector.unregister(guest.channel)
         self._guests.remove(guest)
@@ -135,7 +143,7 @@ class Hub:
             self._wait(guest, message, now_s)
 
     def _note_start(self, seen: Seen, real_s: float, now_s: float) -> None:
-        """Bound when a rank began: after it was let go, and before it said so."""
+        """Note the bounds of a rank's start: after its release, and before its message about it."""
         if self._released:
             released_s, released_real_s = self._released
             seen.left_s = now_s - released_s
@@ -150,8 +158,8 @@ class Hub:
         if self.fault:
             self._end(self.fault)
         elif len({each.at for each in waiting}) > 1:
-            places = ", ".join(f"rank {each.rank} at {each.at}" for each in waiting)
-            self._end(f"the ranks do not do the same: {places}")
+            positions = ", ".join(f"rank {each.rank} at {each.at}" for each in waiting)
+            self._end(f"the ranks do not do the same: {positions}")
         elif len(waiting) == self.size:
             self._let_go(sorted(waiting, key=lambda each: each.rank))
 
@@ -171,11 +179,11 @@ class Hub:
             each.at, each.left, each.payload = None, where == "leave", memoryview(b"")
         for each in waiting:
             self._answer(each, {"values": values}, sums)
-        # Once they have begun, a slow one is for the limit of the whole run.
+        # After the start only the time limit of the whole run applies to a slow rank.
         self._late_s = float("inf") if self._released else time.perf_counter() + self.timeout_s
 
     def _take_sizes(self, waiting: list[_Guest]) -> bool:
-        """Accept of each rank what all of them add up from now on, and no more; returns whether that is one number."""
+        """Set the longest payload of each rank to the agreed size; return whether the ranks agree on a valid size."""
         sizes = [each.value for each in waiting]
         if len(set(sizes)) > 1 or sizes[0] not in range(_PAYLOAD_LONGEST + 1):
             self._end(f"the ranks do not add up the same: {sizes} bytes")
@@ -185,7 +193,7 @@ class Hub:
         return True
 
     def missing(self) -> str:
-        """Say which ranks the others wait for, where, and who else came instead; empty where nobody waits."""
+        """Return the sentence on missing ranks, the point where others wait, and strangers; empty if nobody waits."""
         absent = self._absent()
         return absent and f"{absent}{self._others()}"
 
@@ -197,11 +205,11 @@ class Hub:
         return f"rank {', '.join(missing)} did not come where the others wait ({at})" if at and missing else ""
 
     def _others(self) -> str:
-        """Say who else connected; empty for nobody."""
+        """Return the words on strangers that connected; empty if there were none."""
         return f"; {others}" if (others := self._listener.strangers()) else ""
 
     def _end(self, why: str) -> None:
-        """Tell all who wait why the run is over; who comes later hears the same."""
+        """End the run: send the reason to all waiting ranks, and later to those that come."""
         self.fault = self.fault or why
         for guest in self._waiting:
             guest.at = None
@@ -213,6 +221,69 @@ class Hub:
             self._flush(guest)
 
     def _flush(self, guest: _Guest) -> None:
-        """Send what it takes now; the rest when it takes more."""
+        """Send as much as the connection takes now; the rest follows when it takes more."""
         more = 0 if guest.channel.flush() else selectors.EVENT_WRITE
         self._listener.selector.modify(guest.channel, selectors.EVENT_READ | more, guest)
+
+
+_SUMMED = (
+    "images", "images_asked", "image_errors", "bytes_read", "bytes_written", "bytes_asked", "requests",
+    "device_bytes", "written_bytes", "to_fetch_bytes", "listed_bytes", "changed_files", "linked_files", "cpu_s",
+)  # fmt: skip
+_PLACE = ("host", "node", "job", "cpus")  # of a rank alone
+_JOINED = ("unreadable", "changed")
+_RATES = {
+    "images_per_s": ("images", 1.0),
+    "read_mb_per_s": ("bytes_read", 1e6),
+    "write_mb_per_s": ("bytes_written", 1e6),
+}
+
+
+def combine_ranks(
+    ranks: Sequence[Run], seen: Sequence[Seen], combined: Callable[[Sequence[Run]], Mapping[str, Any]]
+) -> Run:
+    """Return the metrics of all ranks together, from their common start until the last rank has ended.
+
+    Counts are sums, rates are computed over the whole time, and all other metrics are those of the rank that ended
+    last. `ranks` are the metrics of each rank, `seen` the times that the hub measured for it; `combined` returns the
+    benchmark's metrics that are no simple sums. ``start_skew_s`` is an upper bound for the delay between the first and
+    the last start.
+    """
+    runs: Sequence[Mapping[str, Any]] = ranks
+    last = max(range(len(runs)), key=lambda rank: runs[rank]["wall_s"])
+    metrics: dict[str, Any] = {key: value for key, value in runs[last].items() if key not in _PLACE}
+    metrics |= {key: _of_all(sum, [run.get(key) for run in runs]) for key in _SUMMED if key in metrics}
+    metrics |= {key: [each for run in runs for each in run.get(key, ())] for key in _JOINED if key in metrics}
+    if "conditions" in metrics:
+        metrics["conditions"] = _merged([run["conditions"] for run in runs])
+    wall_s = metrics["wall_s"]
+    metrics |= {key: metrics[moved] / unit / wall_s for key, (moved, unit) in _RATES.items() if key in metrics}
+    metrics |= combined(ranks)
+    return cast(
+        "Run",
+        {
+            **metrics,
+            "straggler": last,
+            "start_skew_s": _of_all(max, [each.left_s for each in seen]),
+            "ranks": [_rank(rank, run, each) for rank, (run, each) in enumerate(zip(runs, seen, strict=True))],
+        },
+    )
+
+
+def _rank(rank: int, run: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
+    own = {"rank": rank, "host": run.get("host"), "node": run.get("node")}
+    return {**own, "left_s": seen.left_s, "clock_s": seen.clock_s, "ended_s": seen.ended_s, "figures": {**run}}
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    """Return one description of all ranks' conditions: a common value once, different values joined by ``|``."""
+    if groups := [each for each in values if isinstance(each, dict)]:
+        names = dict.fromkeys(name for group in groups for name in group)
+        return {name: _merged([group.get(name, "unset") for group in groups]) for name in names}
+    return values[0] if len({*values}) == 1 else " | ".join(sorted({*map(str, values)}))
+
+
+def _of_all(make: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
+    """Return `make` of all values; None if one value is unknown."""
+    numbers = [value for value in values if value is not None]
+    return make(numbers) if len(numbers) == len(values) else None

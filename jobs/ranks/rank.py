@@ -1,85 +1,90 @@
-"""What a benchmark sees of the other ranks of its run: where they meet, and what they tell one another."""
+"""A benchmark's interface to the other ranks of its run: meetings and exchange of values."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from jobs.channel import ClosedError, Message
 from jobs.errors import JobError
-from jobs.model.request import RankRequest, Request
-from jobs.ranks.channel import ClosedError, Message, connect
-from jobs.ranks.gradients import packed, unpacked
-from jobs.ranks.ring import Group, port
-from jobs.system.layers import own_cache
+from jobs.lazy_imports import np, tf
+from jobs.model.results import DeviceUse, Run
+from jobs.model.work import RankRequest, Request
+from jobs.ranks.peers import connect
+from jobs.system.layers import has_own_cache
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+Shapes = Sequence[tuple[int, ...]]
 
 
 class RanksError(JobError):
-    """The ranks of a run cannot go on together: one has gone, is late, or does something else than the others."""
+    """Raised if the ranks of a run cannot go on: one has gone, is late, or does something else than the others."""
 
 
 class Rank:
-    """The only rank of its run: nothing to wait for, nothing to tell."""
+    """The only rank of its run: it waits for nobody and sums nothing."""
 
     rank = 0
     size = 1
     sync = "none"
-    """What a step does: ``none``, ``barrier``, ``allreduce`` (at the hub) or ``ring`` (by TensorFlow's servers)."""
+    """How ranks meet at the end of a step: ``none``, ``barrier``, ``allreduce`` (hub), ``ring`` (TensorFlow)."""
     private_caches = True
-    """Whether what one rank reads is in no page cache of another one."""
+    """Whether no two ranks share a page cache."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether a step adds tensors up over the ranks."""
+        """Return whether a step sums tensors over the ranks."""
         return self.sync in {"allreduce", "ring"}
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """Return this rank's part of what the ranks divide among them: disjoint, and all of it together."""
+        """Return this rank's part of `items`: the parts of all ranks are disjoint and together contain all items."""
         return items[self.rank :: self.size]
 
     def start(self) -> float:
-        """Wait for all ranks, then begin: returns `time.perf_counter`, the start of the clock; called once."""
+        """Wait for all ranks; return `time.perf_counter()` at the start of the run; called once."""
         return time.perf_counter()
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have called this."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what each rank says here, JSON, in their order; not within the clock."""
+        """Return the values (JSON) that all ranks pass here, in the ranks' order; not during the timed part."""
         return [value]
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Do what a step does by ``sync``: nothing, wait for all, or add up tensors, alike on all; returns them."""
+        """Meet the other ranks as ``sync`` says; return the tensors, summed over the ranks if ``sync`` sums them."""
         return list(tensors)
 
     def end(self) -> None:
-        """Wait until the clocks of all have stopped."""
+        """Wait until all ranks have ended their timed part."""
 
 
 class Among(Rank):
     """One of several ranks; they meet at a hub (`jobs.ranks.hub`), which answers when all have come.
 
-    Whatever it waits for raises RanksError when another rank has gone, or comes too late.
+    Every method that waits raises RanksError if another rank has gone or comes too late.
     """
 
-    def __init__(self, place: RankRequest, folder: Path | None) -> None:
-        self.rank, self.size, self.sync = place["rank"], place["size"], place["sync"]
-        self._address = place["address"]
+    def __init__(self, request: RankRequest, folder: Path | None) -> None:
+        self.rank, self.size, self.sync = request["rank"], request["size"], request["sync"]
+        self._address = request["address"]
         self._group: Group | None = None
         self._folder = folder
         try:
-            self._channel = connect(place["hub"], place["port"], place["secret"], place["timeout_s"])
+            self._channel = connect(request["hub"], request["port"], request["secret"], request["timeout_s"])
         except ClosedError as error:
             raise RanksError(f"the hub of the ranks: {error}") from error
         self._tell({"rank": self.rank})
 
     def prepare(self) -> None:
-        """Find out what page caches there are; make what adds up tensors, before TensorFlow does anything else."""
+        """Set `private_caches`; for ``ring`` make the group that sums tensors, before TensorFlow does anything else."""
         caches = self.gather(_page_cache(self._folder))
         self.private_caches = len({str(each) for each in caches}) == self.size
         if self.sync == "ring":
@@ -88,7 +93,7 @@ class Among(Rank):
             self._group = Group(addresses, self.rank)
 
     def start(self) -> float:
-        """Wait for all ranks, then begin; the hub is told at once, so that its clock bounds when."""
+        """Wait for all ranks; return the start of the run; tell the hub at once, so that its clock bounds the start."""
         self._come("start")
         now, real_s = time.perf_counter(), time.time()
         self._tell({"left": real_s})
@@ -99,12 +104,12 @@ class Among(Rank):
         self._come("barrier")
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what each rank says here."""
+        """Return the values that all ranks pass here, in the ranks' order."""
         values: list[Any] = self._come("gather", value).value["values"]
         return values
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Do what a step does."""
+        """Meet the other ranks at the end of a step; return the tensors, summed if ``sync`` sums them."""
         if self.sync == "barrier":
             self.barrier()
         if self._group:
@@ -116,15 +121,15 @@ class Among(Rank):
         self._come("end")
 
     def leave(self) -> None:
-        """Wait until all are through: who leaves early breaks what the others still do."""
+        """Wait until all ranks have finished: a rank that leaves early would break the work of the others."""
         self._come("leave")
 
     def close(self) -> None:
-        """Go; the others hear of it."""
+        """Close the connection; the hub tells the others."""
         self._channel.close()
 
     def _sums(self, tensors: Sequence[Any]) -> list[Any]:
-        """Let the hub add tensors up; before the first ones it is told how many bytes they are, and takes no more."""
+        """Return the tensors summed by the hub; a new size in bytes is first agreed with the hub."""
         flat, shapes = packed(tensors)
         if flat.nbytes != self._channel.payload_longest:
             self._come("sizes", flat.nbytes)
@@ -149,7 +154,7 @@ class Among(Rank):
 
 
 def boot() -> str:
-    """Return what only processes of one running kernel share; a name of its own where that is not known."""
+    """Return the boot id, which only processes of one running kernel share; the node's name if it is unknown."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -157,8 +162,8 @@ def boot() -> str:
 
 
 def _page_cache(folder: Path | None) -> list[Any]:
-    """Return what ranks have in common that share a page cache of a folder's files."""
-    own = [folder.stat().st_dev] if folder and own_cache(folder) else []
+    """Return a key that two ranks have in common if they share the page cache of a folder's files."""
+    own = [folder.stat().st_dev] if folder and has_own_cache(folder) else []
     return [boot(), *own]
 
 
@@ -166,18 +171,18 @@ _here: list[Rank] = [Rank()]
 
 
 def here() -> Rank:
-    """Return this process's place among the ranks of its run."""
+    """Return the rank of this process in its run."""
     return _here[-1]
 
 
 @contextmanager
 def joined(request: Request) -> Iterator[Rank]:
-    """Join the other ranks of a run, where there are any; leave them together at the end."""
-    place = request.get("rank")
-    if place is None:
+    """Yield this process's rank after it has joined the others, if any; at the end all leave together."""
+    rank_request = request.get("rank")
+    if rank_request is None:
         yield Rank()
         return
-    among = Among(place, Path(request["dataset"]) if "dataset" in request else None)
+    among = Among(rank_request, Path(request["dataset"]) if "dataset" in request else None)
     _here.append(among)
     try:
         among.prepare()
@@ -186,3 +191,102 @@ def joined(request: Request) -> Iterator[Rank]:
     finally:
         _here.pop()
         among.close()
+
+
+def packed(tensors: Sequence[Any]) -> tuple[Any, Shapes]:
+    """Return one float32 array of all tensors, one after the other, and their shapes."""
+    arrays = [np.asarray(each, np.float32) for each in tensors]
+    flat = np.concatenate([each.ravel() for each in arrays]) if arrays else np.empty(0, np.float32)
+    return flat, [each.shape for each in arrays]
+
+
+def added(payloads: Sequence[memoryview]) -> Any:
+    """Return the sum of float32 arrays, always added in the given order, so that the result repeats exactly."""
+    total = np.array(np.frombuffer(payloads[0], np.float32))
+    for each in payloads[1:]:
+        total += np.frombuffer(each, np.float32)
+    return total
+
+
+def unpacked(payload: memoryview, shapes: Shapes) -> list[Any]:
+    """Return the arrays of these shapes from one array that `packed` made."""
+    boundaries = np.cumsum([math.prod(shape) for shape in shapes], dtype=np.int64)
+    parts = np.split(np.frombuffer(payload, np.float32), boundaries[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)] if shapes else []
+
+
+@contextmanager
+def port() -> Iterator[int]:
+    """Yield a free TCP port, which no other call of this function gets during the block.
+
+    TensorFlow always listens on all addresses of a machine, so each rank on one machine needs its own port.
+    """
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        yield listener.getsockname()[1]
+
+
+class Group:
+    """The ranks as a TensorFlow MultiWorkerMirroredStrategy on their processors: ``sync=ring``.
+
+    Its servers need no secret: whoever reaches a server's port can run operations (also ``write_file``) as the user of
+    the job. So it is used only if the site's file says that nobody else reaches the nodes (``site.trusted_network``).
+
+    It must be made before TensorFlow runs any operation. `addresses`: ``host:port`` of all ranks, in their order.
+    """
+
+    def __init__(self, addresses: Sequence[str], rank: int) -> None:
+        tf.config.set_visible_devices([], "GPU")  # with a visible GPU it would use NCCL
+        task = {"type": "worker", "index": rank}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(addresses)}, "task": task})
+        self._options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING
+        )
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=self._options)
+        self._sums: Any = tf.function(self._of_all, autograph=False)
+
+    def sums(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the tensors summed over all ranks; the first call with new shapes compiles and takes longer."""
+        return list(self._sums([tf.convert_to_tensor(each) for each in tensors]))
+
+    def _of_all(self, tensors: list[Any]) -> Any:
+        def add(own: list[Any]) -> Any:
+            context = tf.distribute.get_replica_context()
+            placed = [tf.identity(each) for each in own]  # placed on a device: a function's arguments are not
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, placed, self._options)
+
+        return self._strategy.run(add, args=(tensors,))
+
+
+def left_out(run: Run, here: Rank) -> Run:
+    """Return a run whose counts of other processes' CPU and device use leave out the other ranks on this machine."""
+    keys = ("device", "device_bytes", "device_use", "cpu_s", "readers_cpu_s")
+    own = {"boot": boot(), **{key: run.get(key) for key in keys}}
+    saved = [(target["source"], target["bytes"]) for target in run.get("targets", ())]
+    reports = here.gather({**own, "saved": saved})
+    neighbours = [each for rank, each in enumerate(reports) if rank != here.rank and each["boot"] == own["boot"]]
+    return {**run, "other_cpu": _cpu(run, neighbours), "device_use": _use(run, neighbours)}
+
+
+def _cpu(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> float:
+    theirs_s: float = sum(each["cpu_s"] + (each["readers_cpu_s"] or 0.0) for each in neighbours)
+    return max(0.0, run["other_cpu"] - theirs_s / run["elapsed_s"])
+
+
+def _use(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> list[DeviceUse] | None:
+    """Return the device use with the requests of all ranks as our own; None if a rank does not know its own."""
+    sharing = [each for each in neighbours if each["device"] == run["device"]]
+    if run["device_use"] is None or None in [each["device_use"] for each in sharing]:
+        return None
+    first, *below = run["device_use"]  # devices below the first one count all requests anyway
+    disk = f"dsk/{run['device']}"  # the name of the snapshots' device in `jobs.observe.trace`
+    saved: int = sum(size for each in neighbours for source, size in each["saved"] if source == disk)
+    written = first["own_written_bytes"]
+    ours = {
+        **{
+            key: first[key] + sum(each["device_use"][0][key] for each in sharing)
+            for key in ("own_reads", "own_read_bytes")
+        },
+        "own_written_bytes": (written or 0) + saved if saved else written,
+    }
+    return [cast("DeviceUse", {**first, **ours}), *below]

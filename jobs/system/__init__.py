@@ -1,1 +1,1 @@
-"""The operating system below a run: page cache, devices, file systems, durable writes."""
+"""Ask the operating system below a run: page cache, devices, file systems, processes, durable writes."""

@@ -1,4 +1,4 @@
-"""Which mount and which block device stand behind a path."""
+"""Find the mount and the block devices behind a path, and read their counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEGINNING = 1 << 14  # bytes; of what is read so only /proc/stat may be longer,
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of ``/proc/self/mountinfo``: where it is mounted, from what, as what, and how."""
+    """A line of ``/proc/self/mountinfo``: mount point, source, type and options."""
 
     point: str
     source: str
@@ -30,7 +30,7 @@ class Mount:
 
 
 class Use(NamedTuple):
-    """What everybody has asked of a device since boot, and how long that took."""
+    """The requests of everybody to a device since boot, and their time."""
 
     reads: int  # requests, after the kernel has merged neighbouring ones
     read_bytes: int
@@ -49,7 +49,7 @@ class Device:
     name: str
 
     def use(self) -> Use:
-        """Return what everybody has asked of the device since boot (Documentation/block/stat.rst)."""
+        """Return the requests of everybody to the device since boot (Documentation/block/stat.rst)."""
         fields = [int(field) for field in read_kernel(self._statistics).split()]
         reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = fields[:11]
         discards, _, _, discard_ms, flushes, flush_ms = [*fields[11:17], *[0] * 6][:6]  # since Linux 4.18 and 5.5
@@ -59,13 +59,13 @@ class Device:
         )  # fmt: skip
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes read from and written to the device since boot, by everybody."""
+        """Return the bytes read from and written to the device since boot, by everybody."""
         use = self.use()
         return use.read_bytes, use.written_bytes
 
     @property
     def number(self) -> str:
-        """Major and minor number, as ``8:16``."""
+        """Return major and minor number, as ``8:16``."""
         return _first_line(Path("/sys/block", self.name, "dev"))
 
     @cached_property
@@ -75,16 +75,16 @@ class Device:
 
     @property
     def logical_block_bytes(self) -> int:
-        """The least that can be read or written at once; a page where sysfs does not tell."""
+        """Return the least bytes of a read or write; a page if sysfs does not tell."""
         return int(_first_line(Path("/sys/block", self.name, "queue/logical_block_size")) or _PAGE_BYTES)
 
     @property
     def request_bytes(self) -> int:
-        """The most that one request reads or writes; without end where sysfs does not tell."""
+        """Return the most bytes of one request; infinite if sysfs does not tell."""
         return int(_first_line(Path("/sys/block", self.name, "queue/max_sectors_kb")) or 1 << 50) << 10
 
     def facts(self) -> dict[str, str | bool]:
-        """Model and kind of the device, as sysfs has them; else ``unknown``."""
+        """Return model and kind of the device, as sysfs has them; else ``unknown``."""
         queue = Path("/sys/block", self.name, "queue")
         rotational = _first_line(queue / "rotational")
         return {
@@ -101,7 +101,7 @@ class _Several(Device):
     devices: tuple[Device, ...] = ()
 
     def use(self) -> Use:
-        """Return what everybody has asked of all of them."""
+        """Return the requests to all of them."""
         return Use(*map(sum, zip(*(each.use() for each in self.devices), strict=True)))
 
     @property
@@ -115,25 +115,25 @@ class _Several(Device):
         return max(each.request_bytes for each in self.devices)
 
 
-def together(devices: Sequence[Device | None]) -> Device | None:
-    """Return the devices as one whose traffic is that of all, each counted once; None where one is missing."""
-    found = dict.fromkeys(each for each in devices if each)
-    if None in devices or len(found) < 2:  # noqa: PLR2004
-        return None if None in devices else next(iter(found), None)
-    return _Several("+".join(each.name for each in found), tuple(found))
+def combine_devices(devices: Sequence[Device | None]) -> Device | None:
+    """Return the devices as one whose traffic is the sum, each counted once; None if one is missing."""
+    distinct = dict.fromkeys(each for each in devices if each)
+    if None in devices or len(distinct) < 2:  # noqa: PLR2004
+        return None if None in devices else next(iter(distinct), None)
+    return _Several("+".join(each.name for each in distinct), tuple(distinct))
 
 
 def mounts() -> list[Mount]:
-    """List what is mounted, in the order of the kernel; empty where it does not tell."""
+    """Return the mounts, in the order of the kernel; empty if it does not tell them."""
     try:
         text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         text = ""
-    return [_parse(line) for line in text.split("\n") if line]  # other line ends may be part of a name
+    return [_parse_mount(line) for line in text.split("\n") if line]  # other line ends may be part of a name
 
 
 def mount_of(path: Path) -> Mount:
-    """Find the mount that holds `path`; every field is ``unknown`` where the kernel does not tell.
+    """Return the mount that holds `path`; every field is ``unknown`` if the kernel does not tell.
 
     A mount point may be mounted over: the last line that matches is the one in force (proc(5)).
     """
@@ -143,7 +143,7 @@ def mount_of(path: Path) -> Mount:
 
 
 def filesystem_of(path: Path) -> dict[str, str]:
-    """Identify the file system that holds `path`: what stays the same from run to run, and is another's on another.
+    """Return what identifies the file system that holds `path`: the same from run to run, another for another one.
 
     Returns ``source``, ``fstype`` and ``options`` of its mount, ``fsid`` (statvfs(3), made of the UUID by ext4, btrfs
     and others; 0 where there is none) and ``device``, major and minor number, empty for a file system without a device
@@ -160,7 +160,7 @@ def filesystem_of(path: Path) -> dict[str, str]:
 
 
 def device_of(path: Path) -> Device | None:
-    """Find the whole block device that is `path` or behind it; None for network, memory and layered file systems."""
+    """Return the whole block device that is `path` or behind it; None for network, memory and layered file systems."""
     status = path.stat()
     number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
     if os.major(number) == 0:  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
@@ -168,51 +168,51 @@ def device_of(path: Path) -> Device | None:
         if not source.is_block_device():
             return None
         number = source.stat().st_rdev
-    return _numbered(number)
+    return _device_by_number(number)
 
 
 def devices_behind(path: Path) -> list[Device]:
-    """List the whole devices that hold `path`, each once: that of `device_of`, then those it is itself made of.
+    """Return the whole devices that hold `path`, each once: that of `device_of`, then those that it is made of.
 
     A loop device lies on the device of its file, device-mapper and RAID on their members (sysfs ``slaves``). Empty
     where there is no device. What cannot be followed further (the file is in another mount namespace) ends there.
     """
     top = device_of(path)
-    found: list[Device] = []
+    devices: list[Device] = []
     waiting = [top] if top else []
     while waiting:
         device = waiting.pop(0)
-        if device not in found:  # two members on one disk; or the file's path means something else here than there
-            found.append(device)
-            waiting += _below(device)
-    return found
+        if device not in devices:  # two members on one disk; or the file's path means something else here than there
+            devices.append(device)
+            waiting += _devices_below(device)
+    return devices
 
 
 def lowest_behind(path: Path) -> Device | None:
-    """Return the devices below that of `path` that lie on no other, as one; None where none is below."""
-    return together([device for device in devices_behind(path)[1:] if not _below(device)])
+    """Return the devices below that of `path` that lie on no other, as one; None if none is below."""
+    return combine_devices([device for device in devices_behind(path)[1:] if not _devices_below(device)])
 
 
-def carriers(path: Path) -> list[Device]:
-    """List those of `devices_behind` that every byte written to `path` goes through: until one has several members."""
-    found: list[Device] = []
+def devices_of_every_byte(path: Path) -> list[Device]:
+    """Return the `devices_behind` that every byte written to `path` goes through, down to a device of several."""
+    devices: list[Device] = []
     below = [device] if (device := device_of(path)) else []
-    while len(below) == 1 and below[0] not in found:
-        found += below
-        below = _below(found[-1])
-    return found
+    while len(below) == 1 and below[0] not in devices:
+        devices += below
+        below = _devices_below(devices[-1])
+    return devices
 
 
-def _below(device: Device) -> list[Device]:
-    """List the whole devices that `device` is made of, in the order of their names."""
+def _devices_below(device: Device) -> list[Device]:
+    """Return the whole devices that `device` is made of, in the order of their names."""
     folder, backing = Path("/sys/block", device.name), backing_file(device)
     if backing:
         try:
-            members = [_numbered(backing.stat().st_rdev) if backing.is_block_device() else device_of(backing)]
+            members = [_device_by_number(backing.stat().st_rdev) if backing.is_block_device() else device_of(backing)]
         except OSError:
             return []
     else:
-        members = [_whole(member) for member in sorted((folder / "slaves").glob("*"))]
+        members = [_whole_device(member) for member in sorted((folder / "slaves").glob("*"))]
     return [member for member in members if member]
 
 
@@ -230,20 +230,20 @@ def reads_past_cache(device: Device) -> bool:
     return _first_line(Path("/sys/block", device.name, "loop/dio")) == "1"
 
 
-def _numbered(number: int) -> Device | None:
-    """Find a device by its number; None where the kernel has no such block device."""
+def _device_by_number(number: int) -> Device | None:
+    """Return a device by its number; None if the kernel has no such block device."""
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    return _whole(node) if node.exists() else None
+    return _whole_device(node) if node.exists() else None
 
 
-def _whole(node: Path) -> Device | None:
+def _whole_device(node: Path) -> Device | None:
     """Return the device, or of a partition the disk it is on, whose folder in sysfs `node` leads to."""
     folder = node.resolve()
     whole = folder.parent if (folder / "partition").exists() else folder
     return Device(whole.name) if (Path("/sys/block") / whole.name / "stat").exists() else None
 
 
-def _parse(line: str) -> Mount:
+def _parse_mount(line: str) -> Mount:
     left, _, right = line.partition(" - ")
     point, options = left.split(" ")[4:6]
     fstype, source, superblock, *_ = *right.split(" "), ""
@@ -251,7 +251,7 @@ def _parse(line: str) -> Mount:
 
 
 def read_kernel(path: str) -> str:
-    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``; for sampling, three times cheaper than `pathlib`."""
+    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``, three times faster than `pathlib` does."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _BEGINNING).decode("ascii")

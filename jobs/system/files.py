@@ -1,9 +1,9 @@
-"""Files and folders where another user can write: opened without following a link, read in bounds, written whole.
+"""Handle files and folders where another user can write: open without links, read in bounds, write whole.
 
 A path given here has no link in it. The root of a storage is the user's word: whoever takes it resolves it
 (`Path.resolve`), and a link below it, in whatever component, is refused as the trap that it may be (openat(2),
 ``O_NOFOLLOW``, one component after the other). What is opened is a regular file (no FIFO that blocks, no device), and
-temporary names cannot be guessed.
+temporary names cannot be guessed. `keep_trying` waits for a storage that is full, read-only or away for a while.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import pwd
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 TEMPORARY = ".tmp"
 """End of the name of a file that is being written; it begins with a dot and the name to come."""
@@ -32,14 +34,14 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class OddFileError(OSError):
-    """What lies there is not a file as this program writes it: a link, a FIFO, a device, somebody else's, too large."""
+    """Raised for what this program does not write: a link, a FIFO, a device, another user's file, a large one."""
 
     def __init__(self, why: str, path: Path) -> None:
         super().__init__(errno.EPERM, why, str(path))
 
 
 def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
-    """Open a regular file and return its descriptor; one that is written to must be ours, under one name.
+    """Open a regular file and return its descriptor; a file to write must be ours, under one name.
 
     Raises OddFileError: it is a link, a FIFO, a device or a folder; or, where it is written to, somebody else's or a
     hard link; OSError: as open(2); ``ELOOP`` where a folder of the path is a link.
@@ -51,17 +53,17 @@ def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a FIFO or socket; a folder
                 raise OddFileError("it is no regular file", path) from error
             raise OSError(error.errno, error.strerror, str(path)) from error
-    found = os.fstat(descriptor)
+    status = os.fstat(descriptor)
     writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if stat.S_ISREG(found.st_mode) and not (writes and (found.st_uid != os.geteuid() or found.st_nlink > 1)):
+    if stat.S_ISREG(status.st_mode) and not (writes and (status.st_uid != os.geteuid() or status.st_nlink > 1)):
         return descriptor
     os.close(descriptor)
-    raise OddFileError(f"it is {'not ours alone' if stat.S_ISREG(found.st_mode) else 'no regular file'}", path)
+    raise OddFileError(f"it is {'not ours alone' if stat.S_ISREG(status.st_mode) else 'no regular file'}", path)
 
 
 @contextlib.contextmanager
 def followed(path: str) -> Iterator[int]:
-    """Open a regular file of a user's own data, to which links may lead, to read it; errors are those of `opened`."""
+    """Open a file of the user's own data for reading, also through links; errors are those of `opened`."""
     descriptor = os.open(path, os.O_RDONLY | (_CAREFUL & ~os.O_NOFOLLOW))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -98,7 +100,7 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
 
 
 def is_below(name: str) -> bool:
-    """Tell whether a relative name, as it stands, may be that of a file below its folder.
+    """Return whether a relative name, as it stands, may be that of a file below its folder.
 
     It has no ``..``, empty part, NUL, character without a code in the file system, or more than `DEEPEST` folders.
     """
@@ -110,7 +112,7 @@ def is_below(name: str) -> bool:
 
 
 def named(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that the user names: links in the place of its folders are his word, and followed."""
+    """Return the path of a file that the user names, with the links among its folders resolved."""
     return Path(path).parent.resolve() / Path(path).name
 
 
@@ -129,7 +131,7 @@ def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> 
 
 
 class Stamp(NamedTuple):
-    """What of a file changes whenever it is written, or put in the place of another one."""
+    """The status of a file that changes whenever it is written or replaced."""
 
     modified_ns: int
     size: int
@@ -146,32 +148,32 @@ def stamp(path: Path) -> Stamp:
 
 
 def stamps(folder: Path, name: str) -> dict[str, Stamp]:
-    """Return the stamp of the regular file of this name in each folder within a folder, by that one's name.
+    """Return the stamps of the regular files of this name in each folder within a folder, by the folders' names.
 
     What cannot be opened, or is reached by a link, is left out. Raises OSError where the folder cannot be read.
     """
-    found: dict[str, Stamp] = {}
+    stamps_by_name: dict[str, Stamp] = {}
     with _readable(folder) as descriptor, os.scandir(descriptor) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    found[entry.name] = _stamp(os.open(f"{entry.name}/{name}", _CAREFUL, dir_fd=descriptor))
-    return found
+                    stamps_by_name[entry.name] = _stamp(os.open(f"{entry.name}/{name}", _CAREFUL, dir_fd=descriptor))
+    return stamps_by_name
 
 
 def _stamp(descriptor: int) -> Stamp:
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EPERM, "it is no regular file")
-    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns)
+    return Stamp(status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
 @contextlib.contextmanager
 def whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterator[BinaryIO]:
-    """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then."""
+    """Write a file that appears when the block ends, and not at all if it fails; until then the old file stays."""
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _held(path.parent) as folder:
         try:
@@ -204,18 +206,18 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
 
 
 def append(path: Path) -> BinaryIO:
-    """Open a file of ours to add to its end; made where it is missing."""
+    """Open a file of ours to add to its end; make it if it is missing."""
     return os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
 
 
 def begin(path: Path) -> int:
-    """Begin a file anew and return its descriptor, for writing; what had its name goes, be it a link, unfollowed."""
+    """Begin a file anew and return its descriptor for writing; remove what had its name, a link unfollowed."""
     remove(path, missing_ok=True)
     return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE)
 
 
 def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, mode: int = _FOLDER_MODE) -> None:
-    """Make a folder that nobody else may write to, and those above it only where `parents` are to be made."""
+    """Make a folder that nobody else may write to, and with `parents` those above it."""
     if parents and not folder.parent.is_dir():
         make_folder(folder.parent, exist_ok=True, parents=True)
     with _held(folder.parent) as above:
@@ -229,7 +231,7 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, 
 
 
 def distrust(folder: Path) -> str:
-    """Say why what is in a folder could be somebody else's doing; empty for a folder that only we or root may write."""
+    """Return why somebody else may have made what is in a folder; empty if only we or root may write there."""
     with _held(folder) as descriptor:
         found, above = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
     if found.st_uid not in (0, os.geteuid()):
@@ -242,7 +244,7 @@ def distrust(folder: Path) -> str:
 
 
 def user_name(number: int) -> str:
-    """Return the name of a user, or the number where there is none."""
+    """Return the name of a user, or the number if there is no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -256,11 +258,11 @@ def names(folder: Path) -> list[str]:
 
 
 def tree(folder: Path) -> dict[str, os.stat_result]:
-    """Return all that is below a folder, by relative path; links are listed and not followed.
+    """Return the status of everything below a folder, by relative path; links are listed and not followed.
 
     Raises OddFileError where folders lie in each other more than `DEEPEST` deep.
     """
-    found: dict[str, os.stat_result] = {}
+    entries: dict[str, os.stat_result] = {}
     waiting = [""]
     while waiting:
         above = waiting.pop()
@@ -268,14 +270,33 @@ def tree(folder: Path) -> dict[str, os.stat_result]:
             raise OddFileError(f"it has more than {DEEPEST} folders in each other", folder)
         with _readable(folder / above) as descriptor:
             for name in os.listdir(descriptor):  # noqa: PTH208 - of a descriptor
-                found[above + name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if stat.S_ISDIR(found[above + name].st_mode):
+                entries[above + name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISDIR(entries[above + name].st_mode):
                     waiting.append(f"{above}{name}/")
-    return dict(sorted(found.items()))
+    return dict(sorted(entries.items()))
+
+
+def statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
+    """Return the status of the regular files of some names in each of the folders `above` within a folder.
+
+    What is no folder, or a link to one, has none; a folder that has just been removed is left out.
+    """
+    status_of_name: dict[str, dict[str, os.stat_result]] = {}
+    with _readable(folder) as descriptor:
+        for each in above:
+            with contextlib.suppress(FileNotFoundError):
+                status_of_name[each] = {}
+                if not stat.S_ISDIR(os.stat(each, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    continue
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = os.stat(f"{each}/{name}", dir_fd=descriptor, follow_symlinks=False)
+                        status_of_name[each] |= {name: status} if stat.S_ISREG(status.st_mode) else {}
+    return status_of_name
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or a folder; what had the name goes, as rename(2) has it."""
+    """Rename a file or a folder; the target is replaced, as by rename(2)."""
     with _held(source.parent) as before, _held(target.parent) as after:
         os.rename(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
 
@@ -288,6 +309,8 @@ def remove(path: Path, *, missing_ok: bool = False) -> None:
     except FileNotFoundError:
         if not missing_ok:
             raise
+    except IsADirectoryError as error:
+        raise IsADirectoryError(error.errno, error.strerror, str(path)) from error
 
 
 def remove_empty(folder: Path) -> None:
@@ -297,16 +320,26 @@ def remove_empty(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it; a link in its place, or in it, is removed itself.
-
-    Raises OddFileError, and removes nothing, where folders lie in each other more than `DEEPEST` deep.
-    """
+    """Remove a folder with all that is in it; a link in its place, or in it, is removed itself."""
     with _held(folder.parent) as above:
         if stat.S_ISLNK(os.stat(folder.name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(folder.name, dir_fd=above)
         else:
-            tree(folder)  # too deep a one is an error here; rmtree would end in one of Python's own
+            _flatten(folder)
             shutil.rmtree(folder.name, dir_fd=above)
+
+
+def _flatten(folder: Path) -> None:
+    """Move each folder that lies more than `DEEPEST` deep to the top: rmtree ends in an error of Python's own there."""
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        if above.count("/") > DEEPEST:
+            name = secrets.token_hex(8)
+            rename(folder / above, folder / name)
+            above = f"{name}/"
+        with _readable(folder / above) as descriptor, os.scandir(descriptor) as entries:
+            waiting += [f"{above}{entry.name}/" for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def sync_folder(folder: Path) -> None:
@@ -331,3 +364,46 @@ def _readable(folder: Path) -> Iterator[int]:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+_Made = TypeVar("_Made")
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that this user may still write to the file system of a folder, quotas apart."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def lack_of_room(folder: Path, size: int) -> str:
+    """Return why `size` bytes more do not fit on the file system of a folder; empty if they fit, quotas apart."""
+    free = free_bytes(folder)
+    return (
+        ""
+        if size <= free
+        else f"{folder} needs {size / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
+    )
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error means a full storage; TensorFlow's errors say so only in their text."""
+    return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
+
+
+def keep_trying(write: Callable[[], _Made], timeout_s: float) -> _Made:
+    """Call `write`; if it fails (disk full, read-only, away), call it again, for at most `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if time.monotonic() + pause_s > deadline:
+                raise
+            with contextlib.suppress(OSError):  # the log lies on a full disk, too
+                print(f"cannot write {error.filename} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -2,6 +2,10 @@
 
 ``posix_fadvise(DONTNEED)`` is advice: it skips dirty and mapped pages, and a preloaded library can turn it into
 nothing.  So nothing here trusts it; `residency` asks the kernel afterwards.
+
+A cold read fetches whole blocks, so that 940 bytes cost 4,096 as a rule; a hole costs nothing, and of a compressed
+extent the file system does not tell how long it is on the disk. ``FIEMAP`` lists the extents
+(Documentation/filesystems/fiemap.rst).
 """
 
 from __future__ import annotations
@@ -9,13 +13,93 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
+import mmap
 import os
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.system.device import mount_of
-from jobs.system.extents import PAGE_BYTES, Fetch
+
+PAGE_BYTES = mmap.PAGESIZE
+_FS_IOC_FIEMAP = 0xC020660B  # include/uapi/linux/fs.h
+_HEAD = struct.Struct("=QQLLLL")  # start, length, flags, mapped extents, room for extents, reserved
+_EXTENT = struct.Struct("=QQQQQLLLL")  # logical, physical, length, two reserved, flags, three reserved
+_ROOM = 64  # extents a call
+_LAST, _ENCODED, _INLINE, _UNWRITTEN = 0x1, 0x8, 0x200, 0x800  # include/uapi/linux/fiemap.h
+_SYNC = 0x1
+_BLOCK = 512  # the unit of st_blocks, stat(2)
+_WHOLE = (1 << 64) - 1
+
+
+@dataclass
+class Fetch:
+    """The bytes that a cold read of some files fetches from their devices, each inode once."""
+
+    bytes: int = 0  # of all files that were added, each inode once
+    extents: int = 0  # pieces of the devices that hold them: so many requests at least
+    linked: int = 0  # names beyond the first of an inode: hard links, or a path given twice. They are read from memory
+    # Files of which it cannot be told, because they are compressed or the file system does not list their extents.
+    unknown: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with no inode seen."""
+        self._seen: set[tuple[int, int]] = set()
+
+    def add(self, fd: int, status: os.stat_result) -> bool:
+        """Add an open file whose `status` is known; return whether it is the first name of its inode."""
+        inode = (status.st_dev, status.st_ino)
+        if inode in self._seen:
+            self.linked += 1
+            return False
+        self._seen.add(inode)
+        pieces = fetched_pieces(fd, status)
+        if pieces is None:
+            self.unknown += 1
+        else:
+            self.bytes += sum(pieces)
+            self.extents += len(pieces)
+        return True
+
+
+def fetched_pieces(fd: int, status: os.stat_result) -> list[int] | None:
+    """Return the bytes of each piece that a cold read of the whole file fetches; None if nobody can tell.
+
+    Where extents cannot be listed (NFS, Lustre's servers, FUSE, memory) it is all pages, unless the file has fewer
+    blocks than bytes: holes, or compression behind the wire.
+    """
+    pages = -(-status.st_size // PAGE_BYTES) * PAGE_BYTES
+    try:
+        extents = _list_extents(fd)
+    except OSError:
+        return [pages] if status.st_blocks * _BLOCK >= min(pages, status.st_size) else None
+    if any(flags & _ENCODED for _, _, flags in extents):
+        return None
+    return [
+        min(start + length, pages) - start
+        for start, length, flags in extents
+        if not flags & (_INLINE | _UNWRITTEN) and start < pages
+    ]
+
+
+def _list_extents(fd: int) -> list[tuple[int, int, int]]:
+    """Return a file's extents: the offset of each in the file, its length in bytes, and its flags."""
+    extents: list[tuple[int, int, int]] = []
+    start = 0
+    while True:
+        request = bytearray(_HEAD.pack(start, _WHOLE - start, _SYNC if not start else 0, 0, _ROOM, 0))
+        request += bytes(_ROOM * _EXTENT.size)
+        fcntl.ioctl(fd, _FS_IOC_FIEMAP, request)
+        mapped = _HEAD.unpack_from(request)[3]
+        for place in range(mapped):
+            logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(request, _HEAD.size + place * _EXTENT.size)
+            extents.append((logical, length, flags))
+        if not mapped or extents[-1][2] & _LAST:
+            return extents
+        start = extents[-1][0] + extents[-1][1]
+
 
 _CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/unistd.h, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1
@@ -42,7 +126,7 @@ class _Stat(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Residency:
-    """How many pages of a set of files are in memory."""
+    """The number of pages of a set of files that are in memory."""
 
     pages: int
     resident: int  # of these; a second name of a file is in memory when it is read: its pages count as resident
@@ -52,7 +136,7 @@ class Residency:
 
     @property
     def fraction(self) -> float | None:
-        """Resident share of the pages, 0 to 1; None where one file's residency cannot be read."""
+        """Return the resident share of the pages, 0 to 1; None if one file's residency cannot be read."""
         if self.unverifiable:
             return None
         return self.resident / self.pages if self.pages else 0.0
@@ -70,7 +154,7 @@ def sync(folder: Path) -> None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the clean pages of `paths`; what cannot be opened, or is no file, is skipped."""
+    """Advise the kernel to drop the clean pages of `paths`; skip what cannot be opened, or is no file."""
     for path in paths:
         with contextlib.suppress(OSError):
             fd = os.open(path, _CAREFUL)
@@ -80,8 +164,8 @@ def evict(paths: Iterable[Path]) -> None:
                 os.close(fd)
 
 
-def cooled(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
-    """Drop the pages of `paths`, and count what is left of those `requested`; `folder` holds them all."""
+def drop_from_cache(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
+    """Drop the pages of `paths`, and return the residency of those `requested`; `folder` holds them all."""
     evict(paths)
     left = residency(requested)
     if left.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
@@ -101,7 +185,7 @@ def read_through(paths: Iterable[Path]) -> None:
 
 
 def residency(paths: Iterable[Path]) -> Residency:
-    """Count the pages of `paths` that are in memory.
+    """Return how many pages of `paths` are in memory.
 
     By ``cachestat(2)``; by ``mincore(2)`` before Linux 6.5 and on overlayfs, whose pages are another inode's.
     """
@@ -129,10 +213,10 @@ def residency(paths: Iterable[Path]) -> Residency:
             unverifiable += 1
         else:
             pages, resident = pages + held, resident + in_memory
-    return Residency(pages, resident, unverifiable, _method(counts.values(), usual), fetch)
+    return Residency(pages, resident, unverifiable, _name_method(counts.values(), usual), fetch)
 
 
-def _method(used: Iterable[Callable[..., object]], usual: Callable[..., object]) -> str:
+def _name_method(used: Iterable[Callable[..., object]], usual: Callable[..., object]) -> str:
     return " and ".join(sorted({count.__name__.lstrip("_") for count in used} or {usual.__name__.lstrip("_")}))
 
 
@@ -152,7 +236,7 @@ def _cachestat(fd: int, _size: int) -> int | None:
 def _mincore(fd: int, size: int) -> int | None:
     if size == 0:
         return 0
-    if not _may_ask(fd):
+    if not _mincore_is_true(fd):
         return None
     address = _libc.mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
     if address == _MAP_FAILED:
@@ -166,7 +250,7 @@ def _mincore(fd: int, size: int) -> int | None:
         _libc.munmap(address, size)
 
 
-def _may_ask(fd: int) -> bool:
-    """Return whether ``mincore`` answers truly: for others it calls every page resident (Linux 5.2, CVE-2019-5489)."""
+def _mincore_is_true(fd: int) -> bool:
+    """Return whether ``mincore`` is truthful: for other users every page is resident (Linux 5.2, CVE-2019-5489)."""
     owner = os.fstat(fd).st_uid
     return os.geteuid() in (0, owner) or os.access(f"/proc/self/fd/{fd}", os.W_OK)

@@ -1,4 +1,4 @@
-"""What the threads of this process do at a moment: those that run, those that wait for storage, and what else they do.
+"""Look at the threads of this process: which run, which wait for storage, and what the others do.
 
 The kernel tells it of each (proc(5), ``/proc/self/task/*/``): ``syscall`` has the call that it waits in, ``wchan`` the
 function of the kernel, where that is not hidden, ``schedstat`` whether it has run since.
@@ -34,7 +34,7 @@ _DIRECT = ("ext2", "ext3", "ext4", "xfs")
 
 
 class _Calls(NamedTuple):
-    """Numbers of system calls, asm/unistd.h."""
+    """The numbers of system calls, asm/unistd.h."""
 
     reading: frozenset[int]  # of a file that is open
     opening: frozenset[int]  # of a path
@@ -58,7 +58,7 @@ _PAGE_FAULT = -1  # a wait outside of system calls
 
 
 class Wait(NamedTuple):
-    """What one thread does, and the function of the kernel that it waits in; empty where that is not told."""
+    """The activity of one thread, and the function of the kernel that it waits in; empty if that is not told."""
 
     kind: str
     function: str = ""
@@ -76,14 +76,14 @@ class Threads:
         devices = {device.name for folder in folders for device in devices_behind(folder)} if seen else ()
         self._in_flight = [f"/sys/block/{name}/inflight" for name in sorted(devices)]
         self._at_rest: dict[str, str] = {}  # what `schedstat` said of a thread that waited for work
-        self._read = {name: _read_bytes(name) for name in _names()}  # before the run
+        self._read = {name: _read_bytes(name) for name in _thread_names()}  # before the run
 
-    def look(self) -> Iterator[Wait]:
-        """Yield what each thread does; OSError where this kernel does not tell it, or not this user."""
+    def list_waits(self) -> Iterator[Wait]:
+        """Yield the activity of each thread; OSError if this kernel, or this user, cannot see it."""
         if _CALLS is None:
             raise PermissionError(0, f"system calls of {platform.machine()} are not known")
         own = str(threading.get_native_id())
-        for name in _names():
+        for name in _thread_names():
             if name != own:
                 try:
                     yield self._wait_of(name, _CALLS)
@@ -92,27 +92,27 @@ class Threads:
                         raise
 
     def _wait_of(self, name: str, calls: _Calls) -> Wait:
-        ran = _told(name, "schedstat")
+        ran = _read_thread_file(name, "schedstat")
         if self._at_rest.get(name) == ran:
             return Wait(WORK)
-        call = _told(name, "syscall")
+        call = _read_thread_file(name, "syscall")
         if call == "running":
             return Wait(RUNNING)
-        function = _told(name, "wchan")
+        function = _read_thread_file(name, "wchan")
         if function.startswith(_HOLDERS):
             return Wait(HELD, function)
-        kind = self._kind(name, [int(word, 0) for word in call.split()], calls)
+        kind = self._classify_wait(name, [int(word, 0) for word in call.split()], calls)
         if kind == WORK and not ran.startswith("0 0 "):  # of a kernel that counts none of it
             self._at_rest[name] = ran
-        if kind == IDLE_DEVICE and not self._idle(name, call, ran):
+        if kind == IDLE_DEVICE and not self._is_idle(name, call, ran):
             kind = STORAGE
         return Wait(kind, function)
 
-    def _kind(self, name: str, call: Sequence[int], calls: _Calls) -> str:
-        """Classify a wait; `IDLE_DEVICE` where it may be one, for it is a read of what the run reads."""
+    def _classify_wait(self, name: str, call: Sequence[int], calls: _Calls) -> str:
+        """Return the kind of a wait; `IDLE_DEVICE` for a read of the run's data, which may be one."""
         number, *arguments = call
         if number in calls.sleeping or (number in calls.polling and not arguments[calls.polling[number]]):
-            return ASLEEP if self._reads(name) else WORK
+            return ASLEEP if self._has_read_data(name) else WORK
         if number in calls.opening:
             return IDLE_DEVICE
         if number in calls.reading or number in calls.writing:
@@ -124,26 +124,26 @@ class Threads:
                 return IDLE_DEVICE if number in calls.reading and status.st_dev in self._numbers else STORAGE
         return STORAGE if number == _PAGE_FAULT else WORK
 
-    def _idle(self, name: str, call: str, ran: str) -> bool:
-        """Return whether the thread waits on, and no device of the run has a request meanwhile."""
+    def _is_idle(self, name: str, call: str, ran: str) -> bool:
+        """Return whether the thread waits on while no device of the run has a request."""
         busy = any(read_kernel(path).split() != ["0", "0"] for path in self._in_flight)
-        still = _told(name, "syscall") == call and _told(name, "schedstat") == ran
+        still = _read_thread_file(name, "syscall") == call and _read_thread_file(name, "schedstat") == ran
         return bool(self._in_flight) and not busy and still
 
-    def _reads(self, name: str) -> bool:
-        """Return whether a thread has read data in the run: others, which may look at /proc, sleep as they like."""
+    def _has_read_data(self, name: str) -> bool:
+        """Return whether a thread has read data in the run: other threads may sleep as they like."""
         return _read_bytes(name) - self._read.get(name, 0) > _FEW_BYTES
 
 
-def _names() -> list[str]:
+def _thread_names() -> list[str]:
     return os.listdir(_TASKS)  # noqa: PTH208 - of each a `Path` would cost more than to read its file
 
 
-def _told(name: str, file: str) -> str:
+def _read_thread_file(name: str, file: str) -> str:
     return read_kernel(f"{_TASKS}/{name}/{file}").strip()
 
 
 def _read_bytes(name: str) -> int:
     with suppress(OSError, ValueError):
-        return int(_told(name, "io").split()[1])
+        return int(_read_thread_file(name, "io").split()[1])
     return 0

@@ -1,4 +1,4 @@
-"""Bytes that went to and from what holds a path: counted by disks, and by the clients of Lustre (``llite``) and NFS."""
+"""Count the bytes that go to and from the storage of a path: by its disks, or by its client (Lustre, NFS)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.system import lustre
-from jobs.system.device import Mount, carriers, devices_behind, mount_of, unescape
+from jobs.system.device import Mount, devices_behind, devices_of_every_byte, mount_of, unescape
 
 Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
 
@@ -29,23 +29,25 @@ class Lustre:
 
     @property
     def name(self) -> str:
-        """Name it as its folder of statistics does."""
+        """Return the name of its folder of statistics."""
         return f"llite/{self.fsname}"
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes that programs of this node read and wrote since the mount, what the client's cache answered included.
+        """Return the bytes that programs of this node read and wrote since the mount, cached reads included.
 
         Raises OSError: there are no statistics, or they are not for this user.
         """
         texts = [file.read_text(encoding="ascii") for file in self._files()]
-        return sum(_sum(text, "read_bytes") for text in texts), sum(_sum(text, "write_bytes") for text in texts)
+        return sum(_sum_of_counter(text, "read_bytes") for text in texts), sum(
+            _sum_of_counter(text, "write_bytes") for text in texts
+        )
 
     def _files(self) -> list[Path]:
-        """List ``<fsname>-<address of the superblock>/stats``, one for each mount."""
+        """Return ``<fsname>-<address of the superblock>/stats``, one for each mount."""
         for root in _LLITE:
-            found = [file for file in root.glob("*/stats") if file.parent.name.rpartition("-")[0] == self.fsname]
-            if found:
-                return found
+            statistics = [file for file in root.glob("*/stats") if file.parent.name.rpartition("-")[0] == self.fsname]
+            if statistics:
+                return statistics
         with os.scandir(_LLITE[-1]):  # tells of the permission that glob passes over
             raise FileNotFoundError(f"{_LLITE[-1]} has no {self.fsname}-*")
 
@@ -58,11 +60,11 @@ class Nfs:
 
     @property
     def name(self) -> str:
-        """Name it by its mount point."""
+        """Return its mount point."""
         return f"nfs{self.point}"
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes read from and written to the server since the mount; the client's cache is not in it.
+        """Return the bytes read from and written to the server since the mount, without cached reads.
 
         Raises OSError: the kernel does not tell, or the mount is gone.
         """
@@ -71,46 +73,46 @@ class Nfs:
         return counts[_SERVER_READ], counts[_SERVER_WRITE]
 
 
-def client_of(mount: Mount) -> Lustre | Nfs | None:
-    """Return the client whose statistics tell of `mount`; None for file systems of other types."""
+def network_client(mount: Mount) -> Lustre | Nfs | None:
+    """Return the client whose statistics count `mount`; None for file systems of other types."""
     if mount.fstype == lustre.FSTYPE:
         # <server>[:<server that takes over>]:/<fsname>[/<folder>], mount.lustre(8)
         return Lustre(mount.source.partition(":/")[2].partition("/")[0])
     return Nfs(mount.point) if mount.fstype in _NFS else None
 
 
-def traffic_behind(path: Path) -> dict[str, Traffic]:
-    """Return what counts the bytes read from and written to what holds a path, by name; the nearest to it first.
+def traffic_counters(path: Path) -> dict[str, Traffic]:
+    """Return the counters of the bytes read from and written to the storage of a path, by name, nearest first.
 
     Empty where nothing does: a file system in memory, say.
     """
-    client = client_of(mount_of(path))
+    client = network_client(mount_of(path))
     counters: dict[str, Traffic] = {f"dsk/{device.name}": device.traffic for device in devices_behind(path)}
     return counters | ({client.name: client.traffic} if client else {})
 
 
 class Written:
-    """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
+    """The bytes that everybody writes to the storage of a folder, from now until `settle`.
 
     `source`: name of the counter; None where there is none, or nothing is seen from here (`folder` is None). `below`:
     the names of counters in which the same bytes are once more, as that of the disk with a loop device's file.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        behind = traffic_behind(folder) if folder else {}
+        behind = traffic_counters(folder) if folder else {}
         counters: list[tuple[str | None, Traffic | None]] = [*behind.items(), (None, None)]
         self.source, self._read = counters[0]
-        self.below = [f"dsk/{each.name}" for each in carriers(folder)[1:]] if folder and behind else []
+        self.below = [f"dsk/{each.name}" for each in devices_of_every_byte(folder)[1:]] if folder and behind else []
         self._before = self._count()
         self._after: int | None = None
 
     def settle(self) -> None:
-        """Count no further."""
+        """Stop counting."""
         self._after = self._count()
 
     @property
     def bytes(self) -> int | None:
-        """What was counted; None where it cannot be read."""
+        """Return the counted bytes; None if they cannot be read."""
         return None if self._before is None or self._after is None else self._after - self._before
 
     def _count(self) -> int | None:
@@ -119,8 +121,8 @@ class Written:
         return None
 
 
-def _sum(text: str, counter: str) -> int:
-    """Return the total of a counter of ``llite/*/stats``; what was never used has no line.
+def _sum_of_counter(text: str, counter: str) -> int:
+    """Return the total of a counter of ``llite/*/stats``; 0 for an unused one, which has no line.
 
     A line is ``name count samples [unit] min max sum``; newer versions put the sum of squares behind it.
     """
@@ -129,7 +131,7 @@ def _sum(text: str, counter: str) -> int:
 
 
 def _bytes_line(text: str, point: str) -> str:
-    """Return what stands behind ``bytes:`` in the section of a mount point; mounted over, the last one is in force."""
+    """Return the text behind ``bytes:`` in the section of a mount point; the last section is in force."""
     sections = re.split(r"^device ", text, flags=re.MULTILINE)
     for section in reversed(sections):
         head, _, body = section.partition("\n")

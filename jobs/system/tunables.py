@@ -1,7 +1,9 @@
-"""What else can change the speed of a run: nothing of it is a setting of a cell, so that it must be the same by itself.
+"""Read what else can change the speed of a run and is no setting of a cell: process, machine, storage.
 
-Of the process its environment and how the kernel treats it; of the machine processors, memory and the kernel's own
-settings; of a storage how it is mounted and the queues of its devices. What this system does not tell is left out.
+Of the process its environment and how the kernel treats it, and the libraries that answer its calls in place of the C
+library: a preloaded one can delay them, or answer for itself. Of the machine processors, memory and the kernel's own
+settings; of a storage how it is mounted and the queues of its devices. What this system does not tell is left out. A
+library that replaces a call inside one other library alone, or in Python, is not seen.
 """
 
 from __future__ import annotations
@@ -15,12 +17,70 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from jobs.system import cgroup
+from jobs.system.cgroup import io_limits
 from jobs.system.device import devices_behind, mount_of
-from jobs.system.interposed import allocator, interposed
-from jobs.system.io_limits import limits
+
+READING = (
+    "open", "open64", "openat", "openat64", "fopen", "fopen64", "read", "readv", "pread", "pread64", "preadv", "fread",
+    "mmap", "mmap64", "close", "posix_fadvise", "posix_fadvise64", "syscall", "stat", "stat64", "fstat", "fstat64",
+    "lstat", "lstat64", "__xstat", "__xstat64", "__fxstat", "__fxstat64", "statx", "access", "lseek", "lseek64",
+    "opendir", "readdir", "readdir64", "preadv64", "preadv2", "madvise", "readahead",
+)  # fmt: skip
+WRITING = ("write", "writev", "pwrite", "pwrite64", "fsync", "fdatasync", "msync", "rename")
+TIMING = ("clock_gettime", "gettimeofday", "time", "nanosleep", "clock_nanosleep", "pthread_create")
+_ALLOCATING = ("malloc", "calloc", "free")
+_KERNEL = "linux-vdso"  # its code in each process, which answers for the clock
+_BESIDE = ("libpthread.so.0", "librt.so.1", "libpthread-", "librt-")  # parts of the C library before version 2.34
+
+
+class _Symbol(ctypes.Structure):
+    """The answer of dladdr(3) on an address."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def interposed_calls() -> dict[str, str]:
+    """Return the library behind each call to files or clocks that is not the C library's, by the call's name."""
+    return _calls_answered_elsewhere((*READING, *WRITING, *TIMING))
+
+
+def memory_allocator() -> str | None:
+    """Return the library that allocates memory; None if it is the C library."""
+    return next(iter(_calls_answered_elsewhere(_ALLOCATING).values()), None)
+
+
+def _calls_answered_elsewhere(names: tuple[str, ...]) -> dict[str, str]:
+    libc = _library_of_call("gnu_get_libc_version")
+    if libc is None:  # another C library than GNU's
+        return {}
+    libraries = {name: library for name in names if (library := _library_of_call(name)) not in (None, libc)}
+    return {name: str(library) for name, library in libraries.items() if not _is_part_of(str(library), libc)}
+
+
+def _is_part_of(library: str, libc: str) -> bool:
+    name = Path(library).name
+    return name.startswith(_KERNEL) or (name.startswith(_BESIDE) and Path(library).parent == Path(libc).parent)
+
+
+def _library_of_call(name: str) -> str | None:
+    """Return the file of the library that answers a call of this process; None if there is no such call."""
+    process = ctypes.CDLL(None)
+    symbol = _Symbol()
+    try:
+        address = ctypes.cast(getattr(process, name), ctypes.c_void_p)
+    except AttributeError:
+        return None
+    return symbol.file.decode(errors="replace") if process.dladdr(address, ctypes.byref(symbol)) else None
+
 
 _libc = ctypes.CDLL(None)
 
@@ -64,6 +124,8 @@ _OF_MACHINE = {
         )
     },
 }  # fmt: skip
+_KDAMONDS, _MOST_KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds"), 64
+_DAMON_RECLAIM = Path("/sys/module/damon_reclaim/parameters/enabled")
 _OF_DEVICE = (
     *(
         f"queue/{name}"
@@ -78,76 +140,99 @@ _OF_DEVICE = (
 _PLACES = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "lowerdir=", "upperdir=", "workdir=")
 
 
-def of_process() -> Facts:
-    """Return priorities, who traces or filters its calls, the libraries that answer some, and its environment."""
-    status = dict(line.split(":\t", 1) for line in _text("/proc/self/status").splitlines() if ":\t" in line)
+def describe_process() -> Facts:
+    """Return the facts of this process: priorities, tracers, filters, libraries that answer calls, environment."""
+    status = dict(line.split(":\t", 1) for line in _read_text("/proc/self/status").splitlines() if ":\t" in line)
     # As the process was started: what it sets itself, libraries do for every run.
-    words = (each.partition("=") for each in _text("/proc/self/environ").split("\0"))
+    words = (each.partition("=") for each in _read_text("/proc/self/environ").split("\0"))
     variables = {name: value for name, _, value in words if name.startswith(_VARIABLES)}
-    elsewhere = [f"{name}: {library}" for name, library in interposed().items()]
+    elsewhere = [f"{name}: {library}" for name, library in interposed_calls().items()]
     elsewhere += [f"any call: {auditor}"] if (auditor := variables.get("LD_AUDIT")) else []  # rtld-audit(7), la_symbind
     facts: dict[str, str | int | None] = {
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "scheduling": _POLICIES.get(os.sched_getscheduler(0) & 0xFF),
         "io_priority": _io_priority(),
         "memory_policy": _memory_policy(),
-        "tracer": _text(f"/proc/{status['TracerPid']}/comm").strip() if status.get("TracerPid", "0") != "0" else None,
+        "tracer": _read_text(f"/proc/{status['TracerPid']}/comm").strip()
+        if status.get("TracerPid", "0") != "0"
+        else None,
         "call_filter": status.get("Seccomp"),
-        "interposed": _short(", ".join(elsewhere)) or None,
-        "allocator": allocator(),
-        **{name: _short(value) for name, value in sorted(variables.items()) if not name.startswith(_NOT_VARIABLES)},
+        "interposed": _short_text(", ".join(elsewhere)) or None,
+        "allocator": memory_allocator(),
+        **{
+            name: _short_text(value) for name, value in sorted(variables.items()) if not name.startswith(_NOT_VARIABLES)
+        },
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def of_machine() -> Facts:
-    """Return processors, limits of the control groups, and what the kernel is set to for memory and frequencies."""
+def describe_machine() -> Facts:
+    """Return the facts of the machine: processors, limits of control groups, kernel settings, frequencies."""
     facts = {
         "kernel": platform.release(),
-        "cpus": _cpus(),
-        "quota_cores": cgroup.quota(),
+        "cpus": _describe_cpus(),
+        "quota_cores": cgroup.quota_cores(),
         # Of a job the memory grows with its processors, and these with the threads of a cell.
         "memory_limit_bytes": None if _job_cpus() else cgroup.memory_limit_bytes(),
-        **{name: _value(Path("/").glob(pattern.lstrip("/"))) for name, pattern in _OF_MACHINE.items()},
+        "proactive_reclaim": ", ".join(proactive_reclaim()) or None,
+        **{name: _first_lines(Path("/").glob(pattern.lstrip("/"))) for name, pattern in _OF_MACHINE.items()},
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def of_storage(folder: Path) -> Facts:
-    """Return how what holds a folder is mounted, and the settings of its device and of those below it (``below``).
+def proactive_reclaim() -> list[str]:
+    """Return what takes pages out of memory before it is short, by the file that switches it on.
+
+    This is DAMON (Documentation/admin-guide/mm/damon): a module, or a kdamond that runs with a scheme ``pageout``. Its
+    files are root's in some kernels: what this process may not read is not seen.
+    """
+    kdamonds = islice(_KDAMONDS.glob("*/state"), _MOST_KDAMONDS)
+    switches = [
+        state
+        for state in sorted(kdamonds)
+        if _read_text(state).strip() == "on"
+        and "pageout" in (_first_lines(state.parent.glob("contexts/*/schemes/*/action")) or "").split(", ")
+    ]
+    if _read_text(_DAMON_RECLAIM).strip() == "Y":
+        switches.append(_DAMON_RECLAIM)
+    return [str(switch) for switch in switches]
+
+
+def describe_storage(folder: Path) -> Facts:
+    """Return the facts of the storage of a folder: its mount, the settings of its device and of those below it.
 
     `folder` may be a device itself. Of several devices below, each value that one of them has. Limits of control groups
     on what is read and written there are one fact.
     """
-    mount, (top, below), number = mount_of(folder), _devices(folder), folder.stat().st_dev
+    mount, (top, below), number = mount_of(folder), _device_folders(folder), folder.stat().st_dev
     options = [each for each in f"{mount.options},{mount.superblock}".split(",") if not each.startswith(_PLACES)]
     facts = {
         "mount": f"{mount.fstype} {','.join(dict.fromkeys(options))}",
-        "attributes": _attributes(folder),
-        "io_limits": ", ".join(sorted({f"{each.kind} {each.per_s}" for each in limits(devices_behind(folder))})),
-        "file_system_read_ahead_kb": _value(_read_aheads(number, top)),
-        **{file.rpartition("/")[2]: _value(device / file for device in top) for file in _OF_DEVICE},
-        **{f"below.{file.rpartition('/')[2]}": _value(device / file for device in below) for file in _OF_DEVICE},
-        "scheduler_settings": _of_schedulers(top),
-        "below.scheduler_settings": _of_schedulers(below),
+        "attributes": _folder_attributes(folder),
+        "io_limits": ", ".join(sorted({f"{each.kind} {each.per_s}" for each in io_limits(devices_behind(folder))})),
+        "file_system_read_ahead_kb": _first_lines(_read_aheads(number, top)),
+        **{file.rpartition("/")[2]: _first_lines(device / file for device in top) for file in _OF_DEVICE},
+        **{f"below.{file.rpartition('/')[2]}": _first_lines(device / file for device in below) for file in _OF_DEVICE},
+        "scheduler_settings": _describe_schedulers(top),
+        "below.scheduler_settings": _describe_schedulers(below),
     }
     return {name: fact for name, fact in facts.items() if fact}
 
 
-def _devices(folder: Path) -> tuple[list[Path], list[Path]]:
+def _device_folders(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the folder in sysfs of the device that holds a folder, and of those below that."""
     behind = [Path("/sys/block", device.name) for device in devices_behind(folder)]
     return behind[:1], behind[1:]
 
 
-def _of_schedulers(devices: Iterable[Path]) -> str:
-    """Return what the schedulers of devices are set to, by the names of the settings; each once."""
+def _describe_schedulers(devices: Iterable[Path]) -> str:
+    """Return the settings of the schedulers of devices, by their names, each once."""
     files = [file for device in devices for file in sorted(device.glob("queue/iosched/*"))]
-    return ", ".join(dict.fromkeys(f"{file.name} {_text(file).strip()}" for file in files))
+    return ", ".join(dict.fromkeys(f"{file.name} {_read_text(file).strip()}" for file in files))
 
 
 def _read_aheads(number: int, devices: list[Path]) -> list[Path]:
-    """Return the files that say how far a file system without a device of its own reads ahead; that of btrfs apart."""
+    """Return the files that say how far a file system without a device of its own reads ahead, without btrfs's."""
     if os.major(number):
         return []
     of_btrfs = [
@@ -157,8 +242,8 @@ def _read_aheads(number: int, devices: list[Path]) -> list[Path]:
     return [place / "read_ahead_kb" for place in places]
 
 
-def _attributes(folder: Path) -> str:
-    """Return the letters of lsattr(1) that a folder has; empty where its file system knows none."""
+def _folder_attributes(folder: Path) -> str:
+    """Return the letters of lsattr(1) that a folder has; empty if its file system knows none."""
     buffer = bytearray(8)
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_NONBLOCK)
@@ -170,12 +255,12 @@ def _attributes(folder: Path) -> str:
     return "".join(letter for letter, flag in _ATTRIBUTES.items() if flags & flag)
 
 
-def _cpus() -> str:
-    """Say how many processors this process may use, and of how many cores these are; of a job if it lacks some."""
+def _describe_cpus() -> str:
+    """Return how many processors this process may use, on how many cores, and those that its job lacks."""
     allowed, parts = os.sched_getaffinity(0), ("physical_package_id", "core_id")
     if 0 < _job_cpus() <= len(allowed):
         return "those of the job"
-    cores = {tuple(_text(f"{_CPUS}/cpu{cpu}/topology/{part}") for part in parts) for cpu in allowed}
+    cores = {tuple(_read_text(f"{_CPUS}/cpu{cpu}/topology/{part}") for part in parts) for cpu in allowed}
     return f"{len(allowed)} of {len(cores)} core{'s' * (len(cores) != 1)}"
 
 
@@ -192,29 +277,29 @@ def _io_priority() -> str | None:
 
 
 def _memory_policy() -> str | None:
-    """Return how memory is taken from the nodes of a machine (numactl(8)); None for the kernel's own way."""
+    """Return how memory is taken from the nodes of a machine (numactl(8)); None for the kernel's default."""
     mode = ctypes.c_int()
     if _GET_MEMPOLICY is None or _libc.syscall(_GET_MEMPOLICY, ctypes.byref(mode), None, 0, None, 0):
         return None
     return _MEMORY_POLICIES.get(mode.value & 0xFF)  # flags stand above
 
 
-def _value(paths: Iterable[Path]) -> str | None:
+def _first_lines(paths: Iterable[Path]) -> str | None:
     """Return the first lines of files, each once; of a list of choices the one in brackets; None for no file."""
-    lines = filter(None, (_text(path).partition("\n")[0].strip() for path in paths))
-    chosen = [found[1] if (found := re.search(r"\[(\S+)\]", line)) else line for line in lines]
+    lines = filter(None, (_read_text(path).partition("\n")[0].strip() for path in paths))
+    chosen = [choice[1] if (choice := re.search(r"\[(\S+)\]", line)) else line for line in lines]
     return ", ".join(dict.fromkeys(sorted(chosen))) or None
 
 
-def _short(value: str) -> str:
-    """Return a text as it can stand in a line: a long one, or one that is not printable, by its checksum."""
+def _short_text(value: str) -> str:
+    """Return a text for one line: a long or unprintable one by its checksum."""
     if len(value) <= _LONGEST and value.isprintable():
         return value
     digest = hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:16]
     return f"{len(value)} letters, SHA-256 {digest}…"
 
 
-def _text(path: str | Path) -> str:
+def _read_text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

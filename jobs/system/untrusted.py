@@ -1,4 +1,4 @@
-"""The one door to what somebody else may have made: bytes, JSON, arrays and folders, bounded, with one error.
+"""Read what somebody else may have made (bytes, JSON, arrays, folders), in bounds and with one error.
 
 A results folder is copied between people, a storage is shared, a profile comes by mail: none of it is run, waited for,
 followed out of its folder, or believed about its own size. Whatever reads such a thing reads it through here;
@@ -39,7 +39,7 @@ _SHOWN_DIGITS, _SHOWN_PLACE = 20, 80
 
 
 class UntrustedError(ValueError):
-    """What lies there is not what it should be; the message says what it is, and not where."""
+    """Raised for content that is not what it should be; the message says what it is, and not where."""
 
 
 def opened(path: Path, most_bytes: int) -> BinaryIO:
@@ -67,18 +67,18 @@ def content(path: Path, most_bytes: int) -> bytes:
 
 
 def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
-    """Return what JSON says; UntrustedError: it is none, is nested too deep, or has a number beyond any use.
+    """Return a JSON value; raises UntrustedError for no JSON, deep nesting, or a number beyond any use.
 
     With `any_number` the caller looks at the numbers itself, and can say where they stand.
     """
     with suppress(ValueError, RecursionError):  # whatever is not usual is looked at by steps, which say what is wrong
         return _decoder().decode(text)
-    value = _parsed(text)
+    value = _parse_json(text)
     level, depth = [value], 0
     while level:
         numbers = [each for each in level if type(each) is float or type(each) is int]
         if not any_number and not _are_small(numbers) and (odd := [each for each in numbers if _is_beyond_use(each)]):
-            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number{_place_of(value, odd[0])}")
+            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number{_place_in_value(value, odd[0])}")
         nodes = [each for each in level if type(each) is dict or type(each) is list]
         if nodes and depth == DEEPEST_JSON:
             raise UntrustedError("it is nested too deep")
@@ -89,7 +89,7 @@ def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Any]:
-    """Return what decodes JSON of the usual depth whose numbers are within use, and refuses any other, in C."""
+    """Return a decoder of JSON of the usual depth with numbers within use, which refuses anything else, in C."""
     whole, real = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1), msgspec.Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)
     value: Any = bool | Annotated[int, whole] | Annotated[float, real] | str | None
     for _ in range(_USUAL_DEPTH):
@@ -97,7 +97,7 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(value)
 
 
-def _parsed(text: bytes | bytearray) -> Any:
+def _parse_json(text: bytes | bytearray) -> Any:
     with suppress(ValueError, RecursionError):  # msgspec refuses half a pair of surrogates, which names of files have
         return msgspec.json.decode(text)
     try:
@@ -107,8 +107,8 @@ def _parsed(text: bytes | bytearray) -> Any:
         raise UntrustedError(f"it {why}") from error
 
 
-def _place_of(value: Any, wanted: Any) -> str:
-    """Return where in a value an object is, by keys, as it stands at the end of a sentence; level by level."""
+def _place_in_value(value: Any, wanted: Any) -> str:
+    """Return where in a value an object is, by keys, as the end of a sentence; searched level by level."""
     level = [("", value)]
     while level:
         for place, each in level:
@@ -124,7 +124,7 @@ def _place_of(value: Any, wanted: Any) -> str:
 
 
 def _are_small(numbers: list[float]) -> bool:
-    """Return whether all numbers together are within use, as in nearly every file; else each is to be looked at."""
+    """Return whether all numbers together are within use, so that none needs a look by itself."""
     with suppress(OverflowError):
         return sum(map(abs, numbers)) <= _LARGEST_NUMBER
     return False
@@ -165,7 +165,7 @@ def _array(data: bytes) -> NDArray[Any]:
 
 
 def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield every file below a folder, sorted within each folder, with the status of what a link leads to.
+    """Yield every file below a folder, sorted within each folder, with the status of the target of a link.
 
     Each folder is entered once, however many links lead to it; names that begin with a dot are left out. A link that
     leads nowhere comes with its own status.
@@ -180,13 +180,13 @@ def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             continue
         entered.add((status.st_dev, status.st_ino))
         with os.scandir(here) as entries:
-            found = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
-        names += len(found)
+            visible = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
+        names += len(visible)
         if depth > files.DEEPEST or names > MOST_NAMES:
             what = f"{files.DEEPEST} folders in each other" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
             raise UntrustedError(f"it has more than {what}, at {here}")
         folders = []
-        for entry in found:
+        for entry in visible:
             status = _status(entry)
             if stat.S_ISDIR(status.st_mode):
                 folders.append((here / entry.name, status, depth + 1))

@@ -3,7 +3,7 @@
 import copy
 import itertools
 
-from analysis.verdicts.checklist import verdicts
+from analysis.claims import judge_claim
 from tests.analysis import baseline_records
 from tests.analysis.record_factory import record, scattered
 from tests.analysis.training_factory import frames
@@ -30,7 +30,7 @@ def curve(storage, by_threads, **settings):
 
 def checklist(*made):
     """Return all verdicts on these records."""
-    return verdicts(*frames(*made)[:2])
+    return judge_claim.checklist(*frames(*made)[:2])
 
 
 def of_single_runs(claim, *made):

@@ -6,10 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
+from markupsafe import Markup
+
 from analysis import processes
-from analysis.figures.kit import draw, save
+from analysis.figures.kit import save
 from analysis.records.record import record_of
-from analysis.text.html import Markup
 from jobs.judging.judge import judged
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
@@ -149,5 +150,5 @@ def rows_of(path):
 def leave_unrendered(patch):
     """Let figures be made, in this process, and not be rendered: their PDF, PNG and SVG are empty."""
     patch.setattr(save, "rendered", lambda *_: b"")
-    patch.setattr(draw, "inline", lambda *_: Markup())
+    patch.setattr(save, "inline", lambda *_: Markup())
     patch.setattr(processes, "processors", lambda: 1)

@@ -6,7 +6,7 @@ from tests.analysis.training_factory import step, training
 HOW = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
 # Of all devices, though one may be both sides of a burst buffer.
 WRITTEN = {"storage": "ssd", "bytes": 100, "written_bytes": 500}
-DRAIN = {"when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}
+DRAIN = {"bandwidth_mb_per_s": None, "streams": 1}
 
 
 def node(target, **how):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -60,19 +59,48 @@ def _squared(number):
     ("processors", "jobs", "beside"), [(1, 9, 0), (2, 9, 1), (4, 9, 3), (9, 9, 3), (3, 2, 0), (3, 3, 2)]
 )
 def test_others_work_beside_it_where_it_is_worth_it_and_results_keep_their_order(monkeypatch, processors, jobs, beside):
-    started = []
-
-    class Pool(ProcessPoolExecutor):
-        def __init__(self, count, *more):
-            started.append(count)
-            super().__init__(count, *more)
-
     monkeypatch.setattr(processes, "processors", lambda: processors)
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
 
     with processes.spread(_squared, range(jobs), 3) as results:
+        assert len(psutil.Process().children()) == beside
         assert list(results) == [each**2 for each in range(jobs)]
-    assert sum(started) == beside
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_processes_that_wait_for_a_task_have_none_of_what_was_made_since(monkeypatch, processors):
+    monkeypatch.setattr(processes, "processors", lambda: processors)
+    monkeypatch.setattr(sys.modules[__name__], "_made", [])
+
+    with processes.Helpers() as helpers:
+        helpers.start()
+        _made.append(1)
+        with processes.spread(_who, range(9), 3, helpers) as results:
+            found = list(results)
+            assert len(psutil.Process().children()) == processors - 1
+
+    of_others = {(False, 0)} if processors > 1 else set()
+    assert {(pid == os.getpid(), made) for pid, made in found} == {(True, 1), *of_others}
+
+
+def test_an_error_of_a_job_is_raised_wherever_it_was_done(monkeypatch):
+    monkeypatch.setattr(processes, "processors", lambda: 3)
+
+    with pytest.raises(ZeroDivisionError), processes.spread(_reciprocal, range(9), 3) as results:
+        list(results)
+
+
+_made = []
+
+
+def _who(_number):
+    time.sleep(0.05)
+    return os.getpid(), len(_made)
+
+
+def _reciprocal(number):
+    time.sleep(0.05)
+    return 1 / number
 
 
 def _die_but(home):
@@ -86,18 +114,18 @@ def _slow(number):
     return number
 
 
-def test_of_jobs_that_nobody_has_begun_none_waits_for_another_process(monkeypatch):
+def test_a_process_waits_neither_for_jobs_nor_until_its_results_are_taken(monkeypatch):
     monkeypatch.setattr(processes, "processors", lambda: 2)
     here = []
 
-    with processes.spread(lambda number: (here.append(number), _slow(number))[1], range(5), 1) as results:
-        time.sleep(0.1)  # the other one has begun its first job, and has no second one
-        assert list(results) == list(range(5))
+    with processes.spread(lambda number: here.append(number) or b"x" * 10**6, range(5), 1) as results:
+        time.sleep(1)  # more than a pipe holds, of each of the five jobs
+        assert len(list(results)) == 5
 
-    assert here in ([4, 3, 2], [4, 3])
+    assert here == []
 
 
-def test_who_asks_for_no_result_waits_for_the_jobs_that_are_begun_alone_and_nothing_is_said(monkeypatch, capfd):
+def test_who_asks_for_no_result_waits_for_none_and_nothing_is_said(monkeypatch, capfd):
     monkeypatch.setattr(processes, "processors", lambda: 3)
     started = time.perf_counter()
 

@@ -1,7 +1,7 @@
 """Records of the mini-application as the campaign writes them, made from the example that holds the contract."""
 
-from analysis.cli.measured import tables
 from analysis.figures.all import specs
+from analysis.frames import tables
 from tests.analysis.record_factory import id_of, of_benchmark, parse, record, run
 
 BENCHMARK = {

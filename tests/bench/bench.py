@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -15,12 +16,11 @@ from typing import Any, NamedTuple
 
 from campaign import console
 from campaign.cells import cell_plan
-from campaign.cells.folder import opened
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.cells.folder import open_or_create
+from campaign.config.collect import collect_points, make_cells
 from campaign.storage.datasets import datasets
 from campaign.worker.__main__ import Worker
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request
 from jobs.system.clock import utc_now
 from tests.campaign.fake_template import FakeTemplate
 
@@ -29,15 +29,36 @@ QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
 
 
 class Figure(NamedTuple):
-    """One line of a bench's answer; `goal` is in words."""
+    """One line of a bench's answer; `goal`: at most N, below N, at least N, within N % of N, N to N."""
 
     what: str
     value: float
     unit: str
     goal: str = ""
 
+    @property
+    def number(self) -> str:
+        """The value as it is shown."""
+        return f"{self.value:,.{0 if abs(self.value) >= 100 else 2}f}"
+
+    @property
+    def outcome(self) -> str:
+        """Whether the value reaches the goal: met, missed, or empty without a goal."""
+        if not self.goal:
+            return ""
+        numbers = [float(number) for number in re.findall(r"[\d.]+", self.goal.replace(",", ""))]
+        at, last = numbers[0], numbers[-1]
+        reached = {
+            "at most": self.value <= at,
+            "below": self.value < at,
+            "at least": self.value >= at,
+            "within": last * (1 - at / 100) <= self.value <= last * (1 + at / 100),
+        }
+        kind = next((kind for kind in reached if self.goal.startswith(kind)), "")
+        return "met" if reached.get(kind, at <= self.value <= last) else "missed"
+
     def __str__(self) -> str:
-        return f"{self.value:,.{0 if abs(self.value) >= 100 else 2}f} {self.unit}".strip()
+        return f"{self.number} {self.unit}".strip()
 
 
 def request(*words: str) -> dict[str, Any]:
@@ -46,14 +67,14 @@ def request(*words: str) -> dict[str, Any]:
     The data is made under ``./data`` where it is not there yet; the campaign's folder is gone when this returns.
     """
     with tempfile.TemporaryDirectory() as place:
-        cells, conduct = cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
-        folder = opened(Path(place, "results"))[0]
-        entries = cell_plan.make(cells, conduct, folder).to_do
+        cells, conduct = make_cells(collect_points(["-m", f"campaign_dir={place}/results", *words]) or ())
+        folder = open_or_create(Path(place, "results"))[0]
+        entries = cell_plan.make_plan(cells, conduct, folder).to_do
         with console.progress() as progress:
             data = datasets(entries, folder, progress, redo=False)
         template = FakeTemplate()
         asked = Request(folder, conduct, "bench", utc_now(), words)
-        Worker(folder, asked.work_list("local", entries, data), template).walk()
+        Worker(folder, asked.work_list("local", entries, data), template).run_all()
     return {**template.asked[0][0], "trace": None}
 
 

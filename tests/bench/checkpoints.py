@@ -127,14 +127,14 @@ class _Way:
         if self._open is not None:
             self._open.close()
         if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
-            from jobs.burst_buffer import lease  # noqa: PLC0415
+            from jobs.checkpoints import lease  # noqa: PLC0415
+            from jobs.store.folder import Folder  # noqa: PLC0415
 
-            with lease.lock(Path(self._fast), "drainer"):
+            with lease.lock(Folder(Path(self._fast)), "drainer"):
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
-        from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
-        from jobs.checkpoints.direct import Direct  # noqa: PLC0415
+        from jobs.checkpoints.buffer import BurstBuffer, Direct  # noqa: PLC0415
         from jobs.checkpoints.saver import BackgroundSaver, Saver  # noqa: PLC0415
 
         self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)

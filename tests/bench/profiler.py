@@ -21,7 +21,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from jobs.judging.stopping import CONFIDENCE, interval
+from jobs.judging.intervals import CONFIDENCE, interval
 from tests.bench.bench import Figure, said
 
 SIZES = {

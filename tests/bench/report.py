@@ -4,7 +4,7 @@ A set of settings has 32 cells, 4 storages with 8 numbers of threads. So many se
 figure each; the others are of a benchmark that has no figure of its own, because drawing takes long. Then two
 campaigns of the micro-benchmark alone, of which the larger has ten times as many cells, each of a set of its own.
 Measured are seconds and peak memory of `python -m analysis` with the processes beside it, and the page's size; of
-`python -m campaign status`, the first look, which reads all records, and a later one.
+`python -m campaign status`, the first look, which reads all records, and the median of `looks` later ones.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from jobs.model.record import SCHEMA
 from tests.bench.bench import QUIET, Figure, median_process, of_children_cpu_s
 
 SIZES = {
-    "smoke": {"cells": 8, "many": 0, "figures": 1, "sets": 0},
-    "full": {"cells": 10_000, "many": 100_000, "figures": 8, "sets": 2000},
+    "smoke": {"cells": 8, "many": 0, "figures": 1, "sets": 0, "looks": 1},
+    "full": {"cells": 10_000, "many": 100_000, "figures": 8, "sets": 2000, "looks": 3},
 }
 GOALS = {10_000: ("at most 6", "at most 300"), 100_000: ("at most 60", "at most 1,000")}
 """By cells, those of seconds and of MB."""
@@ -37,10 +37,10 @@ STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24,
 OF_A_SET, RUNS = len(STORAGES) * len(THREADS), 6
 
 
-def measure(cells: int, many: int, figures: int, sets: int) -> Iterator[Figure]:
+def measure(cells: int, many: int, figures: int, sets: int, looks: int) -> Iterator[Figure]:
     """Make the records, then analyse them."""
     for count in filter(None, (cells, many)):
-        yield from _of_cells(count, figures)
+        yield from _of_cells(count, figures, looks)
     for count in (sets // 10, sets) if sets else ():
         with tempfile.TemporaryDirectory() as folder:
             for seed in range(count):
@@ -48,7 +48,7 @@ def measure(cells: int, many: int, figures: int, sets: int) -> Iterator[Figure]:
             yield Figure(f"analysis of {count:,} sets of one cell", analysed(folder)[0], "s")
 
 
-def _of_cells(cells: int, figures: int) -> Iterator[Figure]:
+def _of_cells(cells: int, figures: int, looks: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(cells):
             write(Path(folder), record(number, figures))
@@ -59,16 +59,19 @@ def _of_cells(cells: int, figures: int) -> Iterator[Figure]:
         yield Figure(f"{what}, memory", memory / 1e6, "MB", most_mb)
         yield Figure(f"{what}, figures drawn", len(list(Path(folder, "figures").glob("*.pdf"))), "")
         yield Figure(f"{what}, report.html", (Path(folder) / "report.html").stat().st_size / 1e6, "MB")
-        yield from _status(Path(folder), cells)
+        yield from _status(Path(folder), cells, looks)
 
 
-def _status(folder: Path, cells: int) -> Iterator[Figure]:
-    """Look at a folder of so many done cells twice, as the campaign that asked for them."""
+def _status(folder: Path, cells: int, looks: int) -> Iterator[Figure]:
+    """Look at a folder of so many done cells, once and then `looks` times, as the campaign that asked for them."""
     names = sorted(path.name for path in (folder / "records").iterdir())
     request = {"token": "5f0f3c", "words": ["-m"], "cells": names, "terms": EXAMPLE["terms"]}
     manifest = {"schema": SCHEMA, "tool": TOOL, "requests": [request]}
     (folder / "campaign.json").write_text(json.dumps(manifest), encoding="utf-8")
-    for which, repeats, goal in (("first status", 1, ""), ("status", 3, "at most 1" if cells == min(GOALS) else "")):
+    for which, repeats, goal in (
+        ("first status", 1, ""),
+        ("status", looks, "at most 1" if cells == min(GOALS) else ""),
+    ):
         took = median_process(repeats, ["campaign", "status", str(folder)], str(folder))
         yield Figure(f"{which} of {cells:,} cells", took.wall_s, "s", goal)
         yield Figure(f"{which} of {cells:,} cells, processors", took.cpu_s, "CPU s")

@@ -17,9 +17,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from campaign.worker.runner import Template
-from campaign.worker.together import Here
-from jobs.benchmarks.hep.hep_network import kernel_shapes
+from campaign.worker.runner import Template, local_ranks
+from jobs.benchmarks.nersc_trainer import hep_kernels
 from jobs.lazy_imports import np
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import joined
@@ -27,7 +26,7 @@ from tests.bench.bench import Figure
 
 SIZES = {"smoke": {"steps": 3, "ranks": 2}, "full": {"steps": 100, "ranks": 4}}
 _TIMEOUT_S = 300.0
-_KERNELS = kernel_shapes(1.0)
+_KERNELS = hep_kernels(1.0)
 _SHAPES = {"HEPCNNB's gradients": [each for shape in _KERNELS for each in (shape, shape[-1:])], "one number": [()]}
 _WAYS = {"allreduce": "our hub", "ring": "TensorFlow's ring"}
 
@@ -47,7 +46,7 @@ def measure(steps: int, ranks: int) -> Iterator[Figure]:
 
 def _together(template: Template, size: int, asked: dict[str, Any], place: str) -> list[list[float]]:
     """Return the seconds of each rank's steps."""
-    here = Here(template, size)
+    here = local_ranks(template, size)
     with closing(Hub(size, _TIMEOUT_S, here.addresses[0], here.hub_secret)) as hub:
         common = {"size": size, "sync": asked["sync"], "hub": here.addresses[0], "port": hub.port}
         common |= {"secret": hub.secret, "address": here.addresses[0], "timeout_s": _TIMEOUT_S}

@@ -44,8 +44,8 @@ def _measured(cluster: laboratory.Lab, folder: str, many: int, workers: int) -> 
     again = command(cluster, folder, *words)
     yield Figure(f"{what}: the same command again, its report included", again.wall_s, "s")
     assert cluster.calls("sbatch") == 1, "something was submitted twice"
-    for verb in ("status", "watch", "report"):
-        yield Figure(f"{what}: `{verb}` afterwards", command(cluster, folder, verb).wall_s, "s")
+    for verb in ("status", "status --watch", "report"):
+        yield Figure(f"{what}: `{verb}` afterwards", command(cluster, folder, *verb.split()).wall_s, "s")
 
 
 def beyond(folder: Path, many: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from campaign.testbed import apply
-from campaign.testbed.spec import GB, Speed, Wanted
+from campaign.testbed.spec import GB, Speed, StorageRequest
 
 # Chien et al. 2018, Table I.
 HDD = Speed(163.00, 133.14)
@@ -27,9 +27,9 @@ def _have(image: Path, size: int) -> None:
 @contextlib.contextmanager
 def throttled(place: Path, speed: Speed, size_gb: float = 2.0) -> Iterator[Path]:
     """Make a storage under `place` (a new folder) and remove it at the end; yields its root."""
-    seen = apply.up(place, {"throttled": Wanted(speed, round(size_gb * GB))}, apply.owner())
+    seen = apply.bring_up(place, {"throttled": StorageRequest(speed, round(size_gb * GB))}, apply.find_owner())
     try:
         _have(seen.storages["throttled"].image, round(size_gb * GB))
         yield seen.storages["throttled"].root
     finally:
-        apply.down(place)
+        apply.take_down(place)

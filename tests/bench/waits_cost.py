@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs.observe.waits import Waits
+from jobs.observe.waits import ThreadWaits
 from jobs.ready_run import Work
 from tests.bench.bench import Figure
 
@@ -31,7 +31,7 @@ def measure(seconds: float, threads: int) -> Iterator[Figure]:
     each = [threading.Thread(target=action) for action in doing]
     for thread in each:
         thread.start()
-    observer = Waits({}, Work(lambda _: {}, Path(__file__).parent))  # type: ignore[typeddict-item]
+    observer = ThreadWaits({}, Work(lambda _: {}, Path(__file__).parent))  # type: ignore[typeddict-item]
     observer.start()
     time.sleep(seconds)
     observer.stop(failed=False)

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from campaign.cells.folder import opened
-from campaign.config.points import cells_of
+from campaign.cells.folder import open_or_create
+from campaign.config.collect import make_cells
 from campaign.slurm import client
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
@@ -35,7 +35,7 @@ def direct_point():
 def cells(point):
     """Three cells and the conduct."""
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]
-    return cells_of(points)
+    return make_cells(points)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def site(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """An open campaign folder."""
-    return opened(tmp_path / "results")[0]
+    return open_or_create(tmp_path / "results")[0]
 
 
 @pytest.fixture
@@ -93,7 +93,9 @@ def cpus(monkeypatch):
     """As many CPUs as any cell has threads; a function that changes the number."""
 
     def have(number):
-        monkeypatch.setattr(worker, "place", lambda: {"host": "h", "node": "n1", "job": "77", "cpus": number})
+        monkeypatch.setattr(
+            worker, "place_of_process", lambda: {"host": "h", "node": "n1", "job": "77", "cpus": number}
+        )
 
     have(4)
     return have
@@ -131,5 +133,5 @@ def programs(tmp_path, monkeypatch):
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(client, "_silence", client._Silence())  # noqa: SLF001 - of the test before
+    monkeypatch.setattr(client, "_patience", client._PatienceWithSlurm())  # noqa: SLF001 - of the test before
     return Programs(folder)

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from jobs.model.consistent import RATES, ROUNDED
+from jobs.model.record import RATES, ROUNDED
 
 # What the worker itself writes; the rest of a run are figures.
 _OF_THE_WORKER = (

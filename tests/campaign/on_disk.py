@@ -15,11 +15,11 @@ def leave_record(folder, cell, *runs, token="first", data=None, status="running"
     A run that is given as valid or invalid gets the other figures of one that is judged so. A cell of another `status`
     than ``running`` is over; without runs it gets such as are judged so. `changed` are keys of the record.
     """
-    made = record.new(cell, {"token": token, "words": ["threads=1"]}, data or {}, TERMS)
+    made = record.make_record(cell, {"token": token, "words": ["threads=1"]}, data or {}, TERMS)
     for run in runs or _RUNS.get(status, ()):
         record.begin_run(made, "measured", token).update(_raw(run or {}))
     made |= {"status": "running" if status == "running" else "ended", **changed}
-    record.write(folder.record(cell.id), made)
+    record.write_record(folder.record(cell.id), made)
     return made
 
 

@@ -30,7 +30,7 @@ def clock(monkeypatch):
 def test_a_count_that_takes_long_is_told(each_s, terminal, said, clock, monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(console, "stderr", Console(file=out, force_terminal=terminal, width=200))
-    for _ in console.counting(range(100), "checking cells"):
+    for _ in console.show_count(range(100), "checking cells"):
         clock.sleep(each_s)
 
     told = out.getvalue()
@@ -51,20 +51,20 @@ def test_of_many_lines_the_first_five_are_said(number, told, capsys):
 
 @pytest.mark.parametrize(("hint", "more"), [("", ""), ("cure\x1b", "\nhint: cure\\x1b\n")])
 def test_an_error_is_said_with_its_cure(hint, more, capsys):
-    console.complain("it is [red]broken\n", hint)
+    console.print_error("it is [red]broken\n", hint)
 
     assert capsys.readouterr().err == f"error: it is [red]broken\\n\n{more}"
 
 
 def test_a_table_has_columns_of_one_width_with_numbers_at_their_right_end():
-    assert console.table([("a", "b", "c"), ("long", "10", "x"), ("m", "1000", "")], right={1}) == [
+    assert console.format_table([("a", "b", "c"), ("long", "10", "x"), ("m", "1000", "")], right={1}) == [
         "a        b  c", "long    10  x", "m     1000",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="shorter"):
-        console.table([("a", "b"), ("c",)])
+        console.format_table([("a", "b"), ("c",)])
 
 
-_ASKS = "from campaign import console; print(console.agreed('submit?'))"
+_ASKS = "from campaign import console; print(console.ask_for_yes('submit?'))"
 _TAKES_TERMINAL = "import fcntl, sys, termios; fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
 _GOES_TO_THE_BACKGROUND = "import os; os.fork() and os._exit(os.wait()[1]); os.setpgid(0, 0);"
 
@@ -110,7 +110,7 @@ def test_a_process_in_the_background_is_not_stopped_by_a_question():
 def test_a_yes_of_the_environment_is_one(monkeypatch):
     monkeypatch.setenv("CAMPAIGN_YES", "1")
 
-    assert console.agreed("submit?") is True
+    assert console.ask_for_yes("submit?") is True
 
 
 def test_a_noun_stands_in_the_plural_of_english():

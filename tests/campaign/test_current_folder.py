@@ -70,7 +70,7 @@ def measured(home, *start):
     assert (home / "results" / "report.html").stat().st_size > 0
     (record,) = (home / "results").glob("records/*/record.json")
     cell = json.loads(record.read_text())["cell"]["id"]
-    for words in (["why", cell], ["report"]):
+    for words in (["show", cell], ["report"]):
         after = ended([*start, *words], home)
         assert (after.returncode, "Traceback" in after.stderr) == (0, False), (words, after.stderr)
     return cell
@@ -83,7 +83,7 @@ def test_the_console_script_takes_nothing_of_the_current_folder(plant, tmp_path)
 
     cell = measured(home, *start)
 
-    advised = ended([*start, "advise", cell, "--test"], home)
+    advised = ended([*start, "show", cell, "--test"], home)
     assert "Traceback" not in advised.stderr
 
 
@@ -106,7 +106,6 @@ def test_python_p_m_takes_nothing_of_it(plant):
         ("analysis", ["nothing"], "nothing"),
         ("jobs", ["micro", "nowhere"], "nowhere"),
         ("jobs.burst_buffer", ["status", "fast", "slow"], ""),
-        ("jobs.profiler", ["report", "nothing"], "nothing"),
     ],
 )
 def test_nor_does_a_program_of_ours_but_the_package_that_it_names(module, words, shown, plant):

@@ -111,15 +111,15 @@ def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command
 
     broken = command(*words)
     (cell,) = _records(command.cwd)
-    why = command("why", cell)
+    shown = command("show", cell)
     (images / "7.jpg").write_bytes(whole)
     changed = command(*words)
     mended = command(*words, "redo=true")
 
-    assert (broken.returncode, why.returncode) == (1, 1)
+    assert (broken.returncode, shown.returncode) == (1, 1)
     assert "1 unreadable:" in broken.stdout
-    assert "unreadable   " in why.stdout
-    assert "cats/7.jpg: jpeg::Uncompress failed" in why.stdout
+    assert "unreadable   " in shown.stdout
+    assert "cats/7.jpg: jpeg::Uncompress failed" in shown.stdout
     assert changed.returncode == 2
     assert "was measured on other data (checksum was" in changed.stderr
     assert mended.returncode == 0

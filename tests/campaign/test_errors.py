@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from campaign import errors
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 
 AGAIN = "\n\nhint: fix what is named here, then repeat the same command: what is recorded is kept\n"
 
@@ -33,7 +33,7 @@ def test_each_error_has_its_exit_code_and_is_said_without_a_traceback(error, cod
             raise error
         return code
 
-    assert guarded(["a", "b"], act) == code
+    assert run_guarded(["a", "b"], act) == code
     assert capsys.readouterr().err == said
 
 

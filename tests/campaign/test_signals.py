@@ -18,7 +18,7 @@ from jobs.model.codes import sentence
 _WORKER = """
 import os, signal, sys, time
 from campaign.worker import __main__ as worker
-from jobs.system import durable
+from jobs.system import files
 
 class Template:
     def __init__(self, *_):
@@ -30,7 +30,7 @@ class Template:
     def run(self, *_):
         self.runs += 1
         if os.environ.get("SLOW_DISK"):
-            durable.os.fsync = slow
+            files.os.fsync = slow
         print("run", self.runs, flush=True)
         time.sleep(60)
 
@@ -97,7 +97,7 @@ def _signalled(path, *numbers, **environment):
 
 
 def _only_run(folder, work):
-    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    recorded = record.read_record(folder.record(work["cells"][0]["id"]))
     (run,) = recorded["runs"]
     return recorded["status"], run["status"], sentence(run["end"])
 
@@ -145,7 +145,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_the_storage_has_begun_no_run(f
         process.communicate(timeout=30)
 
     assert process.returncode == 143
-    assert record.read(folder.record(work["cells"][0]["id"]))["runs"] == []
+    assert record.read_record(folder.record(work["cells"][0]["id"]))["runs"] == []
     assert slurm.calls[-1] == "scontrol requeue 77"
 
 

@@ -6,11 +6,11 @@ import secrets
 
 import pytest
 
-from campaign.__main__ import guarded
-from campaign.cells import record, requests
+from campaign.__main__ import run_guarded
+from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cells.folder import opened
-from campaign.config.collect import collect
+from campaign.cells.folder import is_own_request, last_own_request, open_or_create, sign_request
+from campaign.config.collect import collect_points
 from tests.campaign.command_line import TINY
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose
@@ -46,7 +46,7 @@ def trace(tmp_path):
 def test_a_word_for_hydra_is_refused_wherever_it_is_typed(words, trace, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    code = guarded([word.replace("TRACE", str(trace)) for word in words])
+    code = run_guarded([word.replace("TRACE", str(trace)) for word in words])
 
     assert code == 2
     assert "is for Hydra itself" in capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_no_file_of_a_configuration_has_callbacks(trace, tmp_path):
     )
     (tmp_path / "site" / "mine.yaml").write_text(text)
 
-    (point,) = collect(["-m", "--config-dir", str(tmp_path), "site=mine"])
+    (point,) = collect_points(["-m", "--config-dir", str(tmp_path), "site=mine"])
 
     assert point["site"]["name"] == "mine"
 
@@ -68,7 +68,7 @@ def test_no_file_of_a_configuration_has_callbacks(trace, tmp_path):
 @pytest.fixture
 def copied(tmp_path, trace):
     """A campaign of somebody's, copied by this user; its words would leave a trace; returns folder and cell."""
-    folder = opened(tmp_path / "copied")[0]
+    folder = open_or_create(tmp_path / "copied")[0]
     cell = make_cell(compose("threads=1", "benchmark.preprocess=false"))
     words = [f"+hydra={{callbacks: {HYDRA.replace('TRACE', str(trace))}}}", "--config-dir", str(tmp_path), "threads=1"]
     run = {
@@ -93,10 +93,10 @@ def copied(tmp_path, trace):
     return folder, cell.id
 
 
-def test_why_names_a_command_of_the_settings(copied, capsys, tmp_path):
+def test_show_names_a_command_of_the_settings(copied, capsys, tmp_path):
     folder, cell = copied
 
-    guarded(["why", cell, str(folder.root)])
+    run_guarded(["show", cell, str(folder.root)])
 
     out = capsys.readouterr().out
     assert "by its settings, for you did not ask for it in this folder" in out
@@ -104,12 +104,12 @@ def test_why_names_a_command_of_the_settings(copied, capsys, tmp_path):
     assert not [word for word in ("hydra", "--config-dir") if word in out.rpartition("again")[2]]
 
 
-def test_advise_tests_nothing_that_its_user_did_not_ask_for(copied, capsys, monkeypatch):
+def test_show_tests_nothing_that_its_user_did_not_ask_for(copied, capsys, monkeypatch):
     monkeypatch.setenv("CAMPAIGN_YES", "1")  # of costs, not of this
     monkeypatch.setattr("campaign.console._TERMINAL", "/nowhere")
     folder, cell = copied
 
-    code = guarded(["advise", cell, str(folder.root), "--test"])
+    code = run_guarded(["show", cell, str(folder.root), "--test"])
 
     said = capsys.readouterr().err
     assert code == 1
@@ -122,15 +122,15 @@ def test_advise_tests_nothing_that_its_user_did_not_ask_for(copied, capsys, monk
 def test_a_copy_of_ones_own_folder_is_asked_about_and_the_folder_itself_is_not(copied, tmp_path):
     folder, cell = copied
     marker = json.loads(folder.marker.read_text())
-    marker["requests"] = [requests.marked(folder.root, each) for each in marker["requests"]]
-    recorded = record.read(folder.record(cell))
+    marker["requests"] = [sign_request(folder.root, each) for each in marker["requests"]]
+    recorded = record.read_record(folder.record(cell))
     moved = {**recorded, "cell": {**recorded["cell"], "settings": {**recorded["cell"]["settings"], "threads": 5}}}
     changed = {**marker, "requests": [{**each, "words": ["threads=2"]} for each in marker["requests"]]}
 
-    assert requests.own(folder.root, marker, recorded) == marker["requests"][0]
-    assert requests.own(tmp_path / "another", marker, recorded) is None
-    assert requests.own(folder.root, changed, recorded) is None
-    assert requests.own(folder.root, marker, moved) is None  # its settings are not those of its id
+    assert last_own_request(folder.root, marker, recorded) == marker["requests"][0]
+    assert last_own_request(tmp_path / "another", marker, recorded) is None
+    assert last_own_request(folder.root, changed, recorded) is None
+    assert last_own_request(folder.root, marker, moved) is None  # its settings are not those of its id
 
 
 def test_no_home_is_no_request_of_ones_own(copied, monkeypatch, tmp_path):
@@ -139,8 +139,8 @@ def test_no_home_is_no_request_of_ones_own(copied, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     asked = {"words": [], "cells": [cell]}
 
-    assert requests.marked(folder.root, asked) == asked
-    assert not requests.is_own(folder.root, {**asked, "mark": ""})
+    assert sign_request(folder.root, asked) == asked
+    assert not is_own_request(folder.root, {**asked, "mark": ""})
 
 
 @pytest.mark.parametrize(
@@ -154,22 +154,22 @@ def test_no_home_is_no_request_of_ones_own(copied, monkeypatch, tmp_path):
 )
 def test_the_key_is_private_and_one_of_another_user_or_size_is_none(spoil, is_own, marks, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a" / "b"))
-    asked = requests.marked(tmp_path, {"words": []})
+    asked = sign_request(tmp_path, {"words": []})
     key = tmp_path / "a" / "b" / "tfio-campaign" / "key"
     assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
     spoil(key)
 
-    assert requests.is_own(tmp_path, asked) is is_own
-    assert ("mark" in requests.marked(tmp_path, {"words": []})) is marks
+    assert is_own_request(tmp_path, asked) is is_own
+    assert ("mark" in sign_request(tmp_path, {"words": []})) is marks
 
 
 @pytest.mark.long
 def test_a_campaign_is_its_users_own(command):
     command("threads=1", *TINY, "cluster=local")
-    folder, marker = opened(command.cwd / "results")
+    folder, marker = open_or_create(command.cwd / "results")
 
-    assert requests.is_own(folder.root, marker["requests"][0])
+    assert is_own_request(folder.root, marker["requests"][0])
 
 
 def test_two_that_make_the_key_at_once_have_the_same(monkeypatch, tmp_path):
@@ -178,11 +178,11 @@ def test_two_that_make_the_key_at_once_have_the_same(monkeypatch, tmp_path):
 
     def another_is_faster(count):
         monkeypatch.setattr(secrets, "token_bytes", random)
-        marked.append(requests.marked(tmp_path, asked))
+        marked.append(sign_request(tmp_path, asked))
         return random(count)
 
     monkeypatch.setattr(secrets, "token_bytes", another_is_faster)
-    marked.append(requests.marked(tmp_path, asked))
+    marked.append(sign_request(tmp_path, asked))
 
-    assert [requests.is_own(tmp_path, each) for each in marked] == [True, True]
+    assert [is_own_request(tmp_path, each) for each in marked] == [True, True]
     assert [path.name for path in (tmp_path / "tfio-campaign").iterdir()] == ["key"]

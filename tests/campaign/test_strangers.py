@@ -9,14 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analysis.records.readable import UnreadableError
-from analysis.records.record import load
-from campaign.__main__ import guarded
+from analysis.records.read_records import UnreadableError, load
+from campaign.__main__ import run_guarded
 from campaign.cells import cell_plan, record
 from campaign.errors import CampaignError
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
-from jobs.judging.campaign_judge import CampaignJudge
+from jobs.judging.judge import CampaignJudge
 from jobs.terminal import visible
 from tests.campaign.command_line import TINY
 from tests.campaign.work_lists import slurm_conduct, walk, work_list
@@ -41,7 +40,7 @@ def results(work, folder, capsys):
 
 
 def _said(capsys, *words):
-    code = guarded([*map(str, words)])
+    code = run_guarded([*map(str, words)])
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     return code, said.out + said.err
@@ -58,10 +57,10 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
     path.write_text(json.dumps(odd))
 
     try:
-        for words in (["status"], ["status", "--json"], ["why", results.parent.name]):
-            assert guarded([*words, str(folder.root)]) in (0, 1, 2, 3)
+        for words in (["status"], ["status", "--json"], ["show", results.parent.name]):
+            assert run_guarded([*words, str(folder.root)]) in (0, 1, 2, 3)
         with contextlib.suppress(CampaignError):
-            cell_plan.make(*cells, folder)
+            cell_plan.make_plan(*cells, folder)
         recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
         with contextlib.suppress(UnreadableError):
@@ -87,10 +86,10 @@ def test_a_text_of_others_makes_no_line_and_no_control_sequence(bad, results, fo
     written["cell"]["settings"]["storage"]["name"], written["dataset"]["path"] = bad, bad
     results.write_text(json.dumps(written))
 
-    said = [_said(capsys, *words, folder.root)[1] for words in (["status"], ["why", results.parent.name])]
+    said = [_said(capsys, *words, folder.root)[1] for words in (["status"], ["show", results.parent.name])]
     with pytest.raises(SystemExit):
-        guarded(["status", "--x", bad])
-    said.append(_said(capsys, "advise", results.parent.name, folder.root)[1] + _said(capsys, "status", bad)[1])
+        run_guarded(["status", "--x", bad])
+    said.append(_said(capsys, "status", bad)[1])
 
     assert all("FORGED" in text or "\\x1b]0;owned" in text for text in said)
     assert not [line for text in said for line in text.splitlines() if line.startswith("FORGED")]
@@ -101,7 +100,7 @@ def test_a_text_of_others_makes_no_line_and_no_control_sequence(bad, results, fo
 def test_an_odd_word_is_echoed_as_text(words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     try:
-        guarded(words)
+        run_guarded(words)
     except SystemExit as stop:
         assert stop.code == 2  # noqa: PT017 - of argparse
 
@@ -196,7 +195,7 @@ def test_settings_of_another_shape_end_no_verb_with_a_traceback(results, folder,
     written["cell"]["settings"]["storage"] = storage
     results.write_text(json.dumps(written))
 
-    for words in (["clean", f"campaign_dir={folder.root}"], ["advise", results.parent.name, folder.root]):
+    for words in (["clean", f"campaign_dir={folder.root}"], ["show", results.parent.name, folder.root]):
         code, _ = _said(capsys, *words)
 
         assert code in (0, 1, 2, 3)

@@ -78,7 +78,7 @@ class Toy(Observer):
         return {"toy": self.seen, "step_p99_s": len(self.seen) / 8}
 
 
-OBSERVER = Toy
+OBSERVERS = (Toy,)
 """
 COLUMN = '    step_p99_s: Annotated[float, Metric("s")]'
 LOUD = (  # others work here

@@ -8,12 +8,12 @@ from functools import cache
 
 from campaign.cells.cell_plan import Entry
 from campaign.cells.verdicts import Verdicts
-from campaign.config.compose import points
+from campaign.config.compose import compose_points
 from campaign.config.composer import Composer
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
-from campaign.worker.work_list import Request
-from jobs.model.terms import terms_of
+from campaign.worker.batch import Request
+from jobs.model.record import terms_of
 from tests.campaign.fake_template import FakeTemplate
 
 UTC = "2026-11-21T09:00:00.000Z"
@@ -58,7 +58,7 @@ class _Composer(Composer):
 @cache
 def _composed(*words):
     with _Composer() as composer:
-        return list(points(composer, words))
+        return list(compose_points(composer, words))
 
 
 def slurm_conduct(conduct, **changed):
@@ -84,7 +84,7 @@ def asked_again(work, **changed):
 def walk(folder, work, *answers):
     """Let a worker do the list; returns its template and the records with the verdicts by its terms."""
     template = FakeTemplate(*answers)
-    Worker(folder, work, template).walk()
+    Worker(folder, work, template).run_all()
     return template, judged(folder, work)
 
 

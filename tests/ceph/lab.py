@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from campaign.testbed import ceph_steps
-from campaign.testbed.ceph import BUCKET, DAEMONS, GB, REGION, USER, Ceph, Shape, missing
+from campaign.testbed import s3
+from campaign.testbed.ceph import BUCKET, DAEMONS, GB, REGION, USER, Ceph, Shape, missing_for_gateway
 
 _FULL, _FREE = 0.0001, 0.95  # shares of the disk from which on Ceph takes no more; the second is its default
 
@@ -74,8 +74,7 @@ class Lab(Ceph):
     def quota(self, most_bytes: int):
         """Let the user have a quota for a while: a put beyond it is refused with ``QuotaExceeded``."""
         for_user = ("--quota-scope=user", "--uid", USER)
-        self.tell("quota", "set", *for_user, f"--max-size={most_bytes}", program="radosgw-admin")
-        self.tell("quota", "enable", *for_user, program="radosgw-admin")
+        self.tell("quota", "enable", *for_user, f"--max-size={most_bytes}", program="radosgw-admin")
         try:
             yield
         finally:
@@ -98,7 +97,7 @@ def lab(disk: Path | None = None, **shape: bool | int):
     folder = Path(tempfile.mkdtemp(prefix="ceph-"))
     gateway = Lab(folder)
     try:
-        ceph_steps.up(gateway, Shape(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
+        s3.bring_up_gateway(gateway, Shape(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
         yield gateway
     finally:
         gateway.remove()
@@ -112,7 +111,7 @@ def main() -> None:
     parser.add_argument("--loop", action="store_true", help="that file on a loop device, which counts its bytes")
     parser.add_argument("--cached", action="store_true", help="let the OSD answer reads from its memory")
     options = parser.parse_args()
-    if reason := missing():
+    if reason := missing_for_gateway():
         sys.exit(f"error: {reason}")
     with lab(**vars(options)) as gateway:
         on = f" on {gateway.device}" if gateway.device else ""

@@ -16,17 +16,18 @@ import obstore
 import psutil
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, drain_loop, drain_process, snapshots
-from jobs.burst_buffer import bucket as objects
-from jobs.burst_buffer.bucket import Bucket
-from jobs.burst_buffer.marker import MARKER_NAME
+from jobs.burst_buffer import BurstBuffer
+from jobs.checkpoints import drain_loop, drain_process, snapshots
+from jobs.checkpoints.lease import MARKER_NAME
 from jobs.objects import faults
 from jobs.objects.address import address_of, storage_of
-from jobs.system import durable
+from jobs.store import bucket as objects
+from jobs.store.bucket import Bucket
+from jobs.system import clock, files
 from tests.ceph.test_lab import store
-from tests.jobs.burst_buffer import child
-from tests.jobs.burst_buffer.child import contents, writer
-from tests.jobs.burst_buffer.shared import by_hand, drainer_ended, reasons
+from tests.jobs.checkpoints import child
+from tests.jobs.checkpoints.child import contents, writer
+from tests.jobs.checkpoints.shared import by_hand, drainer_ended, in_this_process, reasons, snapshots_in
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +37,8 @@ QUICK = {"attempts": 2, "backoff_s": 0.1}
 @pytest.fixture
 def places(storage, tmp_path, monkeypatch):
     """A fast folder, and the address of a prefix that is empty; files of more than 100 kB have several objects."""
-    monkeypatch.setattr(objects, "PART_BYTES", 100_000)
+    monkeypatch.setattr(objects, "PIECE_BYTES", 100_000)
+    monkeypatch.setattr(drain_process, "COMMAND", (sys.executable, child.__file__, "drain"))
     return tmp_path / "fast", address_of({**storage, "timeout_s": 2.0})
 
 
@@ -47,7 +49,7 @@ def idle(monkeypatch):
 
 
 def drained(places):
-    return drain_loop.drain(places[0], Bucket(places[1]))
+    return drain_loop.drain(*places)
 
 
 def keys(ceph, places):
@@ -75,7 +77,7 @@ def whole(ceph, prefix, manifest):
     for name, size, _ in told["files"]:
         held[name] = b""
         while len(held[name]) < size:
-            held[name] += bytes(obstore.get(store(ceph), f"{prefix}{folder}/{number:06d}").bytes())
+            held[name] += bytes(obstore.get(store(ceph), f"{prefix}{folder}/files/{number:06d}").bytes())
             number += 1
     assert held == contents(told["step"])
     return told["step"]
@@ -90,19 +92,19 @@ def end_drainers(fast):
         psutil.wait_procs(found, timeout=60)
 
 
-def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, places):
+def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, places, capsys):
     with contextlib.closing(BurstBuffer(*places, keep=2, streams=2)) as buffer:
         for step in range(4):
             buffer.save(step, writer(step))
         assert buffer.drained(60)
-        report = buffer.report(time.time())
+        report = buffer.report(clock.moment())
 
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
     assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in report)
-    assert {key.partition("/")[0] for key in keys(ceph, places)} == {MARKER_NAME, *Bucket(places[1]).sealed()}
-    assert sorted({each.split()[-1] for each in by_hand("verify", *places).stdout.splitlines()}) == ["good"]
-    assert by_hand("status", *places).stdout.count("committed") == 2
+    assert {key.partition("/")[0] for key in keys(ceph, places)} == {MARKER_NAME, *snapshots_in(places[1]).names()}
+    said = in_this_process(capsys, "list", "--verify", *places)[1].splitlines()
+    assert [line.split()[1::2] for line in said] == [["complete", "good"]] * 4
 
 
 def test_what_is_cleared_by_hand_is_ours_alone_and_nothing_while_a_trainer_lives(ceph, places, idle):
@@ -121,7 +123,7 @@ def test_what_is_cleared_by_hand_is_ours_alone_and_nothing_while_a_trainer_lives
 
 
 def test_who_serves_the_bucket_here_is_no_other_that_disturbs_a_run(ceph, places):
-    names = {psutil.Process(pid).name() for pid in Bucket(places[1]).pids()}
+    names = {psutil.Process(pid).name() for pid in Bucket.at(places[1]).pids()}
 
     assert {"radosgw", "ceph-osd"} <= names
 
@@ -151,16 +153,16 @@ def test_a_full_pool_is_told_in_bounded_time_and_drained_when_there_is_room(ceph
     assert complete(ceph, places) == [1]
 
 
-@pytest.mark.filterwarnings("ignore::jobs.burst_buffer.restart.DrainWarning")
+@pytest.mark.filterwarnings("ignore::jobs.checkpoints.restart.DrainWarning")
 def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(ceph, places, monkeypatch):
     def free_bytes(folder):
-        return (1 << 40) if len(snapshots.names(places[0])) < 2 else 0
+        return (1 << 40) if len(snapshots_in(places[0]).names()) < 2 else 0
 
     with contextlib.closing(BurstBuffer(*places, backoff_max_s=0.5, attempts=100)) as buffer:
         buffer.save(0, writer(0))
         assert buffer.drained(60)
         ceph.kill("gateway")
-        monkeypatch.setattr(durable, "free_bytes", free_bytes)
+        monkeypatch.setattr(files, "free_bytes", free_bytes)
         saving = threading.Thread(target=lambda: [buffer.save(step, writer(step)) for step in (1, 2, 3)])
         saving.start()
         saving.join(6)
@@ -171,23 +173,6 @@ def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(
         assert buffer.drained(60)
 
     assert complete(ceph, places)[-1] == 3
-
-
-DRAINING = ("copying", "written", "synced", "copied", "committed", "removing", "removed")
-
-
-@pytest.mark.parametrize("edge", DRAINING)
-def test_a_drainer_killed_at(edge, ceph, places, idle):
-    with contextlib.closing(BurstBuffer(*places, keep=1)) as buffer:
-        buffer.save(0, writer(0))
-        assert drained(places) == 0
-        buffer.save(1, writer(1))
-    words = [sys.executable, child.__file__, "drain", edge, *map(str, places)]
-    assert subprocess.run(words, stdin=subprocess.DEVNULL, check=False, timeout=60).returncode == -signal.SIGKILL
-
-    assert complete(ceph, places)[-1] == (0 if DRAINING.index(edge) < 3 else 1)
-    assert drained(places) == 0
-    assert complete(ceph, places) == [1]
 
 
 def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_times(ceph, places, tmp_path):
@@ -220,8 +205,9 @@ def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_time
         end_drainers(places[0])
 
         there = complete(ceph, places)
-        held = [snapshots.step(name) for name in snapshots.names(places[0])]
-        assert all(snapshots.verify(places[0] / name) == [] for name in snapshots.names(places[0]))
+        fast = snapshots_in(places[0])
+        held = [snapshots.step(name) for name in fast.names()]
+        assert all(fast.verify(name) == [] for name in fast.names())
         assert max([*there, *held], default=-1) >= acknowledged
 
     assert drained(places) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.objects.client import Client
-from jobs.system.device import carriers
+from jobs.system.device import devices_of_every_byte
 from tests.jobs.jobs_factory import write_jpegs
 from tests.judged import records_of
 
@@ -67,7 +67,7 @@ def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_ru
     (tmp_path / "fast").mkdir()
     endpoint = ceph.endpoint.replace("127.0.0.1", "localhost")  # as the data's, spelt otherwise
     address = f"{endpoint}/{ceph.bucket}/saved" + (f"?device={ceph.device}" if ceph.device else "")
-    below = [f"dsk/{each.name}" for each in carriers(Path(ceph.device))[1:]] if ceph.device else []
+    below = [f"dsk/{each.name}" for each in devices_of_every_byte(Path(ceph.device))[1:]] if ceph.device else []
     (recorded,) = campaign(
         "benchmark=alexnet", "benchmark.width=0.1", "iterations=4", "accelerator=cpu", "checkpoint=burst_buffer",
         "checkpoint.every=2", f"checkpoint.fast.root={tmp_path / 'fast'}", "checkpoint.slow.name=ceph",

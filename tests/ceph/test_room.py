@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.doctor import node
-from campaign.testbed import ceph_steps
+from campaign import doctor_node
+from campaign.testbed import s3
 from campaign.testbed.ceph import Shape
 from jobs.errors import ObjectStoreError
 from jobs.objects.client import Client
@@ -18,7 +18,7 @@ SIZE = 5_000_000
 @pytest.fixture
 def usual(ceph):
     """What the bucket may hold."""
-    return ceph_steps.quota_bytes(Shape("", ceph.facts["size_bytes"]))
+    return s3.quota_bytes(Shape("", ceph.facts["size_bytes"]))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_bucket_that_is_nearly_full_is_named_by_the_doctor_and_refuses_what_is
     client.put("some", bytes(SIZE))
     quota(client.room().used_bytes + 100_000)
 
-    (found,) = node.storage({**storage, "kind": "s3", "device": ceph.device, "cold": True})
+    (found,) = doctor_node.examine_storage({**storage, "kind": "s3", "device": ceph.device, "cold": True})
 
     assert (found.passed, found.what) == (None, "storage")
     assert "it is nearly full" in found.message

@@ -12,7 +12,7 @@ import obstore
 import pytest
 import yaml
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from tests.campaign.testbed import testbeds
 from tests.ceph import lab
 from tests.ceph.test_lab import store
@@ -23,7 +23,7 @@ WORDS = ("s3=true", "s3_size_gb=2")
 @pytest.fixture
 def bed():
     testbeds.required()
-    if reason := lab.missing():
+    if reason := lab.missing_for_gateway():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="s3-bed-") as above:  # short, for unix sockets; only root may write there
         yield Path(above, "bed")
@@ -31,7 +31,7 @@ def bed():
 
 
 def call(folder, what, *words):
-    return guarded(["testbed", what, "--folder", str(folder), *words])
+    return run_guarded(["testbed", what, "--folder", str(folder), *words])
 
 
 @pytest.mark.long

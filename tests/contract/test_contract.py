@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from analysis.traces import system
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from tests.campaign.command_line import TINY, CommandLine
 from tests.judged import records_of
 
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
 OF_MICRO = (
-    *TINY, "storage.exclusive=lock", "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.3",
+    *TINY, "storage.exclusive=lock", "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.15",
     "checks.time_error_max=0.6",
 )  # fmt: skip
 WORDS = ("-m", "benchmark=micro,alexnet", "threads=1,2", "benchmark.width=0.02", *OF_MICRO)
@@ -87,34 +87,45 @@ def test_each_run_is_cold_and_proved(results):
             assert run["bytes_read"] == record["dataset"]["bytes"]
 
 
-def test_the_status_tells_the_same_to_people_and_to_programs(finished):
-    told, parsed = finished("status"), finished("status", "--json")
+def test_the_status_tells_the_same_to_people_and_to_programs(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished.cwd)
 
-    assert told.returncode == parsed.returncode == 0
-    assert "4 cells: 4 done" in told.stdout
-    assert json.loads(parsed.stdout)["counts"] == {"done": 4}
+    assert run_guarded(["status"]) == 0
+    assert "4 cells: 4 done" in capsys.readouterr().out
+    assert run_guarded(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == {"done": 4}
 
 
-def test_why_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finished, record, monkeypatch, capsys):
+def test_show_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finished, record, monkeypatch, capsys):
     monkeypatch.chdir(finished.cwd)
     cell = record["cell"]["id"]
 
-    assert guarded(["why", cell.rpartition("-")[2]]) == 0
+    assert run_guarded(["show", cell.rpartition("-")[2]]) == 0
     told = capsys.readouterr().out
-    assert guarded(["why", cell, "campaign_dir=results", "--json"]) == 0
+    assert run_guarded(["show", cell, "campaign_dir=results", "--json"]) == 0
 
     assert told.count("device_bytes ok") == 2
     assert "again: python -m campaign -m benchmark=micro,alexnet threads=1,2" in told
     said = json.loads(capsys.readouterr().out)
-    bound = said.pop("bound")
+    bound, advice, not_advised = (said.pop(key) for key in ("bound", "advice", "not_advised"))
     assert said == record | {"end": None}
-    assert f"  bound      {bound['word']}: " in told
+    assert f"\nbound by {bound['word']}: " in told
+    assert (not_advised, advice["value"] > 0) == (None, True)
 
 
-def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, capsys):
+def test_the_same_command_with_json_prints_the_state_of_its_cells_and_nothing_else(finished):
+    again = finished(*WORDS, "--json")
+
+    said = json.loads(again.stdout)
+    assert (again.returncode, said["counts"], len(said["cells"])) == (0, {"done": 4}, 4)
+    assert "nothing to run" in again.stderr
+    assert {*map(json.dumps, said["cells"].values())} == {'{"status": "done", "missing": 0, "at_most": 0}'}
+
+
+def test_show_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, capsys):
     monkeypatch.chdir(finished.cwd)
 
-    codes = guarded(["why", "nothing"]), guarded(["why", "micro"])
+    codes = run_guarded(["show", "nothing"]), run_guarded(["show", "micro"])
 
     said = capsys.readouterr().err
     assert codes == (2, 2)
@@ -242,7 +253,7 @@ def test_the_analysis_reads_it_to_the_same_figures(results, record):
 def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
     folder = results / "records" / record["cell"]["id"]
     for run in record["runs"]:
-        trace = system.read(folder / run["trace"]["file"])
+        trace = system.read_trace(folder / run["trace"]["file"])
 
         seconds = trace.samples["elapsed_s"].diff()
         assert (trace.samples["read_mb_per_s"] * seconds).sum() * 1e6 >= record["dataset"]["bytes"]

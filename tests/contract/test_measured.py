@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from tests.analysis.record_factory import leave_unrendered
 
 MEASURED = Path(__file__).parent / "measured"
@@ -22,7 +21,7 @@ CAMPAIGN, EXPECTED = MEASURED / "campaign", sorted((MEASURED / "expected").iterd
 def test_the_same_words_are_the_same_cells():
     requests = json.loads((CAMPAIGN / "campaign.json").read_text(encoding="utf-8"))["requests"]
 
-    ids = {cell.id for request in requests for cell in cells_of(collect(request["words"]))[0]}
+    ids = {cell.id for request in requests for cell in make_cells(collect_points(request["words"]))[0]}
 
     assert ids == {record.parent.name for record in (CAMPAIGN / "records").glob("*/record.json")}
     assert len(ids) == 22

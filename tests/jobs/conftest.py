@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from campaign.worker.runner import Template
-from jobs.burst_buffer import drain_process
+from jobs.checkpoints import drain_process
 from jobs.system.device import device_of
-from tests.jobs.jobs_factory import ROOT, HandClock, judged, make_request, make_settings, write_jpegs
+from tests.jobs.jobs_factory import ROOT, HandClock, judged_in_time, make_request, make_settings, write_jpegs
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
+from tests.jobs.store.raw import Files, Objects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,11 +22,13 @@ def _this_checkout():
 
 
 class JudgingTemplate(Template):
-    """A template whose answers have the verdict of `tests.jobs.jobs_factory.judged`, where they are of runs."""
+    """A template whose answers have a verdict, where they are of runs."""
 
     def run(self, argument, log, timeout_s, *job, **named):
-        answer = super().run(argument, log, timeout_s, *job, **named)
-        return answer if job or named else judged(answer, argument)
+        def once():
+            return super(JudgingTemplate, self).run(argument, log, timeout_s, *job, **named)
+
+        return once() if job or named else judged_in_time(once, argument)
 
 
 @pytest.fixture(scope="session")
@@ -114,3 +117,18 @@ def folders(tmp_path):
 def idle(monkeypatch):
     """Keep drainers from being started."""
     monkeypatch.setattr(drain_process.Drainer, "poke", lambda self: None)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def raw(kind, request, tmp_path):
+    """What lies in a folder, or below the prefix ``p`` of a bucket, by name."""
+    if kind == "folder":
+        return Files(tmp_path / "place")
+    fake = request.getfixturevalue("store")
+    fake.objects.clear()
+    return Objects(fake)

@@ -1,23 +1,25 @@
-"""What makes a file durable or gives it its name, in its order, and what a kill at any point of it leaves."""
+"""What makes a file durable, gives it its name or takes it away, in its order, and what a kill at any point leaves."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from jobs.data import journal
+from jobs.system import page_cache
 
 
-def watched(patch, act):
-    """From now on, call `act` with each deed just before it is done: ("sync", path) or ("name", path)."""
+def watched(patch, act, *, removals=False):
+    """From now on, call `act` with each deed just before it is done: ("sync", path), ("name", path), ("gone", name)."""
 
     def hooked(verb, real, path_of):
         return lambda *words, **keys: (act((verb, path_of(*words))), real(*words, **keys))[1]
 
     patch.setattr("os.fsync", hooked("sync", os.fsync, lambda fd: str(Path(f"/proc/self/fd/{fd}").readlink())))
-    patch.setattr(journal, "sync", hooked("sync", journal.sync, str))
+    patch.setattr(page_cache, "sync", hooked("sync", page_cache.sync, str))
     for name in ("rename", "replace"):
         patch.setattr(f"os.{name}", hooked("name", getattr(os, name), lambda _, target: str(target)))
+    for name in ("unlink", "rmdir") if removals else ():
+        patch.setattr(f"os.{name}", hooked("gone", getattr(os, name), str))
 
 
 def killed(write, point):
@@ -32,7 +34,7 @@ def killed(write, point):
                 os._exit(9)
 
         with pytest.MonkeyPatch.context() as patch:
-            watched(patch, step)
+            watched(patch, step, removals=True)
             write()
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

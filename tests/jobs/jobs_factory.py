@@ -15,7 +15,7 @@ from jobs.benchmarks import alexnet, micro, registry
 from jobs.data import manifest
 from jobs.data.synthetic_images import ImageSpec
 from jobs.judging.judge import judged_run
-from jobs.model.limits import Limits
+from jobs.model.conduct import Limits
 from jobs.system import page_cache
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +130,20 @@ def judged(figures, request):
     settings = request["settings"]
     limits = Limits(**request.get("limits", DEAF))
     return judged_run(figures, registry.of(settings).page_cache(settings), limits) if "status" in figures else figures
+
+
+def judged_in_time(execute, request):
+    """Return `judged` figures of a run that the scheduler let go on.
+
+    In a run of 10 ms a busy machine may take 5 ms between two parts. As a campaign does, this makes up for such a run,
+    twice at most; not for one that writes, nor where a test has limits of its own.
+    """
+    tries = 1 if request.get("checkpoint") or "limits" in request else 3
+    for _ in range(tries):
+        figures = judged(execute(), request)
+        if [each["rule"] for each in figures.get("checks", ()) if each["passed"] is False] != ["time_adds_up"]:
+            break
+    return figures
 
 
 def check(figures, rule):

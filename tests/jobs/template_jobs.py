@@ -9,8 +9,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,73 +20,21 @@ from msgspec import structs
 
 from jobs import __main__ as byhand
 from jobs import run
-from jobs.benchmarks import accelerator, alexnet, first_use, images, micro
+from jobs.benchmarks import accelerator, images, step_loop
+from jobs.benchmarks.alexnet import Training
 from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.malware import GreyNetwork
+from jobs.benchmarks.micro import Reading
 from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import np, tf
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import eventually, judged
+from tests.jobs.jobs_factory import eventually, judged, judged_in_time
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
 _NOBODY = 65534
 STILL_S = 0.3  # for so long nothing more must happen
-STATE = {"uses": 0}
-
-
-def pid(_argument):
-    return {"value": os.getpid()}
-
-
-def frozen(_argument):
-    return {"value": gc.get_freeze_count()}
-
-
-def echo(argument):
-    return {"value": argument["value"]}
-
-
-def fail(_argument):
-    message = "on purpose"
-    raise ValueError(message)
-
-
-def leave(argument):
-    os._exit(argument["code"])
-
-
-def die(argument):
-    os.kill(os.getpid(), argument["signal"])
-
-
-def hang(argument):
-    """Start a child, write down both numbers, then never end."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    file = Path(argument["pids"])
-    file.with_suffix(".part").write_text(f"{os.getpid()} {child.pid}")
-    file.with_suffix(".part").rename(file)
-    while True:
-        time.sleep(60)
-
-
-def hang_or_die(argument):
-    if "signal" in argument:
-        die(argument)
-    hang(argument)
-
-
-def chatter(_argument):
-    print('{"result": {"value": "forged"}, "exit": 0, "signal": null, "timed_out": false, "elapsed_s": 0}')
-    os.write(1, b"straight to the descriptor\n")
-    print("to stderr", file=sys.stderr)
-    return {"value": sys.stdin.read()}
-
-
-def use_state(_argument):
-    STATE["uses"] += 1
-    return {"value": STATE["uses"]}
 
 
 class _Leases:
@@ -127,8 +73,8 @@ class _Opened:
         return names
 
 
-def _benchmark(settings):
-    return {"micro": micro, "alexnet": alexnet}[settings["benchmark"]["name"]]
+def _kind(settings):
+    return {"micro": Reading, "alexnet": Training}[settings["benchmark"]["name"]]
 
 
 def _paths(argument):
@@ -139,7 +85,7 @@ def _build(argument):
     """Build the pipeline as its benchmark does: TensorFlow's own seed takes part in the order."""
     names, settings = argument["names"], argument["settings"]
     tf.random.set_seed(settings["seed"])
-    if _benchmark(settings) is alexnet:
+    if _kind(settings) is Training:
         return pipeline.build_labelled(names, settings, argument.get("device", "/CPU:0"))
     return pipeline.build(names, settings)
 
@@ -234,10 +180,14 @@ def transformations(argument):
     return {"value": found}
 
 
+def _loop(argument):
+    """Make a benchmark ready without what stands round it."""
+    paths = _paths(argument)
+    return _kind(argument["settings"])(argument["settings"], images.Images(paths[0].parent, paths, paths))
+
+
 def _measured(argument, watched=None):
-    """Run a benchmark without what stands round it."""
-    prepared = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))
-    return prepared(watched or contextlib.nullcontext())
+    return _loop(argument).measure(watched or contextlib.nullcontext())
 
 
 def measure(argument):
@@ -284,7 +234,8 @@ def execute_as_nobody(argument):
     run.execute(argument["request"])  # imports all it needs: nobody may not even look into this checkout
     os.setuid(_NOBODY)
     _LIBC.prctl(4, int(argument["readable_io"]), 0, 0, 0)  # PR_SET_DUMPABLE: who owns /proc/self
-    return {"value": judged(run.execute(argument["request"]), argument["request"])}
+    request = argument["request"]
+    return {"value": judged_in_time(lambda: run.execute(request), request)}
 
 
 def by_hand(argument):
@@ -315,7 +266,7 @@ def requested(argument):
     settings = argument["settings"]
     dataset = _build(argument).take(settings["iterations"] or -1)  # -1: all
     paths = _paths(argument)
-    number = _benchmark(settings).images_asked(settings, len(paths))
+    number = _kind(settings).images_asked(settings, len(paths))
     promised = [str(path) for path in images.requested(paths, number, settings["seed"])]
     delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
     return {"value": [promised, delivered]}
@@ -348,9 +299,9 @@ def opened_at_each_step(argument):
 
 def cpu_of_a_run(argument):
     """Return the figures of a run and the processor's time that it took after it was prepared."""
-    measure = alexnet.prepare(argument["settings"], _paths(argument))
+    loop = _loop(argument)
     before = time.process_time()
-    figures = measure(contextlib.nullcontext())
+    figures = loop.measure(contextlib.nullcontext())
     return {"value": [figures, time.process_time() - before]}
 
 
@@ -483,13 +434,12 @@ def losses_without_learning(argument):
 
 def tracked_within_the_clock(argument):
     """Return how many objects the garbage collector would look through while a run's clock runs."""
-    counts, iterate = [], micro._iterate  # noqa: SLF001 - what stands between the two stamps of the clock
+    counts = []
 
-    def counted(*words):
+    def counted(_loop):
         counts.append(len(gc.get_objects()))
-        return iterate(*words)
 
-    micro._iterate = counted  # noqa: SLF001
+    step_loop.StepLoop.begin = counted  # comes first between the two stamps of the clock
     run.execute(argument["request"])
     return {"value": counts}
 
@@ -518,9 +468,9 @@ def where_steps_are_called(argument):
 def first_use_of_tensorflow(_argument):
     """Count the threads before and after what is done before a fork; then name the function that an operation is in."""
     before = psutil.Process().num_threads()
-    first_use.before_fork()
+    accelerator.before_fork()
     after = psutil.Process().num_threads()
-    first_use.run_operations_directly()
+    accelerator.run_operations_directly()
     try:
         tf.io.decode_jpeg(b"no image")
     except tf.errors.OpError as error:

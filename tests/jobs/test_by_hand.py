@@ -11,7 +11,7 @@ import pytest
 from jobs import run
 from jobs.__main__ import main
 from jobs.benchmarks import registry
-from jobs.profiler import table
+from jobs.events import posix_window
 from tests.jobs.jobs_factory import ROOT, truncate, write_jpegs
 
 # Others may take the processor, or the disk; and for `undelayed` a short run is not looked at often enough.
@@ -165,7 +165,7 @@ def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path):
 
     figures, ended = job("by_hand", words=[str(data), *words])
 
-    window = table.read(tmp_path / "calls.npz")
+    window = posix_window.read_window(tmp_path / "calls.npz")
     assert (ended, figures["profile"]["file"], figures["profile"]["mode"]) == (0, "calls.npz", "counters")
     assert sum(each["POSIX_BYTES_READ"] for each in window.files.values()) == figures["bytes_read"]
 
@@ -232,7 +232,9 @@ def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk, called):
 def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):
     (disk / "baseline").mkdir()
     lock = disk / "baseline" / ".tfio-baseline.lock"
-    (disk / "baseline" / ".tfio-baseline").write_text("")
+    (disk / "baseline" / ".tfio-baseline").write_text(
+        "files of tfio-campaign's baselines; remove the folder as you like", encoding="utf-8"
+    )
     lock.symlink_to(disk / "precious")
 
     done = called("baseline", disk, "--file-mb", 16, *BUILTIN)

@@ -4,14 +4,14 @@ import pytest
 
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
-from jobs.benchmarks.whole_run import whole
-from tests.jobs.benchmarks.test_whole_run import rank_run, seen
+from jobs.ranks.hub import combine_ranks
 from tests.jobs.jobs_factory import passed
+from tests.jobs.ranks.test_combine_ranks import rank_run, seen
 
 
 def judged(runs, peak=None, skew=0.001, **changed):
     """Return whether each rule holds of the whole run, the messages, and the reason."""
-    found = whole(BENCHMARK, runs, seen(*[1.0] * len(runs), skew=skew)) | changed
+    found = combine_ranks(runs, seen(*[1.0] * len(runs), skew=skew), BENCHMARK.combined) | changed
     made, reason = checks.judge(found, "cold", checks.Limits(), peak)
     return passed({"checks": made}), {check["rule"]: check["message"] for check in made}, reason
 

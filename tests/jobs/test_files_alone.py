@@ -11,21 +11,20 @@ DEEDS = {
 }
 NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
+    "benchmarks/accelerators.py": "reads only, within the clock",
     "benchmarks/user_program.py": "a list of pipes",
-    "marks.py": "the marks of a program, in a folder that is the run's alone",
+    "__init__.py": "the marks of a program, in a folder that is the run's alone",
     "profiler/files_seen.py": "what the processes of a program leave in a folder that is the run's alone",
     "fork_server.py": "/dev/null",
     "observe/counters.py": "/proc",
-    "observe/machine_facts.py": "/proc and /sys",
+    "observe/conditions.py": "/proc and /sys",
     "system/traffic.py": "/proc and /sys",
-    "events/time_log.py": "/proc",
-    "profiler/__main__.py": "/dev/null, when nobody reads what it prints any more",
+    "events/tensorflow_trace.py": "the folder of its own source",
     "profiler/build.py": "the folder of its own source",
     "profiler/profile.py": "/proc",
-    "profiler/tensorflow_table.py": "the folder of its own source",
     "ranks/hub.py": "a list of connections",
     "ranks/rank.py": "/proc",
-    "system/alarm.py": "/proc",
+    "system/clock.py": "/proc",
     "system/cgroup.py": "/proc and /sys",
     "system/device.py": "/proc and /sys",
     "system/threads.py": "/proc",
@@ -33,9 +32,7 @@ NOT_STORAGES = {
     "system/untrusted.py": "names and kinds of what lies in a folder; files are opened by files.py",
     "terminal.py": "/dev/tty",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
-    "data/readers/within.py": "objects within an HDF5 file that is open",
-    "burst_buffer/bucket.py": "objects of a bucket",
-    "system/transfer.py": "a file without a name, in a folder that is ours",
+    "data/readers/h5py_parts.py": "objects within an HDF5 file that is open",
 }
 
 
@@ -46,7 +43,7 @@ def _deeds(source):
         called = ast.unparse(node.func)
         owner, _, name = called.rpartition(".")
         of_a_path = name in DEEDS or (name == "replace" and len(node.args) == 1 and not node.keywords)
-        if called == "open" or (owner and of_a_path and owner not in ("files", "snapshots", "self.store")):
+        if called == "open" or (owner and of_a_path and owner not in ("files", "self.store")):
             yield f"{node.lineno}: {called}"
 
 

@@ -2,7 +2,6 @@
 
 # ruff: noqa: SLF001 - the parts are tested one by one
 
-import json
 import os
 import resource
 import signal
@@ -15,7 +14,9 @@ import psutil
 import pytest
 
 from campaign.errors import EnvironmentFaultError
+from campaign.worker import runner
 from campaign.worker.runner import Template
+from jobs.channel import Channel
 from jobs.model.codes import sentence
 from tests.jobs.jobs_factory import ROOT, eventually
 
@@ -23,10 +24,11 @@ KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV)
 OWNER = """
 import sys
 from pathlib import Path
+from campaign.worker import runner
 from campaign.worker.runner import Template
-template = Template(Path(sys.argv[1]), ("tests.jobs.template_jobs",))
+template = Template(Path(sys.argv[1]), ("tests.jobs.plain_jobs",))
 try:
-    template.run({"pids": sys.argv[2]}, Path(sys.argv[3]), 600, job="tests.jobs.template_jobs:hang")
+    template.run({"pids": sys.argv[2]}, Path(sys.argv[3]), 600, job="tests.jobs.plain_jobs:hang")
 finally:
     template.close()
 """
@@ -35,7 +37,7 @@ finally:
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
     """A template without TensorFlow; a test that kills it leaves one to the next that starts again."""
-    template = Template(tmp_path_factory.mktemp("light") / "template.log", ("tests.jobs.template_jobs",))
+    template = Template(tmp_path_factory.mktemp("light") / "template.log", ("tests.jobs.plain_jobs:short_grace",))
     yield template
     template.close()
 
@@ -48,7 +50,7 @@ def log(tmp_path):
 @pytest.fixture
 def ask(light, log):
     def run(function, timeout_s=30.0, into=log, **argument):
-        return light.run(argument, into, timeout_s, job=f"tests.jobs.template_jobs:{function}")
+        return light.run(argument, into, timeout_s, job=f"tests.jobs.plain_jobs:{function}")
 
     return run
 
@@ -111,6 +113,21 @@ def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, lo
     assert template_pid(light) == before
 
 
+def test_a_result_that_is_too_large_ends_as_a_sentence_with_its_size_and_several_large_ones_come(ask, light, tmp_path):
+    limit, around = 15 << 20, len('{"result": {"value": ""}}')
+
+    ends = [sentence(ask("large", size=size)["end"]) for size in (limit - around + 1, 20_000_000)]
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    largest = [{"size": limit - around}] * 2
+    outcomes = light.run_together(largest, logs, 60, job="tests.jobs.plain_jobs:large")
+
+    assert ends == [
+        f"its result has {size:,} bytes of JSON, and 15,728,640 are allowed"
+        for size in (limit + 1, 20_000_000 + around)
+    ]
+    assert [len(each.run["value"]) for each in outcomes] == [limit - around] * 2
+
+
 def test_a_run_past_its_limit_is_killed_with_its_own_children(ask, tmp_path):
     answer = ask("hang", timeout_s=1.0, pids=str(tmp_path / "pids"))
 
@@ -123,12 +140,20 @@ def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, light, t
     logs = [tmp_path / f"{number}.log" for number in range(3)]
 
     answer = ask("chatter", into=tmp_path / "missing" / "run.log")  # one that cannot be opened costs no run
-    outcomes = light.run_together([{}] * 3, logs, 30, job="tests.jobs.template_jobs:chatter")
+    outcomes = light.run_together([{}] * 3, logs, 30, job="tests.jobs.plain_jobs:chatter")
 
     assert answer["value"] == ""  # standard input is empty, not the requests
     assert [each.run["value"] for each in outcomes] == [""] * 3
     for text in (log.read_text() for log in logs):
         assert [text.count(words) for words in ("forged", "straight to the descriptor", "to stderr")] == [1, 1, 1]
+
+
+def test_a_run_can_write_into_the_pipe_of_its_result_and_into_no_other_ones(light, tmp_path):
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+
+    outcomes = light.run_together([{}] * 2, logs, 30, job="tests.jobs.plain_jobs:pipes")
+
+    assert [each.run["value"] for each in outcomes] == [1, 1]
 
 
 def test_what_a_library_prints_while_it_is_imported_is_in_the_templates_log_which_no_link_leads_elsewhere(
@@ -141,7 +166,7 @@ def test_what_a_library_prints_while_it_is_imported_is_in_the_templates_log_whic
     own.symlink_to(private)
     template = Template(own, ("talkative",))
 
-    answer = template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
+    answer = template.run({"value": 1}, log, 30, job="tests.jobs.plain_jobs:echo")
     template.close()
 
     assert (answer["value"], private.read_text()) == (1, "of the user alone")
@@ -162,6 +187,18 @@ def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, t
     assert ask("echo", value=1)["value"] == 1
 
 
+def test_a_template_that_stalls_is_killed_and_the_next_run_works(ask, light, monkeypatch):
+    monkeypatch.setattr(runner, "MARGIN_S", 0.3)
+    ask("pid")
+    os.kill(stalled := template_pid(light), signal.SIGSTOP)
+
+    answer = ask("echo", value=1, timeout_s=0.1)
+
+    assert answer["end"] == {"code": "template_silent", "seconds": 0.3}
+    assert eventually(lambda: gone(stalled))
+    assert ask("echo", value=1)["value"] == 1
+
+
 def test_a_template_that_died_between_runs_is_started_again(ask, light):
     first, template = ask("pid")["value"], template_pid(light)
     os.kill(template, signal.SIGKILL)
@@ -172,17 +209,18 @@ def test_a_template_that_died_between_runs_is_started_again(ask, light):
 
 def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(tmp_path, log):
     request = {
-        "job": "tests.jobs.template_jobs:hang",
+        "job": "tests.jobs.plain_jobs:hang",
         "arguments": [{"pids": str(tmp_path / "pids")}],
         "logs": [str(log)],
         "timeout_s": 60,
     }
-    command = [sys.executable, "-m", "jobs.fork_server", "tests.jobs.template_jobs"]
+    command = [sys.executable, "-m", "jobs.fork_server", "tests.jobs.plain_jobs"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.flush()
+        channel = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+        channel.send(request)
         left = numbers(tmp_path / "pids")
 
+        channel.close()
         process.stdin.close()
 
         assert process.wait(timeout=10) == 0
@@ -215,7 +253,7 @@ def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, t
     arguments = [{"pids": str(tmp_path / "0")}, {"pids": str(tmp_path / "1"), "signal": int(signal.SIGKILL)}]
     logs = [tmp_path / f"{number}.log" for number in range(2)]
 
-    outcomes = light.run_together(arguments, logs, 60, job="tests.jobs.template_jobs:hang_or_die")
+    outcomes = light.run_together(arguments, logs, 60, job="tests.jobs.plain_jobs:hang_or_die")
 
     assert [each.alone for each in outcomes] == [True, False]
     assert outcomes[0].run["end"] == {"code": "rank_failed"}
@@ -277,10 +315,10 @@ def test_a_run_that_dies_leaves_no_core_with_its_secrets_where_it_ran(tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    template = Template(tmp_path / "template.log", ("tests.jobs.template_jobs",))
+    template = Template(tmp_path / "template.log", ("tests.jobs.plain_jobs",))
     resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
     try:
-        run = template.run({"signal": signal.SIGSEGV}, tmp_path / "run.log", 30.0, "tests.jobs.template_jobs:die")
+        run = template.run({"signal": signal.SIGSEGV}, tmp_path / "run.log", 30.0, "tests.jobs.plain_jobs:die")
     finally:
         template.close()
         resource.setrlimit(resource.RLIMIT_CORE, before)

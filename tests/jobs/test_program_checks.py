@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.model.limits import Limits
+from jobs.model.conduct import Limits
 from jobs.program_checks import from_device, from_memory, reads_data, unchanged
 
 RUN = {
@@ -45,4 +45,4 @@ def test_at_its_limit_a_rule_holds_and_beyond_it_does_not(rule, run, passed):
 def test_files_that_changed_are_named_and_the_rest_counted():
     message = unchanged({"changed_files": 5, "changed": ["a", "b"]}, Limits())["message"]
 
-    assert message == "5 files of the data changed: a, b and 3 more"
+    assert message == "5 files of the data changed or are new: a, b and 3 more"

@@ -2,19 +2,23 @@
 
 import contextlib
 import csv
+import errno
 import mmap
 import os
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.observe import storages
 from jobs.ready_run import Work
+from jobs.run import put_apart
+from jobs.system import files as storage_files
 from jobs.system import layers, page_cache
-from jobs.system.emulated import Account
+from jobs.system.layers import Account
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
@@ -91,8 +95,9 @@ def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, dat
     assert figures["trace"] is None
 
 
-def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, data):
-    held = []
+def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, disk):
+    held, data = [], disk / "data"
+    write_jpegs(data, 24, side=768)  # 15 MB: more than what is fetched of libraries
     for path in files(data):
         with path.open("rb") as file:
             held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
@@ -195,7 +200,8 @@ def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache_or_nothing_doe
 
     proofs = [check(figures, rule)["passed"] for rule in ("cold", "device_bytes")]
     assert "does not tell" in check(figures, "cold")["message"]
-    assert (figures["status"], proofs) == (("valid", [None, True]) if readable_io else ("invalid", [None, None]))
+    expected = ("valid", [None, True]) if readable_io else ("invalid", [None, None])
+    assert (figures["status"], proofs) == expected, figures["reason"]
     if not readable_io:
         assert check(figures, "undelayed")["passed"] is None
         assert figures["device_bytes"] is None
@@ -215,10 +221,10 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, monkeypatch, tmp_path):
     emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
-        monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
+        monkeypatch.setattr(module, "emulated_storage", lambda path: {"name": "hdd"} if path.name == "twin" else None)
     before = Account("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
     said = iter((before, before._replace(counts={"reads": 7, "read_bytes": 90, "cpu_s": 1.5}, pid=pid, costs=COSTS)))
-    monkeypatch.setattr(storages, "account", lambda path: next(said) if path.name == "twin" else None)
+    monkeypatch.setattr(storages, "account_of_storage", lambda path: next(said) if path.name == "twin" else None)
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
     (tmp_path / folder).mkdir()
 
@@ -244,3 +250,44 @@ def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):
     assert at_s[-1] == pytest.approx(figures["elapsed_s"], abs=2e-6)
     fetched = sum(rate * (now - then) for rate, then, now in zip(read[1:], at_s, at_s[1:], strict=False))
     assert fetched == pytest.approx(figures["device_bytes"], abs=PAGE)
+
+
+LISTS = {"step_load_s": [0.5, 0.25, 0.125], "step_compute_s": [1.0, 2.0, 4.0]}
+
+
+def test_the_lists_lie_in_the_file_and_the_figures_have_what_is_looked_at(tmp_path):
+    metrics = put_apart({"wall_s": 9.0, **LISTS}, tmp_path / "run-3.npz")
+
+    assert metrics == {"wall_s": 9.0, "steps": {"number": 3, "first_load_s": 0.5, "file": "run-3.npz", "error": None}}
+    with np.load(tmp_path / "run-3.npz", allow_pickle=False) as kept:
+        assert {name: kept[name].tolist() for name in kept} == LISTS
+
+
+@pytest.mark.parametrize(
+    ("losses", "lost", "passed"),
+    [([2.5, 1.5, 0.5], None, True), ([2.5, None, 0.5], 2, False), ([2.5, 1.5, None], 3, False)],
+)
+def test_a_run_counts_by_its_first_loss_that_is_no_number(tmp_path, losses, lost, passed):
+    metrics = put_apart({**LISTS, "step_loss": losses}, tmp_path / "run-1.npz")
+
+    assert (metrics["steps"]["last_loss"], metrics["steps"]["lost_loss"]) == (losses[-1], lost)
+    assert checks.finite_loss(metrics, checks.Limits())["passed"] is passed
+    with np.load(tmp_path / "run-1.npz") as kept:
+        np.testing.assert_array_equal(kept["step_loss"], np.array(losses, float))
+
+
+def test_a_run_by_hand_keeps_its_lists_and_one_without_steps_gets_nothing():
+    assert put_apart(LISTS, None) == {**LISTS, "steps": {"number": 3, "first_load_s": 0.5}}
+    assert put_apart({"wall_s": 1.0}, None) == {"wall_s": 1.0}
+
+
+def test_a_full_disk_takes_the_lists_away_and_not_the_run(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage_files, "whole", full)
+
+    steps = put_apart(LISTS, tmp_path / "run-1.npz")["steps"]
+
+    assert (steps["file"], steps["number"]) == (None, 3)
+    assert "No space left" in steps["error"]

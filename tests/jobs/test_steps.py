@@ -25,8 +25,8 @@ def test_each_watcher_hears_of_the_parts_of_a_step_until_it_watches_no_more(numb
     for watcher in watchers:
         steps.watch(watcher)
     try:
-        with steps.part("input"):
-            assert heard == [(name, "input") for name in range(number)]
+        with steps.part("next"):
+            assert heard == [(name, "next") for name in range(number)]
     finally:
         for watcher in watchers:
             steps.unwatch(watcher)
@@ -49,14 +49,13 @@ def test_steps_are_told_until_the_loop_ends():
     watcher = Watcher()
     steps.watch(watcher)
     try:
-        for number in (marked := steps.marked(range(5))):
+        for number in steps.marked(range(5)):
             if number == 1:
                 break
     finally:
         steps.unwatch(watcher)
 
     assert heard == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
-    assert marked.spent_s > 0
     assert list(steps.marked(range(3))) == [0, 1, 2]
 
 

@@ -18,7 +18,7 @@ def test_what_runs_on_a_node_can_be_loaded_without_a_standard_error():
     assert shell("-c 'import campaign.worker.__main__, jobs.fork_server, jobs.__main__' 2>&-").returncode == 0
 
 
-@pytest.mark.parametrize("words", ["-m jobs micro", "-m jobs.profiler report"])
+@pytest.mark.parametrize("words", ["-m jobs micro", "-m analysis profile"])
 def test_without_a_standard_error_errors_are_not_printed_among_the_figures(words, tmp_path):
     done = shell(f'{words} "$1" 2>&-', tmp_path / "none")
 

@@ -101,7 +101,7 @@ def device(stack: contextlib.ExitStack, file: Path, *, model: str = "", direct: 
     if not model:
         return attach(stack, file, *(["--direct-io=on"] if direct else []))
     program, point = file.with_name("model"), file.with_name(f"{file.name}-model")
-    _compile("-o", program, spec.source(), "-lm")
+    _compile("-o", program, spec.model_source(), "-lm")
     point.mkdir()
     call(program, point, file, f"kind={model}", *(f"{key}={value}" for key, value in KINDS[model].items()))
     stack.callback(_try, "umount", "--lazy", point)

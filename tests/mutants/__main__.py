@@ -38,7 +38,7 @@ COPIES, TRIED = SimpleQueue(), {}
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--room", help="a folder of modules, such as analysis/verdicts; unless given all of them")
+    parser.add_argument("--room", help="a folder of modules, such as analysis/claims; unless given all of them")
     parser.add_argument("--number", type=int, default=400, help="of mistakes, as many in each room")
     parser.add_argument("--seed", type=int, default=0)
     asked, rooms = parser.parse_args(), defaultdict(list)

@@ -4,7 +4,9 @@ import ast
 
 import pytest
 
+from tests.mutants.__main__ import EQUIVALENT
 from tests.mutants.mistakes import mistakes
+from tests.test_rooms import ROOT
 
 MADE = {
     "off by one": ("n + 1", "n"),
@@ -42,3 +44,13 @@ def test_a_mistake_is_told_with_its_line_and_function():
         ("min for max", 4, "A.f", "`min` → `max` in `min(1.5, x)`"),
         ("default value", 4, "A.f", "`1.5` → `2 * 1.5 + 1` in `min(1.5, x)`"),
     ]
+
+
+@pytest.mark.parametrize("what", EQUIVALENT)
+def test_a_reason_is_that_of_a_mistake_that_is_made(what):
+    place, _, change = what.partition(": ")
+    module, _, function = place.partition(" ")
+
+    made = {tuple(mistake[2:4]) for mistake in mistakes(ast.parse((ROOT / module).read_text(encoding="utf-8")))}
+
+    assert (function, change) in made

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import psutil
 
-from campaign.testbed.ceph_conf import free_ports
+from campaign.testbed.ceph import find_free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
@@ -259,7 +259,7 @@ class Lab:
         (self.folder / "key").chmod(0o700)
         _secret(self.folder / "key" / "munge", secrets.token_bytes(128))
         listening = ("slurmctld", "slurmdbd", "mariadbd", *numbers)
-        self._ports = dict(zip(listening, free_ports(len(listening)), strict=True))
+        self._ports = dict(zip(listening, find_free_ports(len(listening)), strict=True))
         self._write_clients()
         (self.folder / "gres.conf").write_text(f"NodeName=n[1-{self.nodes}] Name=gpu File=/dev/null\n")
         self.conf.write_text(self._slurm_conf())

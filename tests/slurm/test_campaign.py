@@ -213,7 +213,7 @@ def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
         told = front.communicate()[0]
 
     assert front.returncode == 130
-    assert "python -m campaign watch" in told
+    assert "python -m campaign status --watch" in told
     assert campaign.job_states() == ["RUNNING"]
     done = _finishes(campaign, *LONG)
     assert "following them" in done.stderr
@@ -279,7 +279,7 @@ def test_a_folder_that_is_removed_under_its_jobs_is_not_made_anew_and_cancel_fin
 def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     campaign.go("runs=3", "detach=true")
 
-    watched = campaign("watch")
+    watched = campaign("status", "--watch")
 
     assert watched.returncode == 0, watched.stderr
     assert "1 done" in watched.stdout

@@ -36,4 +36,4 @@ def test_without_data_it_asks_for_them(campaign):
     done = campaign("stall", *_OF_JOBS, "--", "true")
 
     assert done.returncode == 2
-    assert "on Slurm --data DIR names them" in done.stderr
+    assert "--data DIR names them, for on Slurm no first run finds them" in done.stderr

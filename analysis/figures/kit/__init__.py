@@ -1,1 +1,1 @@
-"""What all figures share: panels, style, drawing, saving."""
+"""Functions that all figures share: panels, style, drawing, saving."""

@@ -1,4 +1,4 @@
-"""What all figures share: panels in a grid, the title, the caption, the legend's signs, and how numbers are written."""
+"""Parts of a figure that all share: the grid of panels, title, caption, legend, bars, whiskers and numbers."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.patches import Patch
+from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 
 from analysis.figures.kit import storage_colours
+from analysis.figures.kit.storage_colours import Look
 from analysis.records.frame import Row
-from analysis.text.plain import DAGGER, DASH, JOINT, significant, visible
+from analysis.text import DAGGER, JOINT, UP, significant, visible
 
-# A figure, and the signs that its legend must explain.
+# A figure, and the entries of its legend.
 Panels = tuple[Figure, Sequence[Artist]]
 
 IN_A_ROW = 4
-UNSTABLE_HATCH = "/////"
-# Room above the highest thing for its number.
+# End of the y axis over the highest bar, so that the bar's number has room.
 HEADROOM = 1.16
 POINTS_PER_INCH = 72
 # Points.
 CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
-# Of the figure's width that words take, between margins.
+# Share of the figure's width that the title and the caption take.
 WORDS_WIDTH = 0.97
-# Letters of a caption, and of a line over a panel: "optane (emulated)" has room beside others of its kind.
+# Most letters of a caption, and of a line of a panel's title: "optane (emulated)" fits between its neighbours.
 LONGEST, PANEL_LETTERS = 4000, 19
-# Inches that a further line of them takes.
+# Inches per additional line of the caption, and of the title or legend.
 CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
+# Dashes on both sides of the bar, so that its top and its whisker stay in sight; a dotted line joins them.
+PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6}
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
 def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
-    """Return what draws a figure in our style with title, legend and caption, made of what draws its panels."""
+    """Return a function that draws a figure with title, legend and caption in our style; `draw` draws the panels."""
 
     @wraps(draw)
     def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -64,27 +66,27 @@ def per_storage(  # noqa: PLR0913 - what panels have in common
     top: float | None = None,
     one_scale: bool = True,
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a figure with a panel per storage (its size in inches), in the order of the frame, and what each shows.
+    """Return a figure with one panel (`wide` x `high` inches) per storage, and each panel with its rows of the frame.
 
-    `labels` stand along the axes; `top` is the end of the scale.
+    `labels` are those of the x and y axis; `top` is the end of the y axis.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     figure, grid = grid_of(len(storages), IN_A_ROW, (wide, high), 3.6, sharey=one_scale)
     hosts = len(set(frame["host"]) - {""}) > 1
-    made = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=True)]
-    for place, (axes, cells) in enumerate(made):
+    panes = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=True)]
+    for place, (axes, cells) in enumerate(panes):
         name_panel(axes, cells, several_hosts=hosts)
         axes.set_xlabel(labels[0])
         axes.set_ylabel("" if place % IN_A_ROW else labels[1])
     if top is not None:
         grid[0].set_ylim(0, top)
-    return figure, made
+    return figure, panes
 
 
 def grid_of(
     count: int, in_a_row: int, size: tuple[float, float], least: float, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure, at `least` so wide, with so many panels of a size in inches, row by row."""
+    """Return a figure, at least `least` inches wide, with `count` panels of `size` inches, `in_a_row` per row."""
     across, down = min(count, in_a_row), math.ceil(count / in_a_row)
     figure = Figure(figsize=(max(least, 0.9 + across * size[0]), 1.25 + size[1] * down))
     grid = list(figure.subplots(down, across, squeeze=False, **shared).flat)
@@ -94,7 +96,7 @@ def grid_of(
 
 
 def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel below the other, of rates up to the highest over seconds up to the longest."""
+    """Return a figure of `panes` panels below each other: rates up to `highest` over seconds up to `longest`."""
     figure = Figure(figsize=(6.0, 1.25 + 1.3 * panes))
     grid = list(figure.subplots(panes, 1, sharex=True, sharey=True, squeeze=False).flat)
     grid[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
@@ -106,16 +108,21 @@ def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[F
 
 
 def why_nothing(axes: Axes, words: str) -> None:
-    """Say at the right above a panel why something is not drawn in it."""
+    """Write above a panel, at the right, why it or a part of it is empty."""
     axes.set_title(words, loc="right", fontsize=7, fontweight="normal", color="0.4")
 
 
 def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
-    """Write the storage over its panel, with its hosts where the figure has several."""
+    """Write the storage above its panel, with the storage's hosts if the figure has several hosts."""
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
     title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
     parts = [title] if len(title) <= PANEL_LETTERS else title.split(" (", 1)
     axes.set_title("\n(".join(textwrap.fill(part, PANEL_LETTERS) for part in parts))
+
+
+def storage_fill(row: Row) -> str:
+    """Return the colour of a row's storage."""
+    return storage_colours.look(row["storage_name"]).color
 
 
 def categories(axes: Axes, values: Sequence[int | str]) -> None:
@@ -126,17 +133,12 @@ def categories(axes: Axes, values: Sequence[int | str]) -> None:
 
 
 def wrapped(name: str, letters: int = 14) -> str:
-    """Return a name that may have several words in lines of so many letters; by default, for a place below a bar."""
+    """Return a name broken into lines of at most `letters` letters; the default fits below a bar."""
     return textwrap.fill(name, letters)
 
 
-def bar(axes: Axes, x: float, height: float, row: Row, **look: Any) -> None:
-    """Draw the bar of a cell, hatched where it is unstable."""
-    axes.bar(x, height, edgecolor="black", hatch=UNSTABLE_HATCH if row["unstable"] is True else None, **look)
-
-
 def gap(axes: Axes, x: float, status: str) -> None:
-    """Leave the status of a cell that has no figure in its place."""
+    """Write the status of a cell without a number in the place of its bar."""
     axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
 
 
@@ -147,49 +149,160 @@ def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
 
 
 def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
-    """Draw min-max of a figure of these rows at places along the x axis; all at once, because each call is slow."""
-    middle, low, high = ([row[f"{figure}{end}"] for row in rows] for end in ("", "_min", "_max"))
+    """Draw the whiskers of a metric for all rows at these x positions; in one call, because a call is slow."""
+    middle = [row[figure] for row in rows]
+    low, high = zip(*(whisker_ends(row, figure) for row in rows), strict=True) if rows else ((), ())
     ends = np.subtract([middle, high], [low, middle])
     axes.errorbar(places, middle, ends, **WHISKER, zorder=zorder)
 
 
-def clear_of(axes: Axes, top: float, published: float, *, n: bool) -> float:
-    """Return what a number stands on: its bar, or the published mark that would strike through it; NaN for none."""
-    line = (0.12 if n else 0.06) * axes.get_ylim()[1]  # what the number takes
-    return published if top - line / 3 < published < top + line else top
+def bars(  # noqa: PLR0913 - what a bar shows
+    axes: Axes,
+    places: Sequence[float],
+    rows: Sequence[Row],
+    metric: str,
+    width: float,
+    *,
+    fill: Callable[[Row], str] = storage_fill,
+    published: str = "",
+    crossed: str = "",
+    dash: tuple[float, float] = (0.01, 0.13),
+    n: bool = False,
+) -> None:
+    """Draw a row's bar, whisker, median and published mark at its x position; where it has no number, its status.
+
+    Parameters
+    ----------
+    metric
+        The column of the bars' heights; those of the whiskers are beside it.
+    fill
+        Returns the colour of a row's bar.
+    published
+        The column of the published values, if there is one.
+    crossed
+        The column of heights at which the caller draws a line across the bars, which leaves their numbers free.
+    dash
+        Where a published mark begins and ends, from a side of its bar outwards.
+    n
+        Whether the number of runs stands below each median.
+    """
+    drawn = [(x, row) for x, row in zip(places, rows, strict=True) if not math.isnan(row[metric])]
+    for x, row in zip(places, rows, strict=True):
+        if math.isnan(row[metric]):
+            gap(axes, x, row["status"])
+    spots, shown = [x for x, _ in drawn], [row for _, row in drawn]
+    axes.bar(spots, [row[metric] for row in shown], width, color=[*map(fill, shown)], edgecolor="black")
+    whiskers(axes, spots, shown, metric)
+    for x, row in drawn:
+        mark = row[published or crossed] if published or crossed else math.nan
+        if published and mark > 0:
+            _published_mark(axes, x, mark, (width / 2 + dash[0], width / 2 + dash[1]))
+        foot = clear_of(axes, whisker_ends(row, metric)[1], mark, n=n)
+        number(axes, (x, foot), median_text(row, metric, n=n))
+
+
+def _published_mark(axes: Axes, x: float, height: float, dash: tuple[float, float]) -> None:
+    """Draw dashes on both sides of a bar and dots between; a mark above the axis is a number below an arrow."""
+    top, (inner, outer) = axes.get_ylim()[1], dash
+    if height > top:
+        number(axes, (x, top), f"{UP}\n{significant(height)}", xytext=(0, -1), va="top")
+        return
+    axes.hlines([height, height], [x - outer, x + inner], [x - inner, x + outer], **PUBLISHED)
+    axes.hlines(height, x - inner, x + inner, **PUBLISHED | {"linewidth": 0.6, "linestyle": "dotted"})
+
+
+def published_sign(label: str) -> Line2D:
+    """Return the legend's entry for published marks."""
+    return Line2D([], [], label=label, **PUBLISHED, dashes=(3, 3.5))
+
+
+def line(  # noqa: PLR0913, PLR0917 - what a line shows
+    axes: Axes,
+    places: Sequence[float],
+    rows: Sequence[Row],
+    metric: str,
+    look: Look,
+    style: str = "solid",
+    *,
+    n: bool = False,
+) -> None:
+    """Draw the medians of a metric as points on a line (of this matplotlib style), with whiskers and daggers.
+
+    `n`: whether the number of runs stands above each point.
+    """
+    whiskers(axes, places, rows, metric)
+    axes.plot(places, [row[metric] for row in rows], linestyle=style, **_line_look(look))
+    for place, row in zip(places, rows, strict=True):
+        text = f"{runs_text(row) if n else ''}{dagger_of(row)}"
+        if text:
+            number(axes, (place, whisker_ends(row, metric)[1]), text, xytext=(0, 4))
+
+
+def line_sign(label: str, look: Look) -> Line2D:
+    """Return the legend's entry for a line."""
+    return Line2D([], [], label=label, **_line_look(look))
+
+
+def _line_look(look: Look) -> dict[str, Any]:
+    return {"color": look.color, "marker": look.marker, "markeredgecolor": "black"}
+
+
+def top_of(frame: pd.DataFrame, *columns: str, headroom: float = HEADROOM) -> float:
+    """Return the end of a y axis with room for the numbers above the highest value of these columns; above 0."""
+    ends = [upper_ends(frame, name.removesuffix("_max")) if name.endswith("_max") else frame[name] for name in columns]
+    return (max(float(each.fillna(0).max()) for each in ends) or 1.0) * headroom
+
+
+def upper_ends(frame: pd.DataFrame, figure: str) -> pd.Series[float]:
+    """Return the upper ends of the whiskers of a metric, as `whisker_ends` has them."""
+    largest = frame[f"{figure}_max"]
+    return frame[f"{figure}_high"].fillna(largest) if f"{figure}_high" in frame else largest
+
+
+def whisker_ends(row: Row, figure: str) -> tuple[float, float]:
+    """Return the ends of a metric's whisker: the interval of the median if the row has it, else minimum and maximum."""
+    low, high = row.get(f"{figure}_low", math.nan), row.get(f"{figure}_high", math.nan)
+    return (row[f"{figure}_min"], row[f"{figure}_max"]) if math.isnan(low) else (low, high)
+
+
+def clear_of(axes: Axes, top: float, mark: float, *, n: bool) -> float:
+    """Return the height at which a bar's number stands: its whisker's top, or the mark if that would cross it there."""
+    height = (0.12 if n else 0.06) * axes.get_ylim()[1]  # of the number
+    return mark if top < mark < top + height else top
 
 
 def median_text(row: Row, figure: str, *, n: bool) -> str:
-    """Return a median with a dagger where it is unstable, and its n where asked for."""
-    text = f"{significant(row[figure])}{DAGGER if row['unstable'] is True else ''}"
-    return f"{text}\nn={row['n_valid']}" if n else text
+    """Return a median as text, with a dagger if the cell is unstable, and with its number of runs if `n`."""
+    text = f"{significant(row[figure])}{dagger_of(row)}"
+    return f"{text}\n{runs_text(row)}" if n else text
+
+
+def dagger_of(row: Row) -> str:
+    """Return a dagger if the cell is unstable, else nothing."""
+    return DAGGER if row["unstable"] is True else ""
+
+
+def runs_text(row: Row) -> str:
+    """Return the number of valid runs of a cell, as it stands beside its median."""
+    return f"n={row['n_valid']}"
 
 
 def several_n(shown: pd.DataFrame) -> bool:
-    """Say whether the cells differ in their number of runs, so that each must show its own."""
+    """Return whether the cells differ in their number of runs, so that each bar must show its own."""
     return len(set(shown["n_valid"])) > 1
 
 
-def unstable_sign(shown: pd.DataFrame, what: str = "", *, hatch: bool = True) -> list[Artist]:
-    """Return what the legend must say of unstable cells, if there are any; `what` scatters, where it is not drawn."""
-    if not shown["unstable"].fillna(value=False).any():
-        return []
-    fill: dict[str, Any] = (
-        {"facecolor": "white", "edgecolor": "black", "hatch": UNSTABLE_HATCH} if hatch else {"color": "none"}
-    )
-    return [Patch(**fill, label=f"{DAGGER} unstable: {what}min{DASH}max wider than checks.spread_max")]
-
-
 def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
-    """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
+    """Add the title, below it the legend, and at the foot the caption; the figure becomes higher by their lines."""
     wide = figure.get_figwidth()
-    # Bound, so that no line ends between a word and its number, or a number and its unit.
-    foot = filled(re.sub(r" (?=[\d≥%])", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
+    # Words are joined, so that no line ends between a word and its number or a number and its unit.
+    joined = re.sub(rf" (?=[\d≥%])|(?<=[\d{DAGGER}]) (?=[a-z])", JOINT, words)
+    foot = filled(joined, wide * WORDS_WIDTH, CAPTION_SIZE).replace(JOINT, " ")
     head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
     columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)
     if signs:
-        # As the title of the legend, because the layout lets a suptitle and an outside legend overlap.
+        # The title is the legend's title, because the layout lets a suptitle and an outside legend overlap.
         figure.legend(
             handles=signs,
             loc="outside upper left",
@@ -207,7 +320,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
 
 
 def filled(words: str, wide: float, size: float) -> str:
-    """Break words into lines of at most `wide` inches, as wide as they are drawn at this size in points."""
+    """Return a text broken into lines of at most `wide` inches, as measured at the letter size in points."""
     words = visible(words if len(words) <= LONGEST else f"{words[:LONGEST]}\N{HORIZONTAL ELLIPSIS}")
     space = _points("n n", size) - 2 * _points("n", size)
     lines: list[list[str]] = [[]]
@@ -222,7 +335,7 @@ def filled(words: str, wide: float, size: float) -> str:
 
 
 def legend_columns(labels: Sequence[str], wide: float) -> int:
-    """Return in how many columns the entries of a legend fit into `wide` inches, at least 1."""
+    """Return the number of columns with which a legend fits into `wide` inches, at least 1."""
     size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
     beside = size * (rcParams["legend.handlelength"] + rcParams["legend.handletextpad"])
     widths = [beside + _points(label, size) for label in labels]
@@ -235,5 +348,5 @@ def legend_columns(labels: Sequence[str], wide: float) -> int:
 
 @cache
 def _points(text: str, size: float) -> float:
-    """Return how wide a text is drawn at a size in points; cached by word, because it takes milliseconds."""
+    """Return the width of a drawn text in points, at a letter size in points; cached, because it takes milliseconds."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0

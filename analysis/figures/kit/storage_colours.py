@@ -1,4 +1,4 @@
-"""How a storage looks: the same colour and marker in every figure, whatever else is drawn."""
+"""The colour and the marker of each storage, the same in every figure, and the style sheet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHEET = Path(__file__).with_name("figure.mplstyle")
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and marker of one storage; they go together so that colour is never the only sign."""
+    """Colour and marker of one storage; there are both, so that no reader depends on the colour alone."""
 
     color: str
     marker: str
@@ -39,7 +39,7 @@ MARKERS = ("P", "X", "<", ">", "h")
 
 
 def look(storage: str) -> Look:
-    """Return the look of a storage, from its name alone, so that it never depends on its neighbours."""
+    """Return the look of a storage; it depends only on the storage's name, not on the others in the figure."""
     name = bare(storage)
     if name in KNOWN:
         return KNOWN[name]
@@ -49,9 +49,9 @@ def look(storage: str) -> Look:
 
 @contextmanager
 def sheet() -> Iterator[None]:
-    """Draw and save figures within this; the user's own matplotlibrc is ignored.
+    """Set our style sheet for drawing and saving figures in a `with` block; the user's own matplotlibrc is ignored.
 
-    A letter that the font lacks is drawn as a box, without a warning: the tables and the page have it.
+    A letter that the font lacks is drawn as a box, without a warning: the tables and the page show the letter.
     """
     with matplotlib.style.context(SHEET, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"(?s)Glyph .* missing from font")

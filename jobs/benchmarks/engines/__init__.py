@@ -1,1 +1,1 @@
-"""What a storage gives by itself: engines that read and write (built-in, fio, IOR), and the file they do it with."""
+"""Engines that measure the speed of a storage alone (built-in, fio, IOR), and the file that they read or write."""

@@ -25,7 +25,7 @@ _PAGE_WORDS = 4096 // 8
 
 
 class _Parts(dict[str, float]):
-    """Seconds of each named part, with a stamp before and one after it."""
+    """The seconds per named part of a run, measured by a context manager."""
 
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
@@ -35,7 +35,7 @@ class _Parts(dict[str, float]):
 
 
 def run(order: Order) -> Outcome:
-    """Do what is asked; raises OSError where the file cannot be used, EngineError where it has another size."""
+    """Run an order and return its outcome; raise OSError if the file is unusable, EngineError if its size is wrong."""
     before = time.perf_counter()
     write = _put if order.put else _write
     outcome = {"read": _read, "write": write, "random_read": _random_read}[order.access](order)
@@ -58,7 +58,7 @@ def _read(order: Order) -> Outcome:
 
 
 def _write(order: Order) -> Outcome:
-    """Write random bytes and wait until they are durable; no two pages are alike, for arrays that know such."""
+    """Write random bytes and wait until they are durable; all pages differ, so that no storage can deduplicate them."""
     parts, moved, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)
     buffer[:] = os.urandom(order.block_bytes)
@@ -80,7 +80,7 @@ def _write(order: Order) -> Outcome:
 
 
 def _whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
-    """Write a buffer whole; what is left of one that was not is the rest of some blocks, and no less."""
+    """Write a whole buffer at this offset and return its length; after a partial write the rest is written again."""
     done = 0
     while done < len(buffer):
         done += os.pwritev(fd, [memoryview(buffer)[done:]], offset + done)
@@ -88,14 +88,14 @@ def _whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
 
 
 def _random_read(order: Order) -> Outcome:
-    """Read blocks in a seeded order, each once; a reader takes the next one that no other has, until time is up."""
+    """Read blocks in a seeded random order, none twice, in several threads until the time is up; return the outcome."""
     blocks = list(range(order.file_bytes // order.block_bytes))
     random.Random(order.seed).shuffle(blocks)  # noqa: S311 - places, not secrets
     return _by_threads(order, blocks, _reader)
 
 
 def _put(order: Order) -> Outcome:
-    """Write objects of one request each, by as many writers as there are threads."""
+    """Write objects of one request each, in ``threads`` threads; return the outcome."""
     return _by_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
 
 
@@ -109,7 +109,7 @@ def _by_threads(order: Order, blocks: list[int], work: Callable[..., tuple[int, 
 
 
 def _writer(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
-    """Put until no object is left, each with other bytes; returns how many, when the first began and the last ended."""
+    """Write objects with different bytes until none is left; return their number, and start and end of the work (s)."""
     buffer = bytearray(os.urandom(order.block_bytes))
     stamps, count = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS], 0
     put = cast("Callable[[int, memoryview], object]", order.put)
@@ -123,7 +123,7 @@ def _writer(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, 
 
 
 def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
-    """Read until no block waits or time is up; returns how many blocks, when the first began and the last was there."""
+    """Read blocks until none is left or the time is up; return their number, and start and end of the work (s)."""
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
     count = 0
     with _opened(order, memoryview(buffer)[: order.block_bytes]) as read:
@@ -138,9 +138,9 @@ def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, 
 
 @contextmanager
 def _opened(order: Order, view: memoryview) -> Iterator[Callable[[int], int]]:
-    """Open what is read; yields what reads as much as fits into `view` from an offset on, and says how much that was.
+    """Yield a function that reads into `view` from an offset and returns the number of bytes read.
 
-    Bytes of an object stay where its client has them.
+    Bytes of an object stay in its client's memory and are not copied to `view`.
     """
     if get := order.get:
         yield lambda offset: get(offset, min(len(view), order.file_bytes - offset))

@@ -1,8 +1,8 @@
-"""The file that baselines read, and the folder of it: made once on a storage, kept there as a dataset is.
+"""The files of the baselines in a folder on the storage: the file to read is made once and stays there.
 
-``<storage root>/baseline/`` is marked as ours. ``read-<bytes>.bin`` holds random bytes, which nothing on the way to the
-device can make fewer. It has its name when it is whole and durable. ``written-<cell id>.bin`` is what a run writes, and
-goes when the run is over.
+The folder ``<storage root>/baseline/`` has a marker that it is ours. ``read-<bytes>.bin`` holds random bytes, which no
+layer can compress or deduplicate; it gets this name when it is complete and durable. A run writes ``written-<cell
+id>.bin`` and removes it at its end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pathlib import Path
 from filelock import FileLock
 
 from jobs.errors import DatasetError
-from jobs.system import durable, files, page_cache
+from jobs.store.folder import Folder
+from jobs.store.store import mark_as_ours
+from jobs.system import files, page_cache
 from jobs.system.device import device_of
 
 FOLDER = "baseline"
 MARKER = ".tfio-baseline"
-_OURS = (MARKER, "..tfio-baseline")  # the second: a marker that was being written
 LOCK = ".tfio-baseline.lock"
-TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
+TRANSFER_MIB = 16  # default of `read`; random_read uses the same file
 _MIB = 1 << 20
 _PAGE_BYTES = 4096
 _CHUNK = 16 * _MIB
@@ -40,46 +41,38 @@ _CURES = {
 
 
 def whole_bytes(file_mb: int, transfer_mib: int) -> int:
-    """Return the size of a file of at least `file_mb` that has whole transfers: some engines want it so."""
+    """Return `file_mb` in bytes, rounded up to whole transfers, because some engines need whole transfers."""
     transfer = transfer_mib * _MIB
     return -(-file_mb * 10**6 // transfer) * transfer
 
 
 def whole_blocks(size: float, folder: Path) -> int:
-    """Round a size up to what the storage reads at least; where there is no device, to a page (open(2), O_DIRECT)."""
+    """Return `size` rounded up to whole blocks of the storage's device, or to pages without one (open(2), O_DIRECT)."""
     device = device_of(folder)
     least = device.logical_block_bytes if device else _PAGE_BYTES
     return -int(-size // least) * least
 
 
 def own_folder(folder: Path) -> Path:
-    """Make a folder ours, or find that it is, and return it; raises DatasetError for somebody else's."""
+    """Return the folder, made and marked as ours if needed; raise DatasetError if it belongs to somebody else."""
     with _explained(folder):
         files.make_folder(folder, exist_ok=True, parents=True)
-        if fault := files.distrust(folder):
-            raise DatasetError(fault, _ELSEWHERE)
-        names = files.names(folder)
-        if MARKER not in names:
-            strangers = [name for name in names if not name.startswith(_OURS)]
-            if strangers:
-                message = f"{folder} has files that are not ours ({', '.join(strangers[:3])})"
-                raise DatasetError(message, "move them, or name a storage with another root")
-            files.write(folder / MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
+        mark_as_ours(Folder(folder), MARKER, "files of tfio-campaign's baselines; remove the folder as you like")
     return folder
 
 
 def named(folder: Path, size: int) -> Path:
-    """Return the path of the file of `size` bytes that is read."""
+    """Return the path of the file to read that has `size` bytes."""
     return folder / f"read-{size}.bin"
 
 
 def lacking(folder: Path, size: int) -> int:
-    """Return how many bytes are to be made of the file that is read: none where it is there."""
+    """Return the bytes that must still be written for the file to read: 0 if it exists, else `size`."""
     return 0 if _is_whole(named(folder, size), size) else size
 
 
 def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
-    """Return the file of `size` bytes that is read, made where there is none; `progress` gets MiB done and in all."""
+    """Return the file to read, which is made if missing; `progress` gets the MiB written and the MiB in all."""
     path = named(folder, size)
     with _explained(folder):
         if not _is_whole(path, size):
@@ -91,22 +84,22 @@ def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """Raise DatasetError where a file of `size` bytes would not fit."""
-    if lack := durable.lack_of_room(folder, size):
+    """Raise DatasetError if a file of `size` bytes does not fit on the storage."""
+    if lack := files.lack_of_room(folder, size):
         raise DatasetError(f"a baseline in {lack}", _CURES[errno.ENOSPC])
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Return whether the file is there; a link does not count, for it may lead to another storage."""
+    """Return whether the file exists with this size; a link does not count, as it may lead to another storage."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
+    return stat.S_ISREG(status.st_mode) and status.st_size == size
 
 
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
-    """Write random bytes under a name of their own, and give them theirs when they are durable."""
+    """Write the file with random bytes under a temporary name, and rename it when the bytes are durable."""
     for name in files.names(path.parent):
         if name.startswith(f".{path.name}."):  # of a process that died
             files.remove(path.parent / name)
@@ -120,7 +113,7 @@ def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Turn what the operating system says into a DatasetError with a cure."""
+    """Raise a DatasetError with a cure for any OSError in the block."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Engines: the programs that can say what a storage gives, their orders, and what they must answer."""
+"""Engines: programs that measure the speed of a storage, their orders, and the checks of their outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLERANCE = 0.01  # by which an engine's rate may differ from its bytes over it
 
 @dataclass(frozen=True)
 class Order:
-    """What an engine is to do."""
+    """An order to an engine: the access, the file, and the sizes and number of the requests."""
 
     # ``write``: make the file and leave it durable; ``read``: from its beginning to its end; ``random_read``: blocks at
     # random places, none of them twice.
@@ -29,20 +29,20 @@ class Order:
     file_bytes: int
     block_bytes: int  # of one request; the file has whole requests
     direct: bool  # past the page cache, ``O_DIRECT``
-    # Of ``random_read``, and of objects that are written: readers or writers at once; of ``random_read`` how long they
-    # read at most, and what the places follow from.
+    # The number of parallel readers (``random_read``) or writers (of objects); for ``random_read`` also the longest
+    # duration and the seed of the random offsets.
     threads: int = 1
     seconds_max: float = math.inf
     seed: int = 0
-    # Of an object, `file` is the key: takes the offset and the bytes of a request, and returns how many came.
+    # To read an object (`file` is the key): takes offset and bytes of a request, returns the number of bytes received.
     get: Callable[[int, int], int] | None = None
-    # Of objects that are written, `file_bytes` is the sum of them: takes the number of one, and its bytes.
+    # To write objects (`file_bytes` is the sum of their sizes): takes the number of an object, and its bytes.
     put: Callable[[int, memoryview], object] | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine did."""
+    """The outcome of an order: bytes, requests and seconds, as the engine reports them."""
 
     moved_bytes: int  # read or written
     requests: int  # in which they were
@@ -54,10 +54,10 @@ class Outcome:
 
 
 def chosen(engine: str, access: str) -> str:
-    """Return the engine that a setting means on this machine: ``auto`` is IOR, else fio, else the built-in one.
+    """Return the name of the engine to use on this machine; ``auto`` means IOR, else fio, else the built-in one.
 
-    IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places. Raises
-    EngineError where the one that is asked for is not on ``PATH``.
+    IOR has no threads (parallel readers would need an MPI launcher), so it is not used for ``random_read``. Raises
+    EngineError if the named engine is not on ``PATH``.
     """
     if engine == AUTO:
         able = (FIO,) if access == "random_read" else (IOR, FIO)
@@ -68,10 +68,10 @@ def chosen(engine: str, access: str) -> str:
 
 
 def takes_direct(file: Path, access: str) -> bool:
-    """Find out whether a file can be opened past the page cache; some file systems refuse it.
+    """Return whether a file can be opened with O_DIRECT; some file systems refuse it.
 
-    One that is to be written is made for it and removed, with what a run that was killed has left; nothing else is
-    made: a folder that is read may be somebody else's.
+    For ``write`` the file is made and removed again, also if a killed run left one there; for other accesses nothing is
+    made, because the folder may belong to somebody else.
     """
     writes = access == "write"
     how = os.O_WRONLY | os.O_CREAT if writes else os.O_RDONLY
@@ -90,14 +90,14 @@ def takes_direct(file: Path, access: str) -> bool:
 
 
 def believe(outcome: Outcome, order: Order, elapsed_s: float) -> Outcome:
-    """Return an outcome that contradicts neither itself nor order and seconds passed here; else raises EngineError."""
-    asked = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
+    """Return the outcome; raise EngineError if it contradicts itself, the order or the `elapsed_s` measured here."""
+    expected_bytes = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate
     figures = (outcome.moved_bytes, outcome.requests, outcome.wall_s, *([] if rate is None else [rate]))
     if not all(math.isfinite(each) and each > 0 for each in figures):
         raise EngineError(f"bytes, requests, seconds (and rate) cannot be {', '.join(f'{each:g}' for each in figures)}")
-    if outcome.moved_bytes != asked:
-        raise EngineError(f"{outcome.moved_bytes} bytes were moved and not the {asked} that were asked for")
+    if outcome.moved_bytes != expected_bytes:
+        raise EngineError(f"{outcome.moved_bytes} bytes were moved and not the {expected_bytes} that were asked for")
     if outcome.wall_s > elapsed_s * (1 + _TOLERANCE):
         raise EngineError(f"it says {outcome.wall_s:g} s, and only {elapsed_s:g} s have passed")
     if rate is not None and abs(rate * outcome.wall_s / outcome.moved_bytes - 1) > _TOLERANCE:

@@ -1,4 +1,9 @@
-"""Engines that are programs: run them, keep what they said word for word, and find their figures in it."""
+"""External engines, fio and IOR: their command lines, a run with its output stored unchanged, and the reader of that.
+
+Of fio see fio(1), JSON output. IOR runs with one process. It prints its JSON piece by piece: versions of it left out
+brackets, put other lines in between, and printed pieces after the end (hpc/ior issues 102, 233, 503). The small objects
+with the results are complete in all versions, so these are read instead of the whole document.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,10 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order, Outcome
@@ -23,27 +27,42 @@ from jobs.system import files, programs
 _TAIL_CHARACTERS = 300
 # C's printf of what is no number; JSON has no word for it.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
+_FIO_ACCESS = {"write": "write", "read": "read", "random_read": "randread"}
+_MIB = 1 << 20
+_INNERMOST = re.compile(r"\{[^{}]*\}")
+_IOR_VERSION = re.compile(r'(?:"Version": "|\bIOR-)(?P<version>\d[^\s:"]*)')
+_IOR_PARTS = {"openTime": "open_s", "wrRdTime": "transfer_s", "closeTime": "close_s"}
 
 
-def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
-    """Have a program do what is asked; `engine` is the module of its command and answer, `raw` keeps its words."""
+class External(NamedTuple):
+    """An external engine: its program, its command line for an order, and the reader of its output.
+
+    The reader raises EngineError unless the output holds exactly one complete result of the order.
+    """
+
+    program: str
+    command: Callable[[Order], list[str]]
+    outcome: Callable[[str, Order], Outcome]
+
+
+def run(engine: External, raw: Path | None, order: Order) -> Outcome:
+    """Return the outcome of a program that runs an order; `raw` is the file for its output."""
     command = engine.command(order)
     before = time.perf_counter()
-    answer = said(command, order.file.parent, raw)
-    return believed(engine, answer, order, time.perf_counter() - before)
+    answer = output_of(command, order.file.parent, raw)
+    return checked_outcome(engine, answer, order, time.perf_counter() - before)
 
 
-def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) -> Outcome:
-    """Read the answer of a program; raises EngineError where it is not whole or contradicts itself."""
+def checked_outcome(engine: External, answer: str, order: Order, elapsed_s: float) -> Outcome:
+    """Return the outcome in a program's output; raise EngineError if it is incomplete or contradicts itself."""
     try:
         return engines.believe(engine.outcome(answer, order), order, elapsed_s)
     except EngineError as error:
-        program = engine.__name__.rpartition(".")[2]
-        raise failure(program, f"is not to be believed: {error}", answer) from error
+        raise failure(engine.program, f"is not to be believed: {error}", answer) from error
 
 
-def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
-    """Run a program in a folder and return what it printed; raises EngineError if it fails; `raw` keeps its words."""
+def output_of(command: Sequence[str], folder: Path, raw: Path | None) -> str:
+    """Return the standard output of a program run in `folder`, also written to `raw`; raise EngineError if it fails."""
     try:
         done = programs.run(command, cwd=folder, preexec_fn=die_with_parent)  # else it would go on to use the storage
     except OSError as error:
@@ -58,26 +77,119 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
 
 
 def failure(program: str, what: str, text: str) -> EngineError:
-    """Return an error that ends in the last words of a program; the log of the run gets more of them."""
+    """Return an error that ends with a program's last output; more of the output goes to standard error."""
     print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
     last = " ".join(text[-_TAIL_CHARACTERS:].split())
     return EngineError(f"{program} {what}: …{last}" if last else f"{program} {what}, and said nothing")
 
 
 def documents(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects in a text from the outside, whatever stands between them; what is no number is None."""
+    """Yield the outermost JSON objects in a text, whatever stands between them; NaN and infinity become None."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
-    place, cleaned = 0, _NO_NUMBER.sub("null", text)
-    while (place := cleaned.find("{", place)) >= 0:
-        start, place = place, place + 1
+    end, cleaned = 0, _NO_NUMBER.sub("null", text)
+    while (start := cleaned.find("{", end)) >= 0:
+        end = start + 1
         with suppress(ValueError, RecursionError):
-            value, place = decoder.raw_decode(cleaned, start)
+            value, end = decoder.raw_decode(cleaned, start)
             yield value
 
 
 def number(node: Mapping[str, Any], key: str) -> float:
-    """Return a figure of a program's answer; raises EngineError: it is missing, or no number."""
+    """Return a number of a program's answer; raise EngineError if it is missing or not finite."""
     value = node.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
     return value
+
+
+def fio_command(order: Order) -> list[str]:
+    """Return fio's command line; the file is named relative to its folder, because fio interprets ``:`` and ``$``."""
+    words = {
+        "name": "baseline",
+        "filename": order.file.name,
+        "rw": _FIO_ACCESS[order.access],
+        "bs": order.block_bytes,
+        "size": order.file_bytes,
+        "ioengine": "psync",
+        "direct": int(order.direct),
+        "output-format": "json",
+    }
+    if order.access == "write":  # a new file, none of it allocated before, and the flush is part of the time
+        words |= {"end_fsync": 1, "create_on_open": 1, "fallocate": "none"}
+    else:
+        words["allow_file_create"] = 0
+    if order.access == "random_read":
+        words |= _fio_readers(order)
+    flags = ["--thread", "--group_reporting", *([] if order.access == "write" else ["--readonly"])]
+    return ["fio", *(f"--{key}={value}" for key, value in words.items()), *flags]
+
+
+def _fio_readers(order: Order) -> dict[str, Any]:
+    """Return options that give each reader its own part of the file, because fio tracks blocks per job only."""
+    blocks = order.file_bytes // order.block_bytes
+    readers = max(1, min(order.threads, blocks))
+    share = blocks // readers * order.block_bytes
+    return {
+        "numjobs": readers,
+        "size": share,
+        "offset_increment": share,
+        "randrepeat": 0,  # else fio takes a seed of its own, whatever randseed says
+        "randseed": order.seed + 1,  # each reader's seed is a multiple of it: of 0, all readers have the same places
+        "runtime": f"{round(order.seconds_max * 1000)}ms",  # fio takes a fraction of a second for no limit
+    }
+
+
+def fio_outcome(answer: str, order: Order) -> Outcome:
+    """Return the outcome in fio's output; raise EngineError unless it holds one JSON document with one job."""
+    answers = [document for document in documents(answer) if "jobs" in document]
+    if len(answers) != 1:
+        raise EngineError(f"it gave {len(answers)} answers" if answers else "it gave no whole answer")
+    jobs = answers[0]["jobs"]
+    if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
+        raise EngineError("its answer does not hold one job")
+    job = jobs[0]
+    if number(job, "error"):
+        raise EngineError(f"error {job['error']}")
+    side = job.get("write" if order.access == "write" else "read")
+    if not isinstance(side, dict):
+        raise EngineError("its answer does not say what was read or written")
+    moved, requests, milliseconds, rate = (
+        number(side, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
+    )
+    version = str(answers[0].get("fio version", engines.UNKNOWN))
+    return Outcome(int(moved), int(requests), milliseconds / 1e3, version, rate=rate)
+
+
+def ior_command(order: Order) -> list[str]:
+    """Return IOR's command line (IOR 3.3 and later): one task, one block; IOR does not delete the file."""
+    sizes = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
+    direct = ["--posix.odirect"] if order.direct else []
+    # -e: the flush is part of the time. -E: the file is there, and is not to be made.
+    access = ["-w", "-e"] if order.access == "write" else ["-r", "-E"]
+    return [
+        "ior", "-a", "POSIX", *access, "-k", "-i", "1", *sizes, *direct,
+        "-o", order.file.name, "-O", "summaryFormat=JSON",
+    ]  # fmt: skip
+
+
+def ior_outcome(answer: str, order: Order) -> Outcome:
+    """Return the outcome in IOR's output; raise EngineError unless it has exactly one complete result of the access."""
+    texts = _INNERMOST.findall(answer)
+    objects = [each for text in texts for each in documents(text)]
+    results = [each for each in objects if each.get("access") == order.access and "bwMiB" in each]
+    if len(results) != 1:
+        raise EngineError(f"it gave {len(results)} results" if results else "it gave no whole result")
+    (result,), match = results, _IOR_VERSION.search(answer)
+    version = f"IOR-{match['version']}" if match else engines.UNKNOWN
+    # IOR states no bytes: its rate and time are checked by the order's bytes.
+    wall_s, rate = number(result, "totalTime"), number(result, "bwMiB") * _MIB
+    parts = {ours: number(result, theirs) for theirs, ours in _IOR_PARTS.items()}
+    requests = order.file_bytes // order.block_bytes
+    return Outcome(order.file_bytes, requests, wall_s, version, parts, rate)
+
+
+EXTERNAL = {
+    each.program: each
+    for each in (External("fio", fio_command, fio_outcome), External("ior", ior_command, ior_outcome))
+}
+"""The external engines, by name."""

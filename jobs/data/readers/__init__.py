@@ -1,4 +1,4 @@
-"""HDF5 files read in four ways, all giving the same bytes: what HDF5's lock costs, and what is there without it.
+"""Four readers of HDF5 files that return the same bytes, to measure the cost of HDF5's lock.
 
 ::
 
@@ -17,7 +17,7 @@ __all__ = ["READERS", "Part", "Reader", "opened"]
 
 
 def opened(*words: Any, **how: Any) -> AbstractContextManager[Reader]:
-    """Make a reader ready, as `jobs.data.readers.reader.opened` says; numpy is imported here and not before."""
+    """Return a ready reader, as `jobs.data.readers.reader.opened` does; numpy is imported only here."""
     from jobs.data.readers import reader  # noqa: PLC0415
 
     return reader.opened(*words, **how)

@@ -1,7 +1,7 @@
-"""Reader ``offsets``: asks the library once where the bytes of a file lie, then reads them without it.
+"""Reader ``offsets``: asks the library once for the offsets of a file's data, then reads the bytes without it.
 
-A contiguous data set lies in one piece, and so does each chunk of one without a filter: plain reads take neither the
-library's lock nor Python's.
+The bytes of a contiguous data set, or of a chunk without a filter, are one piece of the file: plain reads need neither
+the library's lock nor Python's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jobs.data.readers.h5py_parts import Array, empty, file_of, filled, found, named
-from jobs.data.readers.notes import Note
-from jobs.data.readers.part import At, Part, Reader
+from jobs.data.readers.h5py_parts import Array, data_set_of, empty, file_of, named, read_part
+from jobs.data.readers.part import At, Note, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 from jobs.system import files
@@ -35,7 +34,7 @@ _CURE = "reader=h5py_pool reads it"
 
 
 class Piece(NamedTuple):
-    """Rows of a part that lie in one piece of the file."""
+    """A run of rows of a part that is one contiguous piece of the file."""
 
     offset: int  # in the file, bytes
     place: int  # the first of the rows in the part
@@ -46,7 +45,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a part of a file lies."""
+    """The positions of a part's data in a file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -56,7 +55,7 @@ class Layout:
 
 
 class Range(NamedTuple):
-    """Bytes of a file: the memory that they belong into, where they lie, and what is done when they have come."""
+    """A range of a file: the memory to fill, the offset in the file, and a function to call when it is filled."""
 
     view: memoryview
     offset: int
@@ -64,9 +63,9 @@ class Range(NamedTuple):
 
 
 def layouts(path: str, parts: Sequence[Part], source: Source | None = None) -> list[Layout]:
-    """Ask where the parts of a file lie; DatasetError for what has to be read by the library."""
+    """Return the layout of each part of a file; raise DatasetError for a part that only the library can read."""
     with file_of(path, source=source) as file:
-        return [_layout(file.name, found(file, part), part) for part in parts]
+        return [_layout(file.name, data_set_of(file, part), part) for part in parts]
 
 
 def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
@@ -77,7 +76,7 @@ def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
         why = f"has the filter {', '.join(filters)}: its bytes do not lie there as they are"
         raise DatasetError(f"{name}: {part.name} {why}", _CURE)
     if kind == h5d.COMPACT or not data.size:
-        return Layout(shape, data.dtype, (), held=filled(data, part))
+        return Layout(shape, data.dtype, (), held=read_part(data, part))
     pieces = tuple(_chunks(data, part) if kind == h5d.CHUNKED else _contiguous(data, part))
     rows = sum(piece.rows * _cells(piece, shape[1:]) for piece in pieces)
     whole = rows == int(np.prod(shape))
@@ -118,15 +117,15 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
 
 @dataclass
 class Offsets(Reader):
-    """Reads files by the offsets that it was given; thread safe."""
+    """A reader of files by known offsets; thread safe."""
 
-    layouts: Callable[[str], list[Layout]]  # asks where the parts of a file lie
+    layouts: Callable[[str], list[Layout]]  # returns the layouts of a file that is not `known`
     known: dict[str, list[Layout]]
-    opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and gives what reads ranges of it
+    opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and yields a function that reads ranges
     note: Note
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
-        """Read the parts of a file."""
+        """Return the parts of a file, one array per part."""
         name = os.fspath(path)
         wanted = self.known[name] if name in self.known else self.known.setdefault(name, self.layouts(name))
         arrays = [empty(layout.shape, layout.dtype) for layout in wanted]
@@ -140,7 +139,7 @@ class Offsets(Reader):
 
 
 def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
-    """Yield the ranges that make up an array; what lies nowhere is put there now."""
+    """Yield the ranges of a file that fill an array; values that the file does not store are set at once."""
     if layout.held is not None:
         array[...] = layout.held
     elif layout.fill_value is not None:
@@ -151,17 +150,17 @@ def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
         if piece.region is None:
             yield Range(target.reshape(-1).view(np.uint8).data, piece.offset)
         else:
-            held = np.empty((piece.rows, *piece.shape), array.dtype)
-            yield Range(held.reshape(-1).view(np.uint8).data, piece.offset, partial(_cut, held, target, piece.region))
+            chunk = np.empty((piece.rows, *piece.shape), array.dtype)
+            yield Range(chunk.reshape(-1).view(np.uint8).data, piece.offset, partial(_cut, chunk, target, piece.region))
 
 
-def _cut(held: Array, target: Array, region: tuple[slice, ...]) -> None:
+def _cut(chunk: Array, target: Array, region: tuple[slice, ...]) -> None:
     cut = tuple(slice(0, each.stop - each.start) for each in region)
-    target[(slice(None), *region)] = held[(slice(None), *cut)]
+    target[(slice(None), *region)] = chunk[(slice(None), *cut)]
 
 
-def fill(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]) -> None:
-    """Read one range after the other; a long one in several threads, where there are `helpers`."""
+def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]) -> None:
+    """Read the ranges in order; a long range is read by several threads if there are `helpers`."""
     for view, offset, done in ranges:
         if helpers is None or len(view) <= _PIECE:
             read(view, offset)
@@ -172,15 +171,15 @@ def fill(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]
 
 
 @contextmanager
-def plainly(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
-    """Open a file to read ranges of it."""
+def opened_file(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
+    """Yield a function that reads ranges of a file."""
     with named(name), files.followed(name) as file:
-        yield partial(fill, partial(_read, file, name), helpers)
+        yield partial(read_ranges, partial(_read, file, name), helpers)
 
 
 def _read(file: int, name: str, view: memoryview, offset: int) -> None:
     while view:
-        got = os.preadv(file, [view], offset)
-        if not got:
+        count = os.preadv(file, [view], offset)
+        if not count:
             raise DatasetError(f"{name} is shorter than it says", "copy or make it anew")
-        view, offset = view[got:], offset + got
+        view, offset = view[count:], offset + count

@@ -1,10 +1,14 @@
-"""What is read of HDF5 files, and by what; without numpy, for who only wants to know."""
+"""The parts of HDF5 files, the interface of their readers, and the events that these log; imported without numpy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
+
+from jobs.events.time_log import TimeLog
 
 READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
 Driver = Literal["sec2", "core"]
@@ -13,25 +17,25 @@ At = tuple[str, int, int]
 
 
 class Reader:
-    """Reads parts of files."""
+    """The interface of a reader of parts of files."""
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Any]:
-        """Return the parts of a file, each an array of its own; may be called by any number of threads."""
+        """Return the parts of a file, one array per part; thread safe."""
         raise NotImplementedError
 
     def processes(self) -> list[int]:
-        """Return the numbers of the processes that read for this one; none where it reads by itself."""
+        """Return the ids of the processes that read for this reader; empty if it reads in this process."""
         return []
 
 
 class Part(NamedTuple):
-    """What is read of each file: a data set by its path in there, or the rows of it with these numbers."""
+    """A part of each HDF5 file: a data set, by its path in the file, or only the data set's rows with these numbers."""
 
     name: str
     rows: tuple[int, ...] | None = None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the part of a data set of this shape; ValueError where it has no such rows."""
+        """Return the shape of this part of a data set of `shape`; raise ValueError if it lacks the rows."""
         if self.rows is None:
             return shape
         if not shape or not all(0 <= row < shape[0] for row in self.rows):
@@ -39,7 +43,7 @@ class Part(NamedTuple):
         return (len(self.rows), *shape[1:])
 
     def runs(self, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the rows as runs of neighbours: place in the part, first row, number of rows; `length`: of all rows."""
+        """Yield runs of neighbouring rows (index in the part, first row, row count); `length`: rows of the data set."""
         rows = range(length) if self.rows is None else self.rows
         place = 0
         while place < len(rows):
@@ -48,3 +52,14 @@ class Part(NamedTuple):
                 end += 1
             yield place, rows[place], end - place
             place = end
+
+
+Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
+"""A function that returns the log event for a file, a place and an action; its ``size_bytes`` may be set."""
+
+
+def notes(log: TimeLog | None) -> Note:
+    """Return a function that makes events in this log; without a log its events do nothing."""
+    if log is None:
+        return lambda *_: nullcontext(SimpleNamespace())
+    return lambda path, at, action: log.event(action, path, at=log.place(*at) if at else None)

@@ -1,7 +1,7 @@
-"""Readers ``h5py_pool`` and ``h5py_shared``: processes, each with a lock of the library of its own.
+"""Readers ``h5py_pool`` and ``h5py_shared``: processes that each have their own lock of the library.
 
-They are started from a process that has imported h5py and no TensorFlow. Those of the pool send arrays back pickled, as
-in NERSC's CDB; the others write them into memory that both sides see, from where they are copied once.
+They are started from a process that has imported h5py and no TensorFlow. Processes of the pool return arrays pickled,
+as in NERSC's CDB; those of ``h5py_shared`` write the arrays into shared memory, from which they are copied once.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from jobs.data.pool import end_with_parent, no_ctrl_c
 from jobs.data.readers import h5py_parts
 from jobs.data.readers.h5py_parts import Array
-from jobs.data.readers.notes import notes
-from jobs.data.readers.part import At, Driver, Part, Reader
+from jobs.data.readers.part import At, Driver, Part, Reader, notes
+from jobs.data.specs import end_with_parent, no_ctrl_c
 from jobs.errors import EngineError
 from jobs.events.time_log import TimeLog
 
-Place = tuple[int, tuple[int, ...], str]  # of an array in a slot: where it begins, its shape and its dtype
+Place = tuple[int, tuple[int, ...], str]  # of an array in a slot: its first byte, its shape and its dtype
 
 _START_TIMEOUT_S = 120.0
 _ALIGNED = 64  # bytes; of the arrays in a slot
 
 
 class Memory:
-    """Anonymous memory that a process shares with those it starts, in slots of equal size."""
+    """Anonymous memory, shared with child processes, in slots of equal size."""
 
     def __init__(self, slots: int, slot_bytes: int, file: int | None = None) -> None:
         self.slots, self.slot_bytes = slots, max(mmap.PAGESIZE, slot_bytes)
@@ -45,17 +44,17 @@ class Memory:
         self._map = mmap.mmap(self._file, self.slots * self.slot_bytes)
 
     def __reduce__(self) -> Any:
-        """Be handed to a process that is being started."""
+        """Return a reconstruction of this memory for a process that is being started."""
         return _attached, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
 
     def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-        """Return the array that begins there in a slot; None where it does not fit."""
+        """Return the array at byte `start` of a slot; None if the slot is too small."""
         if start + int(np.prod(shape)) * dtype.itemsize > self.slot_bytes:
             return None
         return np.ndarray(shape, dtype, self._map, slot * self.slot_bytes + start)
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the memory."""
         self._map.close()
         os.close(self._file)
 
@@ -65,7 +64,7 @@ def _attached(slots: int, slot_bytes: int, file: Any) -> Memory:
 
 
 class _Worker:
-    """What a reading process was started with."""
+    """The arguments that a reading process receives at its start."""
 
     parts: Sequence[Part]
     driver: Driver
@@ -76,7 +75,7 @@ class _Worker:
 def _begin(
     parts: Sequence[Part], driver: Driver, memory: Memory | None, log: dict[str, Any] | None, all_up: Any
 ) -> None:
-    """Become a reading process, and wait until all are there."""
+    """Prepare this process for reading, and wait until all reading processes are ready."""
     import h5py  # noqa: F401, PLC0415 - now and not within the clock
 
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -92,7 +91,7 @@ def _pickled(path: str, at: At | None) -> list[Array]:
 
 
 def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
-    """Read into a slot and say what is where; an array that does not fit is returned itself."""
+    """Read a file into a slot and return the places of its arrays; an array that does not fit is returned itself."""
     memory = cast("Memory", _Worker.memory)
     places: list[Place | Array] = []
     end = 0
@@ -113,7 +112,7 @@ def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
 
 
 class Pool(Reader):
-    """Reads in processes."""
+    """A reader whose reads run in other processes."""
 
     def __init__(self, executor: ProcessPoolExecutor, memory: Memory | None) -> None:
         self._executor, self._memory = executor, memory
@@ -122,7 +121,7 @@ class Pool(Reader):
             self._free.put(slot)
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
-        """Read the parts of a file; EngineError where a process was killed."""
+        """Return the parts of a file; raise EngineError if a process was killed."""
         try:
             if self._memory is None:
                 return self._executor.submit(_pickled, os.fspath(path), at).result()
@@ -135,8 +134,8 @@ class Pool(Reader):
     def _shared(self, memory: Memory, path: str, at: At | None) -> list[Array]:
         slot = self._free.get()
         try:
-            found = self._executor.submit(_in_slot, path, at, slot).result()
-            return [each if isinstance(each, np.ndarray) else self._copied(memory, slot, *each) for each in found]
+            parts = self._executor.submit(_in_slot, path, at, slot).result()
+            return [each if isinstance(each, np.ndarray) else self._copied(memory, slot, *each) for each in parts]
         finally:
             self._free.put(slot)
 
@@ -147,7 +146,7 @@ class Pool(Reader):
         return copy
 
     def processes(self) -> list[int]:
-        """Return the numbers of the processes."""
+        """Return the ids of the reading processes."""
         return [each.pid for each in multiprocessing.active_children() if each.pid]
 
 
@@ -155,7 +154,7 @@ class Pool(Reader):
 def started(
     parts: Sequence[Part], readers: int, driver: Driver, log: TimeLog | None, slot_bytes: int | None
 ) -> Iterator[Pool]:
-    """Start so many processes, with as many slots of so many bytes, or none; end them at the end."""
+    """Yield a pool of `readers` processes; each has a slot of `slot_bytes` in shared memory (None: no slots)."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["h5py", __name__])
     with ExitStack() as stack:

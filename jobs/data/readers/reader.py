@@ -1,4 +1,4 @@
-"""The readers by their names."""
+"""Opens a reader by its name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from functools import partial
 
 from jobs.data.readers import h5py_parts, offsets, processes
 from jobs.data.readers.h5py_parts import Array
-from jobs.data.readers.notes import Note, notes
 from jobs.data.readers.offsets import Fill
-from jobs.data.readers.part import READERS, At, Driver, Part, Reader
+from jobs.data.readers.part import READERS, At, Driver, Note, Part, Reader, notes
 from jobs.errors import DatasetError
 from jobs.events.time_log import TimeLog
 from jobs.objects.source import Source
 
 
 class _Threads(Reader):
-    """Calls the library in the threads of the callers, which wait for each other in there."""
+    """A reader that calls the library in the caller's threads, which wait for the library's lock."""
 
     def __init__(self, parts: Sequence[Part], driver: Driver, note: Note, source: Source | None) -> None:
         self._parts, self._driver, self._note, self._source = parts, driver, note, source
@@ -31,12 +30,12 @@ class _Threads(Reader):
 
 
 def _ranges(source: Source | None, helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
-    """Return what opens a file for ``offsets``; an object is not opened, and its engine gets the ranges."""
+    """Return a function that opens a file for ``offsets``; an object is not opened, its engine reads the ranges."""
     if source is None:
-        return partial(offsets.plainly, helpers)
+        return partial(offsets.opened_file, helpers)
     if source.engine["engine"] == "async":
         return lambda name: nullcontext(partial(source.ranges.fill, name))
-    return lambda name: nullcontext(partial(offsets.fill, partial(source.ranges.read, name), helpers))
+    return lambda name: nullcontext(partial(offsets.read_ranges, partial(source.ranges.read, name), helpers))
 
 
 @contextmanager
@@ -50,11 +49,11 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
     log: TimeLog | None = None,
     source: Source | None = None,
 ) -> Iterator[Reader]:
-    """Make a reader ready: processes, memory and offsets are there before the first file is asked for.
+    """Yield a reader that is ready: its processes, memory and offsets exist before the first file is read.
 
-    `readers`: processes of ``h5py_pool`` and ``h5py_shared``, or threads that ``offsets`` divides a large piece among.
+    `readers`: processes of ``h5py_pool`` and ``h5py_shared``, or threads with which ``offsets`` reads a large piece.
     `driver`: of the library, ``core`` takes the whole file into memory; ``offsets`` has none. Files are opened and read
-    in the `log`, or by processes in logs beside it. Of a `source` they are objects; processes read files alone.
+    are logged in `log`, by processes in logs beside it. With a `source` they are objects, which processes cannot read.
 
     Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes; or
     there is no reader of this name.
@@ -65,10 +64,10 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
         yield _Threads(parts, driver, notes(log), source)
     elif name == "offsets":
         layouts = partial(offsets.layouts, parts=parts, source=source)
-        known = {os.fspath(path): layouts(os.fspath(path)) for path in paths}
+        layouts_of = {os.fspath(path): layouts(os.fspath(path)) for path in paths}
         with ThreadPoolExecutor(readers) as helpers:
             ranges = _ranges(source, helpers if readers > 1 else None)
-            yield offsets.Offsets(layouts, known, ranges, notes(log))
+            yield offsets.Offsets(layouts, layouts_of, ranges, notes(log))
     else:
         largest = max(map(partial(h5py_parts.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
         with processes.started(parts, readers, driver, log, largest) as pool:

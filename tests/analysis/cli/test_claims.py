@@ -2,17 +2,18 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from analysis.__main__ import main as analysis
+from analysis.claims import chien2018
+from analysis.claims.judge_claim import well
 from analysis.cli.claims import main
 from analysis.output.junit import document
-from analysis.text.plain import TIMES
-from analysis.verdicts import all_claims
-from analysis.verdicts.checklist import well
+from analysis.text import TIMES
 from campaign.__main__ import main as campaign
 from tests.analysis.claims_factory import checklist, curve, told
 from tests.analysis.record_factory import record, store
@@ -85,7 +86,7 @@ def test_every_claim_is_printed_with_what_measures_it(holds, capsys):
     main([str(holds)])
 
     out = " ".join(capsys.readouterr().out.split())
-    assert all(claim.text in out for claim in all_claims.CLAIMS)
+    assert all(claim.text in out for claim in chien2018.CLAIMS)
     assert f"ours 1.65{TIMES} (1.60{TIMES} to 1.70{TIMES}), tolerance: 8.3 %, 2 times the site's" in out
     assert "measured by `python -m campaign +paper=fig9 site=mysite`" in out
 
@@ -94,10 +95,10 @@ def test_the_json_is_the_checklist(holds, capsys):
     main([str(holds), "--json"])
 
     rows = json.loads(capsys.readouterr().out)
-    (scaling,) = [row for row in rows if row["claim"] == all_claims.SCALING["hdd", 2].text]
+    (scaling,) = [row for row in rows if row["claim"] == chien2018.SCALING["hdd", 2].text]
     assert (scaling["verdict"], scaling["ours"], scaling["interval"]) == ("holds", 1.65, [1.601471, 1.7])
     assert len(scaling["cells"]) == 2
-    (gain,) = [row for row in rows if row["claim"] == all_claims.GAIN.text]
+    (gain,) = [row for row in rows if row["claim"] == chien2018.GAIN.text]
     assert (gain["ours"], gain["interval"], gain["tolerance"], gain["cells"]) == (None, None, None, [])
 
 
@@ -125,11 +126,11 @@ def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp
     assert len(skipped) == count["not measured"] + count["not comparable"]
     assert all(each.attrib["message"] for each in skipped)
     assert [path.name for path in file.parent.iterdir()] == ["verdicts.xml"]
-    (suite,) = root.findall(f"testsuite[@name='{all_claims.SCALING['hdd', 2].text}']")
+    (suite,) = root.findall(f"testsuite[@name='{chien2018.SCALING['hdd', 2].text}']")
     evidence = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
     assert (evidence["ours"], evidence["interval"]) == (f"1.20{TIMES}", f"1.16{TIMES} to 1.24{TIMES}")
     assert evidence["tolerance"].startswith("8.3 %, 2 times the site's")
-    assert evidence["cells"] == told(all_claims.SCALING["hdd", 2], *curve("hdd", BAD))["cells"]
+    assert evidence["cells"] == told(chien2018.SCALING["hdd", 2], *curve("hdd", BAD))["cells"]
     assert suite.find("testcase/failure").attrib["type"] == "differs"
     paired = parsed(document(rows.assign(pair=["hdd, threads 1", *rows["pair"][1:]])))
     assert paired.attrib["tests"] == str(len(rows) - 1) == str(len(paired.findall("testsuite")))
@@ -150,17 +151,17 @@ def test_the_verb_hands_its_words_on_and_its_exit_code_back(differs, capfd, monk
     code = campaign(["verdicts", str(differs), "--json"])
 
     assert code == 1
-    assert len(json.loads(capfd.readouterr().out)) >= len(all_claims.CLAIMS)
+    assert len(json.loads(capfd.readouterr().out)) >= len(chien2018.CLAIMS)
 
 
 def test_the_tables_and_the_page_hold_the_whole_checklist(holds, capsys):
     analysis([str(holds), "--quiet"])
 
     table = (holds / "tables" / "verdicts.md").read_text(encoding="utf-8")
-    page = re.sub(r"<[^>]+>", "", (holds / "report.html").read_text(encoding="utf-8")).replace("&#x27;", "'")
-    assert all(claim.text in table and claim.text in page for claim in all_claims.CLAIMS)
+    page = unescape(re.sub(r"<[^>]+>", "", (holds / "report.html").read_text(encoding="utf-8")))
+    assert all(claim.text in table and claim.text in page for claim in chien2018.CLAIMS)
     assert "## Not measured here" in table
-    assert (holds / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") > len(all_claims.CLAIMS)
+    assert (holds / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") > len(chien2018.CLAIMS)
 
 
 def test_after_a_campaign_only_what_was_measured_is_told(holds, tmp_path, capsys):
@@ -169,5 +170,5 @@ def test_after_a_campaign_only_what_was_measured_is_told(holds, tmp_path, capsys
     for folder in (holds, other):
         analysis([str(folder)])
         out = capsys.readouterr().out
-        assert all_claims.GAIN.text not in out
+        assert chien2018.GAIN.text not in out
         assert ("more are not measured here, or of the paper's own devices" in out) == (folder == holds)

@@ -9,12 +9,12 @@ from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, LogLocator
 
 from analysis.cli.compare import main
-from analysis.compare import comparison_tables
+from analysis.compare import comparison_report
 from analysis.compare.comparison_chart import specs
 from analysis.compare.comparison_report import Side, comparison
 from analysis.compare.comparison_verdict import COLUMNS
 from analysis.statistics.comparable import CURE_OF_LOOSER
-from analysis.text.plain import DASH, TIMES
+from analysis.text import DASH, TIMES
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import id_of, leave_unrendered, left, record, rows_of, run, store, unstable
@@ -165,7 +165,7 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_a
 def test_a_comparison_in_words_has_every_number_of_its_rows():
     table = comparison(side(cell(), cell(threads=1)), side(cell(50.0), cell(threads=8)), {})
 
-    told = comparison_tables.markdown(table, ["A: a|b", "B"]).splitlines()
+    told = comparison_report.markdown(table, ["A: a|b", "B"]).splitlines()
 
     lines = [re.split(r" ?\| ?", line)[1:-3] for line in told if line[:1] == "|"]
     assert lines == [
@@ -302,6 +302,29 @@ def test_what_cannot_be_compared_is_refused_with_a_hint(tmp_path, capsys, other,
     assert told in err
     assert "\n\nhint: " in err
     assert not (tmp_path / "out").exists()
+
+
+def test_it_is_written_into_the_folder_of_a_and_is_no_part_of_the_campaign(tmp_path, capsys):
+    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(50.0))
+
+    assert main([str(a / "records"), str(b), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert main([str(a), str(b), "--json"]) == 1
+
+    assert json.loads(capsys.readouterr().out)["cells"] == told["cells"]
+    assert {Path(path).parent for path in told["written"]} == {a / "comparison"}
+    assert told["counts"]["slower"] == len(told["cells"]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_link_in_the_place_of_that_folder_is_refused(tmp_path, capsys):
+    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(50.0))
+    (tmp_path / "elsewhere").mkdir()
+    (a / "comparison").symlink_to(tmp_path / "elsewhere")
+
+    assert main([str(a), str(b)]) == 2
+    assert "comparison is a link\n\nhint: " in capsys.readouterr().err
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("names", ["hdd", ":ssd", "hdd:"])

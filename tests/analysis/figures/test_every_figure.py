@@ -1,12 +1,19 @@
 # ruff: noqa: RUF001 - a sign of times is what is shown
 """What every figure keeps: it draws what stands in its CSV where its axis says, and what is missing says why."""
 
+import re
+from copy import deepcopy
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
+from analysis.text import DAGGER
+from jobs.judging.intervals import interval
 from tests.analysis.baseline_records import baseline
+from tests.analysis.claims.test_tfdarshan2020 import malware, saving
 from tests.analysis.figures.test_hdf5_readers import read_by
 from tests.analysis.figures.test_object_sizes import of_size
 from tests.analysis.figures.test_swept_settings import toy
@@ -14,7 +21,6 @@ from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, left, record, scattered, unstable
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
-from tests.analysis.verdicts.test_tfdarshan_claims import malware, saving
 
 # Of each figure its records, which of its columns stands over which one's words, and what its legend explains.
 FIGURES = {
@@ -158,16 +164,15 @@ def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status,
     assert any(told in text for text in words(spec.drawn()))
 
 
-@pytest.mark.parametrize("stem", [*TOLD, "sweep-toy", "fig7", "objects"])
+@pytest.mark.parametrize("stem", FIGURES)
 @pytest.mark.parametrize("shaky", [False, True])
-def test_an_unstable_cell_is_marked_and_what_marks_it_is_explained(stem, shaky):
+def test_an_unstable_cell_has_a_dagger_and_the_caption_explains_it(stem, shaky, tmp_path):
     made = FIGURES[stem][0]
 
-    figure = figures_of(unstable(made[0]) if shaky else made[0], *made[1:])[stem].drawn()
+    spec = figures_of(unstable(made[0]) if shaky else made[0], *made[1:], folder=tmp_path)[stem]
 
-    assert any("unstable: " in text for text in words(figure)) is shaky
-    hatched = any(patch.get_hatch() == "/////" for axes in figure.axes for patch in axes.patches)
-    assert hatched is (shaky and stem in {*TOLD} - {"checkpoints"})
+    marked = any(DAGGER in text.get_text() for axes in spec.drawn().axes for text in axes.texts)
+    assert (marked, f"{DAGGER} unstable: " in spec.caption) == (shaky, shaky)
 
 
 @pytest.mark.parametrize("stem", [*TOLD, "fig7", "sweep-toy", "readers", "objects"])
@@ -183,3 +188,54 @@ def test_each_whisker_goes_from_the_least_to_the_largest_that_stand_in_the_csv(s
     held = [pair for row in rows for pair in zip(row[: len(least)], row[len(least) :], strict=True)]
     assert len(drawn) >= 2
     assert all(any(each == pytest.approx(pair) for pair in held) for each in drawn)
+
+
+def test_from_six_runs_on_a_whisker_is_the_interval_of_the_median_which_the_csv_and_the_caption_name():
+    rates = [50.0, 51.0, 52.0, 53.0, 54.0, 55.0, 56.0, 57.0, 99.0]
+    spec = figures_of(record(rates, threads=1), record(rates[:5], threads=2))["fig4"]
+
+    (bars,) = [each.lines[2][0] for each in spec.drawn().axes[0].containers if hasattr(each, "has_yerr")]
+    found = interval(rates)
+    assert [end[:, 1].tolist() for end in bars.get_segments()] == [[found.low, found.high], [50.0, 54.0]]
+    (top,) = (text.xy[1] for axes in spec.drawn().axes for text in axes.texts if text.get_text() == "54.0\nn=9")
+    assert top == found.high
+    assert spec.frame["images_per_s_high"].tolist()[:1] == [found.high] != [99.0]
+    assert "whiskers (min\N{EN DASH}max; from 6 runs on the interval of the median) hold" in spec.caption
+
+
+@pytest.mark.parametrize(
+    ("made", "stem", "number", "foot"),
+    [
+        ([baseline([160.0, 161.0, 164.0], "read", storage="hdd")], "table1", "161", 164.0),  # published: 163
+        ([saved("none", [100.0] * 3), saved("hdd", [97.0] * 3)], "fig9", "97.0", 100.0),
+    ],
+)
+def test_a_number_stands_above_whisker_and_line_whichever_would_cross_it(made, stem, number, foot):
+    figure = figures_of(*made)[stem].drawn()
+
+    (at,) = (text.xy[1] for axes in figure.axes for text in axes.texts if text.get_text() == number)
+    assert at == foot
+
+
+@pytest.mark.parametrize("stem", FIGURES)
+def test_where_cells_differ_in_their_number_of_runs_each_shows_its_own(stem, tmp_path):
+    made = [deepcopy(FIGURES[stem][0][0]), *FIGURES[stem][0][1:]]
+    made[0]["runs"].pop()
+    spec = figures_of(*made, folder=tmp_path)[stem]
+
+    numbers = {*spec.frame["n_valid"][spec.frame["status"] == "done"]}
+    if len(numbers) > 1:
+        shown = {number for number in numbers if any(f"n={number}" in text for text in words(spec.drawn()))}
+        assert f"n = {min(numbers)}\N{EN DASH}{max(numbers)}, see " in spec.caption
+        assert shown == numbers
+    else:
+        assert len(FIGURES[stem][0]) == 1
+
+
+@pytest.mark.parametrize("stem", FIGURES)
+def test_no_line_of_a_caption_ends_between_a_number_and_its_word(stem, tmp_path):
+    caption, *_ = figures_of(*FIGURES[stem][0], folder=tmp_path)[stem].drawn().texts
+
+    breaks = [*pairwise(caption.get_text().splitlines())]
+    assert [(line, after) for line, after in breaks if re.match("[a-z]", after) and re.search(r"\d$", line)] == []
+    assert [after for _, after in breaks if re.match(r"[\d≥%]", after)] == []

@@ -14,3 +14,12 @@ def read_by(reader, rates, **settings):
 def test_one_reader_alone_and_records_without_one_make_no_figure():
     assert drawn("readers", *read_by("offsets", (1, 2, 3))) == []
     assert drawn("readers", record([1, 2, 3])) == []
+
+
+def test_panels_share_their_numbers_of_calls_even_where_a_storage_was_not_measured_at_all_of_them():
+    hdd = [each for name in ("offsets", "h5py_pool") for each in read_by(name, (1, 2, 3), storage="hdd")]
+    ssd = [each for name in ("offsets", "h5py_pool") for each in read_by(name, (4, 5, 6), storage="ssd")[1:]]
+
+    panels = drawn("readers", *hdd, *ssd)[0].drawn().axes
+
+    assert [[text.get_text() for text in axes.get_xticklabels()] for axes in panels] == [["1", "2", "4"]] * 2

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from analysis.claims.nersc2018 import published_rate
 from analysis.figures import nersc_nodes
-from analysis.nersc_numbers import published_rate
 from analysis.records.frame import rows_of
 from jobs.events import TimeLog
 from tests.analysis.nersc_factory import hepcnn

@@ -4,15 +4,16 @@ import io
 import os
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
 from analysis.traces import posix
 from analysis.traces.system import TraceError
+from jobs.events.posix_window import END, OTHER, READ
 from jobs.profiler import Profile
 from tests.analysis.record_factory import id_of, left, record, run, unstable
 from tests.analysis.training_factory import figures_of, words
+from tests.jobs.events.windows import window
 
 SMALL, LARGE = 3000, 200_000
 
@@ -87,18 +88,17 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(traced, tmp_path):
     assert rates.frame["calls_per_s"].sum() * every == pytest.approx(8)
     assert [axes.get_ylabel() for axes in rates.drawn().axes] == ["MB/s read", "calls/s"]
     calls = files.frame[["line", "kind", "bytes"]].to_numpy().tolist()
-    one = [[posix.OTHER, 0], [posix.READ, None], [posix.END, 0], [posix.OTHER, 0]]
+    one = [[OTHER, 0], [READ, None], [END, 0], [OTHER, 0]]
     sizes = (LARGE, SMALL)
     assert calls == [[n, kind, size if b is None else b] for n, size in enumerate(sizes) for kind, b in one]
     figure = files.drawn()
     drawn = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     assert sum(len(each.get_segments()) for each in drawn) == 8
-    assert {"large.jpg", "small", posix.END} <= set(words(figure))
+    assert {"large.jpg", "small", END} <= set(words(figure))
 
 
 def test_a_call_counts_where_it_ended():
-    one = {"file": 0, "thread": 1, "bytes": 5_000_000, "kind": posix.READ, "start_s": 0.2, "end_s": 1.91}
-    profile = posix.Profile(0, 2.0, ["a"], np.zeros(1, bool), None, pd.DataFrame([one]), 0, np.array([0.5]))
+    profile = window([(1, 200_000_000, 1_910_000_000, 5_000_000)], 0, 2 * 10**9, (500_000_000,))
 
     rates = posix.over_time(profile).set_index("elapsed_s")[["read_mb_per_s", "calls_per_s"]]
     assert rates[rates["calls_per_s"] > 0].to_records().tolist() == [pytest.approx((1.92, 250.0, 50.0))]
@@ -137,21 +137,15 @@ def rewritten(content, **members):
     return file.getvalue()
 
 
-def _head(ended):
-    return np.frombuffer(f'{{"started_ns": 0, "ended_ns": {ended}, "operations": [""]}}'.encode(), np.uint8)
-
-
 @pytest.mark.parametrize(
     "members",
     [
         {"paths": np.frombuffer(b"one\0", np.uint8)},
         {"counters": np.zeros(2)},
         {"head": np.frombuffer(b"{}", np.uint8)},
-        *({"head": times} for times in map(_head, ["0", "1e-310", "Infinity", "true", "9223372036854775808"])),
         {"stdio": np.zeros((2, 2), bool)},
-        {"counters": np.zeros(2, [("size_read", "<u4", 10), *((name, "<f8") for name in posix.COUNTERS)])},
-        {"counters": np.zeros(2, [("size_read", "<u4", 10), *((name, "<u4", 3) for name in posix.COUNTERS)])},
-        {"events": np.zeros(posix.MOST["events"] + 1, [(name, "u1") for name in posix.OF_EVENT])},
+        {"events": np.zeros(1, np.uint8)},
+        {"marks": np.zeros(1, np.int64)},
         {"paths": np.zeros(1 << 20, np.uint8)},
     ],
 )
@@ -159,7 +153,7 @@ def test_a_profile_that_contradicts_itself_is_not_drawn(traced, members, tmp_pat
     (tmp_path / "profile-1.npz").write_bytes(rewritten(traced, **members))
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
-        posix.read(tmp_path / "profile-1.npz")
+        posix.read_profile(tmp_path / "profile-1.npz")
 
 
 @pytest.mark.parametrize(("name", "value"), [("file", 7), ("end", 0), ("operation", 999)])
@@ -169,7 +163,7 @@ def test_calls_of_no_file_or_of_another_time_are_not_drawn(traced, name, value, 
     (tmp_path / "profile-1.npz").write_bytes(rewritten(traced, events=events))
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
-        posix.read(tmp_path / "profile-1.npz")
+        posix.read_profile(tmp_path / "profile-1.npz")
 
 
 def test_a_call_beyond_the_window_is_left_out_and_counted(traced, tmp_path):

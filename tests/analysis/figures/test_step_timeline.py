@@ -4,10 +4,10 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.figures import step_timeline
-from jobs.profiler import tensorflow_table
+from jobs.events import step_times
 from tests.analysis.record_factory import id_of, record, run, store
-from tests.analysis.traces.spaces import space
 from tests.analysis.training_factory import figures_of, words
+from tests.jobs.events.spaces import table, traced
 
 STEPS = [("campaign step", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60, 95)]
 POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50)]
@@ -16,15 +16,14 @@ LINES = [("python", STEPS), ("tf_data_private_threadpool/123456789", POOL)]
 
 def cell(folder, lines=LINES, ranks=1, **settings):
     """Return the record of a cell of which each run left a table of these threads."""
-    table = tensorflow_table.table(space(lines))
-    told = {"error": None, **tensorflow_table.figures(table)}
+    told = {"error": None, **step_times.metrics(traced(lines))}
     runs = [run(n, 100.0 + n, tensorflow={"file": f"tensorflow-{n}.npz", **told}) for n in (1, 2, 3)]
     made = record(runs, profile={"posix": "none", "tensorflow": "1-1"}, **settings)
     home = folder / "records" / id_of(made)
     home.mkdir(parents=True)
     for n in (1, 2, 3):
         for rank in range(ranks):
-            tensorflow_table.write(home / f"tensorflow-{n}{f'-rank{rank}' if rank else ''}.npz", table)
+            table(home / f"tensorflow-{n}{f'-rank{rank}' if rank else ''}.npz", lines)
     return made
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from analysis.records.frame import runs_frame
-from analysis.traces import posix, profile_parts
+from analysis.traces import posix
 from analysis.traces.system import TraceError
 from jobs.profiler import Profile
+from tests.analysis.claims.test_tfdarshan2020 import imagenet, malware
 from tests.analysis.claims_factory import curve
 from tests.analysis.record_factory import id_of, parse, record, run
 from tests.analysis.training_factory import figures_of, trace_text, words
-from tests.analysis.verdicts.test_tfdarshan_claims import imagenet, malware
 
 SIZE = 300_000
 
@@ -37,7 +37,7 @@ def divided(tmp_path_factory):
 def test_the_parts_of_a_profile_hold_every_byte_once(divided):
     path, _, window = divided
 
-    rows = posix.parts(posix.read(path))
+    rows = posix.parts(posix.read_profile(path))
 
     moved = rows["read_mb_per_s"] * (rows["elapsed_s"] - rows["begin_s"])
     assert moved.tolist() == pytest.approx([SIZE / 1e6, 3 * SIZE / 1e6, SIZE / 1e6])
@@ -50,7 +50,7 @@ def test_marks_that_are_not_in_the_window_are_not_believed(divided, tmp_path, ma
         np.savez(tmp_path / "odd.npz", **{**arrays, "marks": marks})
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
-        posix.read(tmp_path / "odd.npz")
+        posix.read_profile(tmp_path / "odd.npz")
 
 
 def stored(folder, divided, rates, *, profile=True):
@@ -86,8 +86,8 @@ def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_num
     (points,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert points.get_ydata().tolist() == parts["read_mb_per_s"].tolist()
     assert points.get_xdata().tolist() == pytest.approx(((parts["begin_s"] + parts["elapsed_s"]) / 2).tolist())
-    runs = profile_parts.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
-    known = runs[profile_parts.AGREEMENT].dropna()
+    runs = posix.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
+    known = runs[posix.AGREEMENT].dropna()
     assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)
 
 

@@ -1,4 +1,4 @@
-"""Figures 6 to 8, whose sets of cells `analysis.statistics.selection` and runs `analysis.traces.typical` choose."""
+"""Figures 6 to 8, whose sets of cells `analysis.statistics.selection` and runs `analysis.traces.system` choose."""
 
 import pytest
 from matplotlib.container import ErrorbarContainer
@@ -59,6 +59,12 @@ def test_an_excess_stands_upon_its_runtime_and_over_it_in_figures_or_why_there_i
     assert boxes(figure) == [[(0, runtime), *([(runtime, pytest.approx(excess))] if white else [])]]
     assert told in words(figure)
     assert spec.left_out["status"].tolist() == [] if is_done else ["failed"]
+
+
+def test_where_the_numbers_of_runs_differ_runtime_and_excess_have_their_own():
+    figure = figures_of(training([100.0] * 5), training([140.0] * 3, prefetch=0))["fig6"].drawn()
+
+    assert "+40.0\nn=3\n100\nn=5" in words(figure)
 
 
 def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why():
@@ -195,7 +201,7 @@ def test_a_network_file_system_takes_the_place_of_the_device(tmp_path, group):
     path = tmp_path / "trace.csv"
     path.write_text(trace_text(device=group), encoding="utf-8")
 
-    trace = system.read(path)
+    trace = system.read_trace(path)
 
     assert trace.source == group
     assert trace.samples["read_mb_per_s"].tolist()[1:] == [5.0, 7.0, 2.0]
@@ -206,5 +212,5 @@ def test_of_several_devices_the_first_is_the_one_behind_the_dataset(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(trace_of({"dsk/sdb": [(4e6, 0)], "dsk/sda": [(9e6, 0)], "process": [(1e6, 0)]}), encoding="utf-8")
 
-    assert system.read(path).source == "dsk/sdb"
-    assert system.read(path).samples["read_mb_per_s"].tolist()[1] == 4.0
+    assert system.read_trace(path).source == "dsk/sdb"
+    assert system.read_trace(path).samples["read_mb_per_s"].tolist()[1] == 4.0

@@ -8,7 +8,7 @@ from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read_records
 from analysis.records.frame import runs_frame
-from analysis.records.record import OF_SNAPSHOT
+from analysis.records.runs import OF_SNAPSHOT
 from tests.analysis.baseline_records import baseline
 from tests.analysis.record_factory import CONTRACT, id_of, parse, record, run, store
 from tests.analysis.saving_factory import WRITTEN

@@ -1,7 +1,7 @@
 import pytest
 
 from analysis.figures.kit.storage_colours import KNOWN, look
-from analysis.records import emulation
+from analysis.records.record import emulation_bounds, emulation_mark
 from analysis.records.settings import describe, distinguishing, series_key, set_key, storage_labels, suffixes
 
 BASE = {"benchmark": "micro", "dataset.name": "demo", "dataset.files": 512, "threads": 1, "cache": "cold"}
@@ -124,5 +124,5 @@ def test_a_set_is_described_by_what_it_shares(facts, more, ran_on, sizes, told):
 def test_an_emulated_storage_is_told_by_its_model_and_its_bounds(model, told):
     facts = {"name": "hdd", "write_iops": 80.5, "read_mb_per_s": 163.0, "read_iops": None, "model": model}
 
-    assert emulation.mark(facts) == told
-    assert emulation.bounds(facts) == ["163 MB/s read", "80.5 writes/s"]
+    assert emulation_mark(facts) == told
+    assert emulation_bounds(facts) == ["163 MB/s read", "80.5 writes/s"]

@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from analysis.__main__ import main
 from analysis.cli import report
-from analysis.figures.kit.draw import Drawing
+from analysis.figures.kit.save import Drawing
 from analysis.records import read_records
-from analysis.records.record import OF_SNAPSHOT
-from analysis.text.html import Markup
+from analysis.records.runs import OF_SNAPSHOT
 from jobs.judging.judge import judged
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.output import tables
 from analysis.statistics.baselines import of_baseline
-from analysis.text.plain import DASH
+from analysis.text import DASH
 from tests.analysis.baseline_records import baseline, given
 from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, left, record
 from tests.analysis.training_factory import figures_of, frames, row_of, table_of

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.statistics.ratio import ratio_of_medians, redrawn_medians
@@ -58,23 +58,40 @@ def test_to_exchange_before_and_after_inverts_everything(before, after):
     assert (there.value, there.low, there.high) == pytest.approx(inverse)
 
 
-MANY = [np.random.default_rng(n).lognormal(-1, width, 2 * n + 1).tolist() for n, width in ((75, 0.3), (49, 0.02))]
+def _cases():
+    """Yield a thousand pairs of samples of 1 to 9 runs, every third with equal values, and two of many runs."""
+    random = np.random.default_rng(37)
+    for number in range(1000):
+        before, after = (random.lognormal(0, 0.5, random.integers(1, 10)) for _ in range(2))
+        yield (before.round(1) + 0.1, after.round(1) + 0.1) if number % 3 == 0 else (before, after)
+    many = [random.lognormal(-1, width, n) for n, width in ((151, 0.3), (99, 0.02))]
+    yield from (many, many[::-1])  # so many that not all pairs are sorted at once
 
 
-@given(RUNS, RUNS)
-@example(*MANY)  # so many that not all pairs are sorted at once
-@example(*MANY[::-1])
-def test_the_interval_is_the_one_that_weighing_every_pair_of_redrawn_medians_gives(before, after):
-    pairs = itertools.product(zip(*redrawn_medians(before), strict=True), zip(*redrawn_medians(after), strict=True))
-    ratios = sorted((above / below, chance * other) for (below, chance), (above, other) in pairs)
-    up_to = np.cumsum([chance for _, chance in ratios])
-    down_to = np.cumsum([chance for _, chance in ratios[::-1]])
-    tail = 0.025 - 1e-12
+def _agrees(before, after):
+    """Hold the ratio and its interval against NumPy's over every pair of redrawn medians."""
+    (below, chances), (above, others) = redrawn_medians(before), redrawn_medians(after)
+    ratios, weights = np.divide.outer(above, below).ravel(), np.multiply.outer(others, chances).ravel()
+    order = np.argsort(ratios)
+    ratios, weights, tail = ratios[order], weights[order], 0.025 - 1e-12
 
     found = ratio_of_medians(before, after)
 
-    low, high = ratios[int(np.argmax(up_to >= tail))][0], ratios[-1 - int(np.argmax(down_to >= tail))][0]
+    low, high = (
+        side[np.argmax(chance.cumsum() >= tail)] for side, chance in ((ratios, weights), (ratios[::-1], weights[::-1]))
+    )
+    assert found.value == np.median(after) / np.median(before)
     assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+
+
+def test_of_a_thousand_cases_ratio_and_interval_are_numpy_s_over_every_pair_of_redrawn_medians():
+    for before, after in _cases():
+        _agrees(before, after)
+
+
+@given(RUNS, RUNS)
+def test_so_they_are_of_values_of_any_size(before, after):
+    _agrees(before, after)
 
 
 @pytest.mark.parametrize("n", [150, 1000, 1031, 1032])

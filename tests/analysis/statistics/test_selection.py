@@ -3,7 +3,8 @@
 import pytest
 
 from analysis.records.frame import rows_of
-from analysis.statistics import node_counts, saving_costs, selection, sweeps
+from analysis.statistics import selection
+from analysis.statistics.training import beside_data
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.nersc_factory import hepcnn
 from tests.analysis.record_factory import id_of, record, scattered
@@ -30,7 +31,7 @@ def test_what_a_cell_saves_where_and_how_is_told_of_its_settings_and_runs():
         ["ssd (emulated)", "ssd", "sync", "ssd", "None", "dsk/sdb", "", "", ""],
         ["none", "none", "", "none", "None", "", "", "", ""], ["", "none", "", "none", "None", "", "", "", ""],
     ]  # fmt: skip
-    assert [saving_costs.beside_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
+    assert [beside_data({"device": "dsk/c", **row}) for row in rows_of(table)] == ["dsk/c", "", "", "", ""]
 
 
 def test_the_seconds_of_a_snapshot_are_medians_over_the_runs_of_each_runs_median():
@@ -116,17 +117,17 @@ def test_what_was_swept_is_held_where_most_of_it_was_measured():
     made = [toy(scattered(9.0), size=size, benchmark__way=way, threads=n)
             for size, way, n in ((1, "a", 1), (2, "b", 1), (3, "b", 1), (4, "c", 1), (5, "b", 2))]  # fmt: skip
     table = frames(*made, record([9.0]))[0]
-    ((shared, cells),) = sweeps.plain_sets(table)
+    ((shared, cells),) = selection.plain_sets(table)
 
-    assert sweeps.swept(cells) == ["benchmark.size", "benchmark.way", "threads"]
-    held = sweeps.held(cells, "benchmark.size", ["benchmark.way", "threads"])
+    assert selection.swept(cells) == ["benchmark.size", "benchmark.way", "threads"]
+    held = selection.held(cells, "benchmark.size", ["benchmark.way", "threads"])
     assert sorted(held["benchmark.size"]) == [2, 3]
     assert (shared.facts["benchmark"], "threads" in shared.facts, "benchmark.size" in shared.facts) == (
         "toy",
         False,
         False,
     )
-    assert sorted([2, "a", 10, True, None, 1.5], key=sweeps.orderly) == [1.5, 2, 10, None, True, "a"]
+    assert sorted([2, "a", 10, True, None, 1.5], key=selection.orderly) == [1.5, 2, 10, None, True, "a"]
 
 
 def test_the_parts_of_a_nersc_training_are_medians_of_its_runs_and_add_up():
@@ -136,7 +137,7 @@ def test_the_parts_of_a_nersc_training_are_medians_of_its_runs_and_add_up():
         each["images_per_s"] = 512 / each["wall_s"]
         del each["read_mb_per_s"]
     first = made["runs"][1]
-    cells = node_counts.workloads(*frames(made, hepcnn(1, "local", 8), record([9.0]))[:2]).set_index("cell")
+    cells = selection.workloads(*frames(made, hepcnn(1, "local", 8), record([9.0]))[:2]).set_index("cell")
 
     row = cells.loc[id_of(made)]
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from campaign.advice import evidence
-from campaign.cells import requests
 from campaign.cells.cell import make_cell
+from campaign.cells.folder import sign_request
 from campaign.cells.verdicts import Verdicts
 from tests.campaign.fake_template import TERMS
 from tests.campaign.fake_template import figures as figures_of
@@ -42,7 +42,7 @@ def leave(folder):
         }  # fmt: skip
         run |= {"images_asked": run["images"], "throttled_periods": 1}
         cell = make_cell(compose(*words))
-        data = {"path": "/d", "checksum": "c"}
+        data = {"path": "/d", "checksum": "c", "files": 1, "bytes": 2}
         made = {
             "status": status if runs else "running",
             "provenance": HOST,
@@ -54,7 +54,7 @@ def leave(folder):
 
     def ask(cell, words):
         campaign = json.loads(folder.marker.read_text())
-        campaign["requests"].append(requests.marked(folder.root, {"words": [*words], "cells": [cell], "terms": LOOSE}))
+        campaign["requests"].append(sign_request(folder.root, {"words": [*words], "cells": [cell], "terms": LOOSE}))
         folder.marker.write_text(json.dumps(campaign))
 
     return write
@@ -66,7 +66,7 @@ def known(folder, leave):
 
     def gathered(*words, **figures):
         verdicts = verdicts_of(folder)
-        return evidence.gathered(verdicts, verdicts.judged(leave(*words, **figures)))
+        return evidence.gather_evidence(verdicts, verdicts.judged(leave(*words, **figures)))
 
     return gathered
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from analysis.output.page import advice as page
+from analysis.page import evidence
 from campaign.advice import account
 from campaign.advice.findings import VERSION, Prediction
 from campaign.errors import EnvironmentFaultError
@@ -21,15 +21,15 @@ def promised(folder, leave):
     origin = leave("threads=1")
     tested = leave("threads=8")["cell"]["id"]
     folder.record(tested).unlink()
-    account.promise(folder, "few_threads", PREDICTED, (origin["cell"]["id"], tested), ("the command", 32.0))
+    account.record_prediction(folder, "few_threads", PREDICTED, (origin["cell"]["id"], tested), ("the command", 32.0))
     return origin
 
 
 def test_all_of_a_prediction_is_written_down_before_it_is_tested(promised, folder, leave):
     tested = leave("threads=8", runs=4, images_per_s=65.0)["cell"]["id"]
 
-    (kept,) = account.load(folder)
-    (settled,) = account.settle(verdicts_of(folder), promised)
+    (kept,) = account.load_predictions(folder)
+    (settled,) = account.judge_predictions(verdicts_of(folder), promised)
 
     told = {"rules": VERSION, "rule": "few_threads", "cell": promised["cell"]["id"], "tested": tested}
     told |= {"command": "the command", "before": 32.0, "figure": "images_per_s", "unit": "images/s", "predicted": 60.0}
@@ -47,17 +47,17 @@ def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, le
     kept["tests"][0]["figure"] = figure
     folder.advice.write_text(json.dumps(kept))
 
-    assert account.settle(verdicts_of(folder), promised)[0]["why_not"] == f"its runs have no {figure}"
+    assert account.judge_predictions(verdicts_of(folder), promised)[0]["why_not"] == f"its runs have no {figure}"
 
 
 @pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (50.0, True), (49.99, False), (70.0, True), (70.01, False)])
 def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, holds, promised, folder, leave):
     leave("threads=8", images_per_s=rate)
-    (found,) = account.settle(verdicts_of(folder), promised)
+    (found,) = account.judge_predictions(verdicts_of(folder), promised)
     leave("threads=8", images_per_s=60.0)  # measured anew
 
     assert (found["holds"], found["measured"]["median"], found["known"]) == (holds, rate, False)
-    assert account.settle(verdicts_of(folder), promised) == account.load(folder) == [found]
+    assert account.judge_predictions(verdicts_of(folder), promised) == account.load_predictions(folder) == [found]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, fold
                 del run["images_per_s"]
         path.write_text(json.dumps(text))
 
-    (found,) = account.settle(verdicts_of(folder), promised)
+    (found,) = account.judge_predictions(verdicts_of(folder), promised)
 
     assert (found["holds"], found["measured"]) == (None, None)
     assert why in found["why_not"]
-    assert account.load(folder)[0]["why_not"] == "not measured yet"
+    assert account.load_predictions(folder)[0]["why_not"] == "not measured yet"
 
 
 def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_measure_again(folder, leave):
@@ -88,11 +88,11 @@ def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_
     origin = leave(*words, accelerator="cpu")
     tested = leave(*words, "benchmark.control=no_io", accelerator="cpu", other_cpu=1.9, wall_s=9.0)["cell"]["id"]
     predicted = Prediction("wall_s", "s", 2.0, 1.0, 3.0)
-    account.promise(folder, "input", predicted, (origin["cell"]["id"], tested), ("the command", 10.0))
+    account.record_prediction(folder, "input", predicted, (origin["cell"]["id"], tested), ("the command", 10.0))
 
-    (found,) = account.settle(verdicts_of(folder), origin)
+    (found,) = account.judge_predictions(verdicts_of(folder), origin)
 
-    why = f"others held 1.9 of 2 processors: measure again when they do not: `why {tested}` names the command"
+    why = f"others held 1.9 of 2 processors: measure again when they do not: `show {tested}` names the command"
     why += ", add redo=true"
     assert (found["holds"], found["why_not"]) == (None, why)
 
@@ -100,9 +100,9 @@ def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_
 def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
     origin, tested = (leave(f"threads={threads}")["cell"]["id"] for threads in (1, 8))
 
-    account.promise(folder, "few_threads", PREDICTED, (origin, tested), ("the command", 32.0))
+    account.record_prediction(folder, "few_threads", PREDICTED, (origin, tested), ("the command", 32.0))
 
-    assert account.load(folder)[0]["known"]
+    assert account.load_predictions(folder)[0]["known"]
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
 def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
     if rate:
         leave("threads=8", images_per_s=rate)
-    account.settle(verdicts_of(folder), promised)
+    account.judge_predictions(verdicts_of(folder), promised)
 
-    shown = page.advice(folder.root)
+    shown = evidence.advice(folder.root)
 
     assert f"<td>few_threads</td><td>{told}</td>" in re.sub(' class="[a-z]+"', "", shown)
     assert f"{int(rate is not None)} predictions were tested" in shown
@@ -121,9 +121,9 @@ def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
 
 @pytest.mark.parametrize("text", ['{"schema": 1, "tests": [{"rule": "x"}]}'])
 def test_an_account_that_is_none_is_named_in_the_report(text, folder):
-    assert page.advice(folder.root) == ""
+    assert evidence.advice(folder.root) == ""
     folder.advice.write_text(text)
-    assert "advice.json cannot be read" in page.advice(folder.root)
+    assert "advice.json cannot be read" in evidence.advice(folder.root)
 
 
 @pytest.mark.parametrize("text", ['{"schema": 9, "tests": []}', "{"])
@@ -131,5 +131,5 @@ def test_an_account_that_cannot_be_read_is_named_and_left(text, folder):
     folder.advice.write_text(text)
 
     with pytest.raises(EnvironmentFaultError, match="advice"):
-        account.load(folder)
+        account.load_predictions(folder)
     assert folder.advice.read_text() == text

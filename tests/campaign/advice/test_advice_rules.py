@@ -6,9 +6,9 @@ import pytest
 
 from campaign.advice import advice_rules as rules
 from campaign.advice.evidence import Evidence
-from campaign.advice.findings import Finding, Lacking
+from campaign.advice.findings import Finding, Undecided
+from jobs.events.tensorflow_trace import INPUT, REMEDIES
 from jobs.judging.work_done import Steps, Work
-from jobs.profiler.tensorflow_table import INPUT, REMEDIES
 
 READ = ("threads=1", "benchmark.preprocess=false")
 TRAINING = ("benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=1", "batch_size=64", "threads=8")
@@ -25,7 +25,7 @@ def steps(load_s, compute_s, number=5):
 
 
 def test_few_threads_are_found_by_what_the_storage_gives_to_more_readers(known, disk):
-    found = rules.few_threads(known(*READ))
+    found = rules.find_few_threads(known(*READ))
 
     assert found.test.changes == {"threads": 8}
     predicted = found.test.prediction
@@ -35,9 +35,9 @@ def test_few_threads_are_found_by_what_the_storage_gives_to_more_readers(known, 
 
 
 def test_without_a_baseline_of_more_readers_the_command_that_brings_it_is_named(known):
-    lacking = rules.few_threads(known(*READ))
+    lacking = rules.find_few_threads(known(*READ))
 
-    assert lacking == Lacking("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
+    assert lacking == Undecided("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
 
 
 def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_at_its_baseline(known, leave):
@@ -46,9 +46,9 @@ def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_a
 
     e = known(*READ)
 
-    assert rules.few_threads(e) is None
-    assert rules.device(e).test is None
-    assert "98%" in rules.device(e).says
+    assert rules.find_few_threads(e) is None
+    assert rules.find_device(e).test is None
+    assert "98%" in rules.find_device(e).says
 
 
 def test_a_faster_storage_is_predicted_from_its_own_baseline(known, leave):
@@ -56,7 +56,7 @@ def test_a_faster_storage_is_predicted_from_its_own_baseline(known, leave):
     leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", read_mb_per_s=4.0)
     leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", *there, read_mb_per_s=40.0)
 
-    test = rules.device(known(*READ)).test
+    test = rules.find_device(known(*READ)).test
 
     assert (test.changes["storage.name"], test.changes["storage.root"]) == ("ssd", "/ssd")
     # 0.5 of 9.9 s are spent on a processor, beside the rest or before it, which becomes a tenth.
@@ -70,14 +70,14 @@ def test_a_faster_storage_is_predicted_where_others_leave_processors_for_it(othe
         there = () if name == "local" else ("storage.name=ssd", "storage.root=/ssd")
         leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", *there, read_mb_per_s=rate)
 
-    (device,) = [each for each in rules.advise(known(*READ, other_cpu=others))[0] if each.rule == "device"]
+    (device,) = [each for each in rules.apply_rules(known(*READ, other_cpu=others))[0] if each.rule == "device"]
 
     assert (device.test is not None) is is_predicted
     assert ("others held 1.9 of 2 processors" in device.untested) is not is_predicted
 
 
 def test_processors_that_decode_all_the_time_gain_nothing_by_threads(known):
-    found = rules.processors(known(cpu_s=19.0))
+    found = rules.find_processors(known(cpu_s=19.0))
 
     assert found.test.changes == {"threads": 8}
     assert found.test.prediction.value == pytest.approx(32.0, rel=0.03)
@@ -86,9 +86,9 @@ def test_processors_that_decode_all_the_time_gain_nothing_by_threads(known):
 
 
 def test_what_others_leave_of_the_processors_is_what_counts(known):
-    assert isinstance(rules.processors(known(cpu_s=16.0, other_cpu=0.4)), Finding)
-    assert rules.processors(known(cpu_s=16.0)) is None
-    assert rules.processors(known(cpu_s=1.0, other_cpu=1.0)) is None
+    assert isinstance(rules.find_processors(known(cpu_s=16.0, other_cpu=0.4)), Finding)
+    assert rules.find_processors(known(cpu_s=16.0)) is None
+    assert rules.find_processors(known(cpu_s=1.0, other_cpu=1.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_others_leave_of_the_processors_is_what_counts(known):
 def test_processors_that_others_held_are_measured_again(words, figures, known):
     held = f"others held {known(*words, **figures).work.others:.2g} of 2 processors: measure again when they do not"
 
-    assert rules.processors(known(*words, **figures)) == Lacking("processors", held, {"redo": True})
+    assert rules.find_processors(known(*words, **figures)) == Undecided("processors", held, {"redo": True})
 
 
 def test_who_serves_the_storage_is_no_neighbour(known):
@@ -117,7 +117,9 @@ def test_of_decoding_that_would_wait_for_neighbours_nothing_is_predicted(held, i
     # It took 0.35 processors, and takes 0.5 in the 6 s that are predicted.
     told = {**steps(0.7, 1.0), "cpu_s": 3.0, "tensorflow": seen(read=2.5, decode=0.8)}
 
-    found, lacking = ([each.rule for each in answers] for answers in rules.advise(known(*TRAINING, **told, **held)))
+    found, lacking = (
+        [each.rule for each in answers] for answers in rules.apply_rules(known(*TRAINING, **told, **held))
+    )
 
     assert ("input_bound" in found, "input_bound" in lacking) == (is_found, not is_found)
     assert "input" in found
@@ -128,7 +130,7 @@ def test_what_is_left_without_input_may_be_less_by_what_others_held(others, is_i
     # 0.932 s were left and predicted, and a run without input took 0.758 s, when others no longer held processors.
     told = {"wall_s": 9.0, "load_s": 7.9, "startup_s": 0.168, "compute_s": 0.9, "cpu_s": 2.0, "accelerator": "emulated"}
 
-    found, _ = rules.advise(known(*TRAINING, **told, other_cpu=others))
+    found, _ = rules.apply_rules(known(*TRAINING, **told, other_cpu=others))
 
     (predicted,) = [each.test.prediction for each in found if each.rule == "input"]
     assert predicted.value == pytest.approx(0.932)
@@ -137,7 +139,7 @@ def test_what_is_left_without_input_may_be_less_by_what_others_held(others, is_i
 
 def test_one_thread_that_decodes_all_the_time_is_too_few_where_processors_are_idle_and_needs_no_baseline(known):
     e = known("threads=1", cpu_s=9.5)
-    found = rules.few_threads(e)
+    found = rules.find_few_threads(e)
 
     assert e.bound.word == "decoding"
     assert (found.test.changes, found.says) == (
@@ -149,7 +151,7 @@ def test_one_thread_that_decodes_all_the_time_is_too_few_where_processors_are_id
     assert predicted.value == pytest.approx(2**0.75 * 32, rel=0.01)
     assert predicted.high == pytest.approx(2 * 32 * 1.04, rel=0.01)
     assert [fact.source for fact in found.facts if "reader" in fact.what] == []
-    assert [each.rule for each in rules.advise(e)[1]] == []  # of the storage nothing need be known
+    assert [each.rule for each in rules.apply_rules(e)[1]] == []  # of the storage nothing need be known
 
 
 def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_asked_for(known, monkeypatch):
@@ -159,7 +161,7 @@ def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_a
     monkeypatch.setattr("jobs.judging.work_done.throttled", lambda _: {"mb_per_s": 4.1})
 
     e = known(*READ, device_use=[busy])
-    found, lacking = rules.advise(e)
+    found, lacking = rules.apply_rules(e)
 
     assert e.bound.word == "device"
     assert [each.rule for each in found] == ["device"]
@@ -168,20 +170,20 @@ def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_a
 
 
 def test_from_memory_beside_others_nothing_is_said_of_threads(known):
-    assert rules.few_threads(known("cache=warm", "threads=1")).test.changes == {"threads": 2}
+    assert rules.find_few_threads(known("cache=warm", "threads=1")).test.changes == {"threads": 2}
     held = known("cache=warm", "threads=1", other_cpu=1.9)
-    assert "few_threads" in [each.rule for each in rules.advise(held)[1] if "others held 1.9" in each.why]
+    assert "few_threads" in [each.rule for each in rules.apply_rules(held)[1] if "others held 1.9" in each.why]
 
 
 def test_of_a_training_the_processors_count_while_batches_are_made(known):
-    found = rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
+    found = rules.find_processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
 
     assert found.says.startswith("decoding uses 94% of the processors left to it (2 of 2)")  # in 5 times 0.8 s
-    assert rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=4.0)) is None
+    assert rules.find_processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=4.0)) is None
 
 
 def test_small_files_move_their_bytes_a_fraction_of_the_time(known, disk):
-    found = rules.small_reads(known(*READ))
+    found = rules.find_small_reads(known(*READ))
 
     # A file of 125 kB takes 31.25 ms, 0.78 ms of them for its bytes; four times as many bytes take 33.6 ms.
     assert found.test.prediction.value == pytest.approx(0.5 / 0.0336, rel=0.01)
@@ -191,7 +193,7 @@ def test_small_files_move_their_bytes_a_fraction_of_the_time(known, disk):
 
 
 def test_files_that_are_decoded_are_not_predicted_at_another_size(known, disk):
-    assert rules.small_reads(known("threads=1")).test is None
+    assert rules.find_small_reads(known("threads=1")).test is None
 
 
 CALLS = {"opens": 320, "reads": 640, "stats": 0, "bytes_read": 40_000_000}
@@ -199,7 +201,7 @@ CALLS = {"opens": 320, "reads": 640, "stats": 0, "bytes_read": 40_000_000}
 
 @pytest.mark.parametrize(("meta_s", "share"), [(6.0, "67%"), (0.1, None)])
 def test_metadata_is_what_bounds_where_its_calls_take_long(meta_s, share, known):
-    found = rules.metadata(known(*READ, profile={**CALLS, "read_s": 3.0, "meta_s": meta_s}))
+    found = rules.find_metadata(known(*READ, profile={**CALLS, "read_s": 3.0, "meta_s": meta_s}))
 
     assert (found and found.says[:3]) == share
     assert not found or found.test.prediction.low == pytest.approx(4.0 * 4 * 10 / (6 + 16) * 0.96)
@@ -207,16 +209,16 @@ def test_metadata_is_what_bounds_where_its_calls_take_long(meta_s, share, known)
 
 
 def test_without_a_profile_metadata_is_not_decided(known):
-    assert rules.metadata(known(*READ)).changes == {"profile.posix": "counters"}
+    assert rules.find_metadata(known(*READ)).changes == {"profile.posix": "counters"}
 
 
 def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
-    found = rules.no_prefetch(known(*TRAINING, **steps(0.7, 1.0)))
+    found = rules.find_no_prefetch(known(*TRAINING, **steps(0.7, 1.0)))
 
     # Of a batch of 64 eight are read during the step before: the whole takes 0.8 s, and passes during a step of 1 s.
     assert found.test.changes == {"prefetch": 1}
     assert found.test.prediction.value == pytest.approx(0.7 + 5 * 1.0)
-    slower = rules.no_prefetch(known(*TRAINING, **steps(7.0, 1.0)))
+    slower = rules.find_no_prefetch(known(*TRAINING, **steps(7.0, 1.0)))
     assert slower.test.prediction.value == pytest.approx(7.0 + 4 * (8.0 - 1.0) + 5 * 1.0)
 
 
@@ -224,7 +226,7 @@ def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
 def test_a_training_without_input_takes_what_it_computes(load_s, rule, known):
     told = steps(load_s, 1.0)
 
-    found = rules.input_(known(*TRAINING, **{**told, "wall_s": told["wall_s"] + 0.3, "startup_s": 0.3}))
+    found = rules.find_input(known(*TRAINING, **{**told, "wall_s": told["wall_s"] + 0.3, "startup_s": 0.3}))
 
     assert found.rule == rule
     assert "emulated" in found.says
@@ -240,7 +242,9 @@ def seen(**waits):
 
 
 def test_what_is_read_in_the_steps_is_what_a_warm_cache_saves(known):
-    found = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow=seen(read=2.5, decode=0.8, input=0.2)))
+    found = rules.find_input_bound(
+        known(*TRAINING, **steps(0.7, 1.0), tensorflow=seen(read=2.5, decode=0.8, input=0.2))
+    )
 
     assert found.test.changes == {"cache": "warm"}
     predicted = found.test.prediction  # of 8.5 s, 2.5 s read
@@ -256,7 +260,7 @@ def test_what_is_decoded_behind_the_reads_is_still_to_be_done_without_them(known
     told = seen(read=3.5)
     told["exposed_s"]["decode"] = 1.5
 
-    predicted = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow=told)).test.prediction
+    predicted = rules.find_input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow=told)).test.prediction
 
     assert predicted.low == pytest.approx(5.0 * 0.96)
     assert predicted.value == pytest.approx((5.0 + 6.5) / 2)
@@ -265,13 +269,13 @@ def test_what_is_decoded_behind_the_reads_is_still_to_be_done_without_them(known
 
 @pytest.mark.parametrize(("words", "told"), [((), seen(decode=3.5)), (("cache=warm",), seen(read=3.5))])
 def test_steps_that_wait_for_no_storage_are_tested_by_other_rules(words, told, known):
-    found = rules.input_bound(known(*TRAINING, *words, **steps(0.7, 1.0), tensorflow=told))
+    found = rules.find_input_bound(known(*TRAINING, *words, **steps(0.7, 1.0), tensorflow=told))
 
     assert (found.test, bool(found.untested)) == (None, True)
 
 
 def test_of_steps_that_were_not_seen_a_trace_is_asked_for(known):
-    found = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow={"file": None}))
+    found = rules.find_input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow={"file": None}))
 
     assert found.changes == {"profile.tensorflow": "all"}
 
@@ -306,42 +310,48 @@ LESS = {each: math.nextafter(each, 0.0) for each in (0.5, 2.0, 3.0, 3.4, 4.4, 8.
 WARM = {"cache": "warm", "cpu_s": 0.1}
 CALLS_S = {"opens": 3.0, "stats": 2.0, "read_s": 7.0}
 EDGES = [  # what is just silent, and what is just found
-    (rules.throttled, {"quota": 1.0, "throttled_s": 0.1}, {"quota": 1.0, "throttled_s": math.nextafter(0.1, 1)}),
-    (rules.processors, {"cpu_s": LESS[17.0]}, {"cpu_s": 17.0}),
-    (rules.processors, {"cpu_s": 19.0, "load_s": LESS[0.5]}, {"cpu_s": 19.0, "load_s": 0.5}),
-    (rules.few_threads, {**WARM, "load_s": LESS[0.5]}, {**WARM, "load_s": 0.5}),
-    (rules.device, {"load_s": LESS[0.5]}, {"load_s": 0.5}),
-    (rules.device, {"read_mb_per_s": LESS[3.4]}, {"read_mb_per_s": 3.4}),
-    (rules.device, {"readers": {1: 4.0, 8: 4.4}}, {"readers": {1: 4.0, 8: LESS[4.4]}}),
-    (rules.small_reads, {"load_s": LESS[0.5], "cpu_s": 0.1}, {"load_s": 0.5, "cpu_s": 0.1}),
-    (rules.small_reads, {"cpu_s": 16.0, "threads": 8}, {"cpu_s": LESS[16.0], "threads": 8}),
-    (rules.small_reads, {"sequential": LESS[8.0]}, {"sequential": 8.0}),
-    (rules.metadata, {"profile": {**CALLS_S, "meta_s": 2.99}}, {"profile": {**CALLS_S, "meta_s": 3.0}}),
-    (rules.metadata, {"profile": {**CALLS_S, "meta_s": 3.0}, "cpu_s": 17.0}, {"profile": {**CALLS_S, "meta_s": 3.0}}),
-    (rules.no_prefetch, {"kind": "training", "steps": 1}, {"kind": "training", "steps": 2}),
-    (rules.no_prefetch, {"kind": "training", "steps": 5, "load_s": LESS[0.5]},
+    (rules.find_throttled, {"quota": 1.0, "throttled_s": 0.1}, {"quota": 1.0, "throttled_s": math.nextafter(0.1, 1)}),
+    (rules.find_processors, {"cpu_s": LESS[17.0]}, {"cpu_s": 17.0}),
+    (rules.find_processors, {"cpu_s": 19.0, "load_s": LESS[0.5]}, {"cpu_s": 19.0, "load_s": 0.5}),
+    (rules.find_few_threads, {**WARM, "load_s": LESS[0.5]}, {**WARM, "load_s": 0.5}),
+    (rules.find_device, {"load_s": LESS[0.5]}, {"load_s": 0.5}),
+    (rules.find_device, {"read_mb_per_s": LESS[3.4]}, {"read_mb_per_s": 3.4}),
+    (rules.find_device, {"readers": {1: 4.0, 8: 4.4}}, {"readers": {1: 4.0, 8: LESS[4.4]}}),
+    (rules.find_small_reads, {"load_s": LESS[0.5], "cpu_s": 0.1}, {"load_s": 0.5, "cpu_s": 0.1}),
+    (rules.find_small_reads, {"cpu_s": 16.0, "threads": 8}, {"cpu_s": LESS[16.0], "threads": 8}),
+    (rules.find_small_reads, {"sequential": LESS[8.0]}, {"sequential": 8.0}),
+    (rules.find_metadata, {"profile": {**CALLS_S, "meta_s": 2.99}}, {"profile": {**CALLS_S, "meta_s": 3.0}}),
+    (
+        rules.find_metadata,
+        {"profile": {**CALLS_S, "meta_s": 3.0}, "cpu_s": 17.0},
+        {"profile": {**CALLS_S, "meta_s": 3.0}},
+    ),
+    (rules.find_no_prefetch, {"kind": "training", "steps": 1}, {"kind": "training", "steps": 2}),
+    (rules.find_no_prefetch, {"kind": "training", "steps": 5, "load_s": LESS[0.5]},
      {"kind": "training", "steps": 5, "load_s": 0.5}),
-    (rules.input_bound, trained(waited_s=LESS[0.5]), trained(waited_s=0.5)),
+    (rules.find_input_bound, trained(waited_s=LESS[0.5]), trained(waited_s=0.5)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "silent", "holds"), EDGES)
 def test_a_rule_is_silent_below_its_limit_and_holds_from_it_on(rule, silent, holds):
     assert rule(evidence_of(**silent)) is None
-    assert rule(evidence_of(**holds)).rule == rule.__name__
+    assert rule.__name__ == f"find_{rule(evidence_of(**holds)).rule}"
 
 
 def test_what_a_limit_decides_within_a_rule():
     there = ({1: 4.0}, {"ssd": ({"name": "ssd"}, 4.4)}, {"ssd": ({"name": "ssd"}, LESS[4.4])})
-    faster, slower = (rules.device(evidence_of(readers=there[0], elsewhere=each)) for each in there[1:])
-    idle, waits = (rules.input_(evidence_of(kind="training", load_s=each)) for each in (LESS[0.5], 0.5))
-    read, little = (rules.input_bound(evidence_of(**trained(read_s=each))) for each in (math.nextafter(0.25, 1), 0.25))
+    faster, slower = (rules.find_device(evidence_of(readers=there[0], elsewhere=each)) for each in there[1:])
+    idle, waits = (rules.find_input(evidence_of(kind="training", load_s=each)) for each in (LESS[0.5], 0.5))
+    read, little = (
+        rules.find_input_bound(evidence_of(**trained(read_s=each))) for each in (math.nextafter(0.25, 1), 0.25)
+    )
 
     assert (faster.test is None, slower.test is None) == (False, True)
     assert (idle.rule, idle.share, waits.rule, waits.share) == ("compute", 0.2, "input", 0.05)
     assert (read.test is None, little.test is None) == (False, True)
     for threads, wanted in ((7, 8), (8, 16)):
-        assert rules.few_threads(evidence_of(threads=threads)).changes["threads"] == (threads, wanted)
+        assert rules.find_few_threads(evidence_of(threads=threads)).changes["threads"] == (threads, wanted)
 
 
 @pytest.mark.parametrize(
@@ -352,14 +362,14 @@ def test_what_a_limit_decides_within_a_rule():
 def test_others_keep_a_rule_from_being_decided_from_half_a_processor_on_that_is_needed(others, cpu_s, gain, is_held):
     e = evidence_of(other_cpu=others, cpu_s=cpu_s)
 
-    assert (rules.held(e, "processors", gain) is not None) is is_held
-    assert rules.held(e, "metadata", gain) is None
+    assert (rules.disturbance_by_others(e, "processors", gain) is not None) is is_held
+    assert rules.disturbance_by_others(e, "metadata", gain) is None
 
 
 def test_what_predicts_nothing_needs_no_more_processors_than_it_had():
     crowded = evidence_of(**trained(), cache="warm", other_cpu=0.6, cpu_s=5.0)
 
-    assert "input_bound" in [each.rule for each in rules.advise(crowded)[0]]
+    assert "input_bound" in [each.rule for each in rules.apply_rules(crowded)[0]]
 
 
 STORE = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
@@ -368,15 +378,15 @@ STORE = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
 @pytest.mark.parametrize(
     ("rule", "words", "figures"),
     [
-        (rules.few_threads, (*TRAINING, "accelerator=cpu"), {**steps(1.0, 1.0), "accelerator": "cpu"}),
-        (rules.metadata, (*READ, *STORE), {}),  # objects are not opened
-        (rules.no_prefetch, (*TRAINING, "prefetch=1"), steps(0.7, 1.0)),
-        (rules.no_prefetch, (), {}),
-        (rules.no_prefetch, (*TRAINING, "benchmark.control=no_compute"), steps(0.7, 0.0)),
-        (rules.input_, READ, {}),
-        (rules.input_bound, TRAINING, steps(0.01, 1.0)),
-        (rules.input_bound, READ, {}),
-        (rules.throttled, READ, {}),
+        (rules.find_few_threads, (*TRAINING, "accelerator=cpu"), {**steps(1.0, 1.0), "accelerator": "cpu"}),
+        (rules.find_metadata, (*READ, *STORE), {}),  # objects are not opened
+        (rules.find_no_prefetch, (*TRAINING, "prefetch=1"), steps(0.7, 1.0)),
+        (rules.find_no_prefetch, (), {}),
+        (rules.find_no_prefetch, (*TRAINING, "benchmark.control=no_compute"), steps(0.7, 0.0)),
+        (rules.find_input, READ, {}),
+        (rules.find_input_bound, TRAINING, steps(0.01, 1.0)),
+        (rules.find_input_bound, READ, {}),
+        (rules.find_throttled, READ, {}),
     ],
 )
 def test_where_it_does_not_hold_a_rule_is_silent(rule, words, figures, known, disk):
@@ -387,7 +397,7 @@ def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, dis
     held = {"quota_cores": 0.4, "throttled_s": 6.0, "cpu_s": 3.9, "counts": "invalid"}
 
     e = known("threads=1", **held)
-    found, _ = rules.advise(e)
+    found, _ = rules.apply_rules(e)
 
     assert not e.valid
     assert (found[0].rule, found[0].test.changes) == ("throttled", {})
@@ -396,7 +406,7 @@ def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, dis
 
 
 def test_what_explains_most_of_the_time_comes_first(known, disk):
-    found, lacking = rules.advise(known(*READ))
+    found, lacking = rules.apply_rules(known(*READ))
 
     assert [each.rule for each in found] == ["few_threads", "small_reads"]
     assert [each.share for each in found] == sorted((each.share for each in found), reverse=True)

@@ -14,8 +14,7 @@ from campaign.cells import record
 from campaign.cells.cell import make_cell
 from campaign.cli import run
 from campaign.config import command_line
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.errors import UsageError
 from tests.campaign.fake_template import TERMS
 from tests.campaign.work_lists import grid
@@ -27,13 +26,13 @@ EMPTY = {"cell": {"settings": {}}, "campaign": {"words": []}}
 def recorded(*words, point=None):
     """The record of the first cell of the grid of these words, or of this point of it."""
     point = point or grid(*(word for word in words if word[:1] != "-" and word != "redo=true"))[0]
-    return record.new(make_cell(point), {"token": "t", "words": ["threads=7", "+paper=fig4"]}, {}, TERMS)
+    return record.make_record(make_cell(point), {"token": "t", "words": ["threads=7", "+paper=fig4"]}, {}, TERMS)
 
 
 def asked_for(words):
     """The ids of the cells that a command would run."""
-    split = command_line.split(words)
-    return [entry.cell.id for entry in run.restricted(run.planned(collect(words)), split.only).entries]
+    split = command_line.parse_command_line(words)
+    return [entry.cell.id for entry in run.restrict_plan(run.plan_points(collect_points(words)), split.only).entries]
 
 
 @pytest.mark.parametrize(
@@ -50,10 +49,10 @@ def asked_for(words):
 def test_the_words_are_of_the_cells_settings_but_for_what_is_changed(words, changes, told):
     made = recorded(*words)
 
-    found = command.words(made, changes, RESULTS)
+    found = command.arguments_for(made, changes, RESULTS)
 
     assert found == told
-    assert asked_for(found) == [command.cell_with(made, {key: changes[key] for key in changes if key != "redo"})]
+    assert asked_for(found) == [command.changed_cell_id(made, {key: changes[key] for key in changes if key != "redo"})]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_the_words_are_of_the_cells_settings_but_for_what_is_changed(words, chan
 def test_of_any_cell_it_measures_the_very_cell(words):
     made = recorded(*words)
 
-    assert asked_for(command.words(made, {}, RESULTS)) == [made["cell"]["id"]]
+    assert asked_for(command.arguments_for(made, {}, RESULTS)) == [made["cell"]["id"]]
 
 
 def test_what_no_word_names_is_the_configurations_own_choice(point):
@@ -84,9 +83,11 @@ def test_what_no_word_names_is_the_configurations_own_choice(point):
 
 
 def test_of_a_recipe_one_cell_is_asked_for():
-    made = recorded(point=collect(["threads=range(1,4)", "+paper=fig7", "+size=smoke"])[1])
+    made = recorded(point=collect_points(["threads=range(1,4)", "+paper=fig7", "+size=smoke"])[1])
 
-    assert asked_for(command.words(made, {"prefetch": 3}, RESULTS)) == [command.cell_with(made, {"prefetch": 3})]
+    assert asked_for(command.arguments_for(made, {"prefetch": 3}, RESULTS)) == [
+        command.changed_cell_id(made, {"prefetch": 3})
+    ]
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -97,8 +98,8 @@ def test_a_baseline_has_the_data_of_the_cell_whatever_its_benchmark(own):
         else recorded("benchmark=alexnet", "dataset.files=640")
     )
 
-    found = command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS)
-    cells, _ = cells_of(collect(found))
+    found = command.arguments_for(made, {**BASELINE, "threads": (1, 8)}, RESULTS)
+    cells, _ = make_cells(collect_points(found))
 
     assert [cell.settings["threads"] for cell in cells] == [1, 8]
     assert {cell.benchmark for cell in cells} == {"baseline"}
@@ -118,7 +119,7 @@ def test_how_it_is_run_comes_from_a_request_of_the_users_own(site):
     mine = site("storages: {hdd: {root: /mnt/hdd}}\n")
     made = recorded("storage=hdd", "storage.root=/mnt/hdd", "threads=2")
 
-    found = command.words(made, {}, RESULTS, {"words": [*REQUEST["words"], *mine]})
+    found = command.arguments_for(made, {}, RESULTS, {"words": [*REQUEST["words"], *mine]})
 
     own = ["cluster=local", "runs=3", "checks.peak_max=2", "++trace.tail_s=1", "site=mine"]
     assert found == [*mine[:2], *own, "storage=hdd", "threads=2"]  # its root is the site's
@@ -131,8 +132,8 @@ def test_an_address_is_named_only_where_the_user_asked_for_it():
     made = recorded(*STORE)
     elsewhere = {"storage.name": "s3", "storage.endpoint": "http://strange", "storage.bucket": "c"}
 
-    strange, own = (command.words(made, {}, RESULTS, request) for request in (None, {"words": []}))
-    other = command.words(made, elsewhere, RESULTS, {"words": []})
+    strange, own = (command.arguments_for(made, {}, RESULTS, request) for request in (None, {"words": []}))
+    other = command.arguments_for(made, elsewhere, RESULTS, {"words": []})
 
     assert not [word for word in strange if "://" in word]
     assert 'storage.endpoint="http://host:1"' in own or "storage.endpoint=http://host:1" in own
@@ -161,15 +162,15 @@ def test_a_setting_that_is_no_plain_value_of_a_key_makes_no_command(key, value, 
 
     if why == "'no name'":  # it is a word of one key, and its value is refused where the command is given
         with pytest.raises(UsageError, match=r"name="):
-            asked_for(command.words(made, {}, RESULTS))
+            asked_for(command.arguments_for(made, {}, RESULTS))
         return
     with pytest.raises(UsageError, match=why):
-        command.words(made, {}, RESULTS)
+        command.arguments_for(made, {}, RESULTS)
 
 
 def test_another_folder_than_the_usual_one_is_named(tmp_path):
-    assert command.words(recorded(), {}, tmp_path) == [f"campaign_dir={tmp_path}"]
-    assert command.in_words(["a b"]) == "python -m campaign 'a b'"
+    assert command.arguments_for(recorded(), {}, tmp_path) == [f"campaign_dir={tmp_path}"]
+    assert command.format_command(["a b"]) == "python -m campaign 'a b'"
 
 
 @settings(max_examples=5)
@@ -179,7 +180,7 @@ def test_another_folder_than_the_usual_one_is_named(tmp_path):
 def test_a_text_of_any_characters_is_one_that_hydra_takes_for_itself(name):
     root = Path("/campaigns") / f"a{name}"
 
-    (word,) = command.words(EMPTY, {}, root)
+    (word,) = command.arguments_for(EMPTY, {}, root)
     found = OverridesParser.create().parse_override(word)
 
     assert (found.key_or_group, found.value()) == ("campaign_dir", str(root))
@@ -187,6 +188,6 @@ def test_a_text_of_any_characters_is_one_that_hydra_takes_for_itself(name):
 
 def test_what_is_changed_to_what_it_is_makes_no_other_cell(point):
     cell = make_cell(point)
-    made = record.new(cell, {"token": "t", "words": []}, {}, TERMS)
+    made = record.make_record(cell, {"token": "t", "words": []}, {}, TERMS)
 
-    assert command.cell_with(made, {"threads": point["threads"], "profile.posix": "none"}) == cell.id
+    assert command.changed_cell_id(made, {"threads": point["threads"], "profile.posix": "none"}) == cell.id

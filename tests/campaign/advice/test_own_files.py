@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from campaign.advice import own_files
-from campaign.cli import advise
+from campaign.cli import show
 from campaign.errors import UsageError
 from jobs.profiler import report
-from jobs.profiler.hook_library import ProfilerError
-from tests.analysis.timelog.logs import event, stream
-from tests.analysis.traces.spaces import written
+from tests.jobs.events.logs import event, stream
+from tests.jobs.events.spaces import written
 
 RECORDS = Path(__file__).parents[2] / "contract" / "measured" / "campaign" / "records"
 PROFILE = RECORDS / "micro-demo-local-t2-b8-p0-c4855c15f1" / "profile-1.npz"
@@ -19,7 +18,7 @@ LOG = RECORDS / "hepcnn-hep-local-b4-27ad75d6cc" / "timelog-1.timelog"
 
 
 def told(capsys, path, *words):
-    code = advise.main([str(path), *words])
+    code = show.main([str(path), *words])
     return code, capsys.readouterr().out
 
 
@@ -104,8 +103,8 @@ def test_a_profile_alone_has_no_word_and_says_what_would_give_one(capsys):
 def test_a_profile_whose_calls_are_not_reading_is_found_by_the_rule_for_cells(meta_s, is_found, capsys, monkeypatch):
     seen = {"wall_s": 20.0, "threads": 1, "under_way_s": 10.0, "read_s": 7.0, "write_s": 0.0, "meta_s": meta_s,
             "device_bytes": 50, "bytes_read": 100, "opens": 5, "stats": 5, "reads": 10, "files": 5}  # fmt: skip
-    monkeypatch.setattr(own_files.saved, "read", lambda _: None)
-    monkeypatch.setattr(report, "figures", lambda _: seen)
+    monkeypatch.setattr(own_files.saved, "read_profile", lambda _: None)
+    monkeypatch.setattr(report, "window_metrics", lambda _: seen)
 
     _, out = told(capsys, PROFILE)
 
@@ -121,24 +120,10 @@ def test_what_is_none_of_these_is_refused_with_what_could_be(name, content, tmp_
     (tmp_path / name).write_bytes(content)
 
     with pytest.raises(UsageError) as error:
-        advise.main([str(tmp_path / name)])
+        show.main([str(tmp_path / name)])
     assert "name a profile" in error.value.hint
 
 
 def test_a_file_has_nothing_to_test():
     with pytest.raises(UsageError, match="--test measures cells"):
-        advise.main([str(LOG), "--test"])
-
-
-def test_a_profile_that_cannot_be_read_is_tried_as_the_others(tmp_path, monkeypatch):
-    path = tmp_path / "a.npz"
-    path.touch()
-
-    def refuse(_):
-        raise ProfilerError("too large", "")
-
-    monkeypatch.setattr(own_files.saved, "read", refuse)
-    monkeypatch.setattr(own_files, "_analysis", lambda *_: (None, ""))
-
-    with pytest.raises(UsageError, match="too large"):
-        own_files.read(path)
+        show.main([str(LOG), "--test"])

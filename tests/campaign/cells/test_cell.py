@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaign.cells.cell import make_cell, told_apart
+from campaign.cells.cell import distinguishing_settings, make_cell
 from jobs.benchmarks import registry
 from jobs.model.settings import EVERY, flat
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
@@ -103,6 +103,21 @@ def test_a_bucket_that_snapshots_drain_to_is_its_address_and_its_device_is_no_pa
     assert other.id != one.id
 
 
+@pytest.mark.parametrize(
+    ("spelling", "same"),
+    [("http://h:80/", True), ("HTTP://H", True), ("http://h.", True), ("https://h", False), ("http://h:81", False)],
+)
+def test_spellings_of_one_endpoint_are_one_cell(spelling, same):
+    def cell_of(endpoint):
+        return make_cell(compose("storage=s3", f"storage.endpoint={endpoint}", "storage.bucket=b")).id, make_cell(
+            compose("benchmark=alexnet", "checkpoint=burst_buffer", f"checkpoint.slow.root={endpoint.rstrip('/')}/b/p")
+        ).id
+
+    (objects, snapshots), (others, other_snapshots) = cell_of("http://h"), cell_of(spelling)
+
+    assert (objects == others) is (snapshots == other_snapshots) is same
+
+
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
     before = make_cell(point)
     micro = registry.benchmarks()["micro"]
@@ -141,19 +156,22 @@ def test_cells_whose_ids_differ_in_the_hash_alone_are_told_apart_by_what_differs
     alone = make_cell(compose("benchmark=alexnet", "threads=9"))
 
     assert len({cell.id.rpartition("-")[0] for cell in cells}) == 1
-    assert [told_apart([*cells, alone]).get(cell.id) for cell in [*cells, alone]] == [
+    assert [distinguishing_settings([*cells, alone]).get(cell.id) for cell in [*cells, alone]] == [
         "checkpoint=none", "checkpoint=hdd", "checkpoint=ssd",
         "checkpoint=burst_buffer checkpoint.fast.name=nvme checkpoint.slow.name=hdd",
         "checkpoint=burst_buffer checkpoint.fast.name=nvme checkpoint.slow.name=ceph", None,
     ]  # fmt: skip
     one, other = (make_cell(compose("benchmark=alexnet", *sides, f"checkpoint.slow.root={root}")) for root in "ab")
-    assert told_apart([one, other]) == {one.id: "checkpoint.slow.root=a", other.id: "checkpoint.slow.root=b"}
+    assert distinguishing_settings([one, other]) == {
+        one.id: "checkpoint.slow.root=a",
+        other.id: "checkpoint.slow.root=b",
+    }
 
 
 def test_what_tells_cells_apart_is_written_as_it_is_typed():
     words = ["storage.stripe_count=null benchmark.preprocess=true", "storage.stripe_count=2 benchmark.preprocess=false"]
     cells = [make_cell(compose("benchmark=micro", *each.split())) for each in words]
 
-    said = told_apart(cells)
+    said = distinguishing_settings(cells)
 
     assert [sorted(said[cell.id].split()) for cell in cells] == [sorted(each.split()) for each in words]

@@ -3,7 +3,7 @@ import pytest
 from campaign.cells import cell_plan, record
 from campaign.cells.verdicts import Verdicts
 from jobs.judging import judge
-from jobs.model.terms import terms_of
+from jobs.model.record import terms_of
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.jobs.jobs_factory import device_use
@@ -18,12 +18,16 @@ def test_only_what_is_missing_is_to_do_unless_redo_asks_for_everything(cells, fo
     _recorded(folder, made[0], "done", ["valid"] * 5)
     _recorded(folder, made[1], "running", ["valid"] * 2)
 
-    planned = cell_plan.make(made, conduct, folder)
+    planned = cell_plan.make_plan(made, conduct, folder)
 
     assert [(entry.state, entry.missing) for entry in planned.entries] == [("done", 0), ("running", 3), ("planned", 5)]
     assert planned.done == 1
     assert {entry.cell.id for entry in planned.to_do} == {made[1].id, made[2].id}
-    assert [entry.missing for entry in cell_plan.make(made, {**conduct, "redo": True}, folder).entries] == [5, 5, 5]
+    assert [entry.missing for entry in cell_plan.make_plan(made, {**conduct, "redo": True}, folder).entries] == [
+        5,
+        5,
+        5,
+    ]
 
 
 def test_a_damaged_record_is_to_do_again_and_a_newer_one_stops_the_plan(cells, folder):
@@ -32,12 +36,12 @@ def test_a_damaged_record_is_to_do_again_and_a_newer_one_stops_the_plan(cells, f
     leave_record(folder, made[1])
     folder.record(made[1].id).write_text("{")
 
-    entries = cell_plan.make(made[:2], conduct, folder).entries
+    entries = cell_plan.make_plan(made[:2], conduct, folder).entries
 
     assert [(entry.state, entry.missing) for entry in entries] == [("damaged", 5)] * 2
     folder.record(made[0].id).write_text('{"schema": 99}')
     with pytest.raises(record.NewerRecordError):
-        cell_plan.make(made, conduct, folder)
+        cell_plan.make_plan(made, conduct, folder)
 
 
 @pytest.mark.shows("order_seed")
@@ -45,7 +49,7 @@ def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder):
     made, conduct = cells
 
     def order(seed):
-        return [entry.cell for entry in cell_plan.make(made, {**conduct, "order_seed": seed}, folder).to_do]
+        return [entry.cell for entry in cell_plan.make_plan(made, {**conduct, "order_seed": seed}, folder).to_do]
 
     orders = [order(seed) for seed in range(20)]
 
@@ -59,7 +63,7 @@ def test_a_cell_whose_worker_was_killed_after_its_last_run_is_judged_by_the_next
     _recorded(folder, made[0], "running", ["valid"] * 5)
     before = folder.record(made[0].id).read_bytes()
 
-    planned = cell_plan.make(made[:1], conduct, folder)
+    planned = cell_plan.make_plan(made[:1], conduct, folder)
 
     assert (planned.entries[0].state, planned.entries[0].missing, planned.to_do) == ("done", 0, [])
     assert folder.record(made[0].id).read_bytes() == before
@@ -70,7 +74,7 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
     loose = {**conduct, "checks": {**conduct["checks"], "resident_max": 1.0}}
     recorded = leave_record(folder, made[0], *[invalid()] * 5, status="done")
 
-    loosely, strictly = (cell_plan.make(made[:1], each, folder).entries[0] for each in (loose, conduct))
+    loosely, strictly = (cell_plan.make_plan(made[:1], each, folder).entries[0] for each in (loose, conduct))
     by_loose, by_strict = (Verdicts(folder, terms_of(each)).judged(recorded) for each in (loose, conduct))
 
     assert (loosely.state, loosely.missing) == ("done", 0)
@@ -106,17 +110,17 @@ def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, fo
     made, conduct = cells
     for cell in made[:2]:
         _recorded(folder, cell, "running", ["valid"] * 2)
-    before = cell_plan.make(made, conduct, folder)
+    before = cell_plan.make_plan(made, conduct, folder)
     for cell in made[1:]:
         _recorded(folder, cell, "running", ["valid"] * 4)
-    read, seen = record.read, []
-    monkeypatch.setattr(record, "read", lambda path: seen.append(path) or read(path))
+    read, seen = record.read_record, []
+    monkeypatch.setattr(record, "read_record", lambda path: seen.append(path) or read(path))
 
-    after = before.refreshed()
+    after = before.refresh()
 
     assert seen == [folder.record(cell.id) for cell in made[1:]]
     assert [entry.missing for entry in after.entries] == [3, 1, 1]
-    assert after == cell_plan.make(made, conduct, folder)
+    assert after == cell_plan.make_plan(made, conduct, folder)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +138,4 @@ def test_a_plan_tells_where_others_made_runs_invalid_and_which_limit_would_let_t
     made, conduct = cells
     leave_record(folder, made[0], figures(**changed))
 
-    assert cell_plan.make(made[:1], conduct, folder).entries[0].disturbed == disturbed
+    assert cell_plan.make_plan(made[:1], conduct, folder).entries[0].disturbed == disturbed

@@ -18,7 +18,7 @@ def test_a_new_folder_is_private_and_marked(mode, tmp_path):
         root.mkdir(parents=True)
         root.chmod(mode)
 
-    made, campaign = folders.opened(root)
+    made, campaign = folders.open_or_create(root)
 
     assert [stat.S_IMODE(each.stat().st_mode) for each in (made.root, made.records, made.workers)] == [0o700] * 3
     assert json.loads(made.marker.read_text())["tool"] == "tfio-campaign"
@@ -26,20 +26,33 @@ def test_a_new_folder_is_private_and_marked(mode, tmp_path):
 
 
 def test_opening_it_again_keeps_what_is_there(tmp_path):
-    made, campaign = folders.opened(tmp_path / "results")
+    made, campaign = folders.open_or_create(tmp_path / "results")
     campaign["requests"].append({"token": "x", "utc": "", "words": [], "order_seed": 0, "cells": []})
     made.marker.write_text(json.dumps(campaign))
 
-    assert folders.opened(tmp_path / "results")[1]["requests"][0]["token"] == "x"
+    assert folders.open_or_create(tmp_path / "results")[1]["requests"][0]["token"] == "x"
     made.marker.unlink()  # moved away: the campaign goes on
-    assert folders.opened(tmp_path / "results")[1]["requests"] == []
+    assert folders.open_or_create(tmp_path / "results")[1]["requests"] == []
+
+
+@needs_root
+def test_its_name_is_no_file_and_no_link_that_another_user_may_turn_elsewhere(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("mine")
+
+    assert folders.folder_named(str(tmp_path / "link")) == tmp_path / "mine"
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(EnvironmentFaultError, match="another user's link"):
+        folders.folder_named(str(tmp_path / "link"))
+    with pytest.raises(UsageError, match="is a file, and no campaign's folder"):
+        folders.folder_named(str(tmp_path / "file"))
 
 
 def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
 
     with pytest.raises(UsageError, match="no campaign"):
-        folders.opened(tmp_path)
+        folders.open_or_create(tmp_path)
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -66,7 +79,7 @@ def test_a_folder_that_is_damaged_or_not_to_be_trusted_is_refused_with_the_cure(
     folder.marker.write_text(spoil) if isinstance(spoil, str) else spoil(folder)
 
     with pytest.raises(EnvironmentFaultError, match=said[0]) as caught:
-        folders.opened(folder.root)
+        folders.open_or_create(folder.root)
 
     assert said[1] in caught.value.hint
 
@@ -75,17 +88,17 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(EnvironmentFaultError, match="cannot create the campaign folder"):
-        folders.opened(tmp_path / "file" / "results")
+        folders.open_or_create(tmp_path / "file" / "results")
 
 
 def test_a_second_front_process_is_told_who_is_at_work_and_the_folder_is_free_again_afterwards(folder):
     with (
-        folders.occupied(folder),
+        folders.hold_folder(folder),
         pytest.raises(EnvironmentFaultError, match=f"process {os.getpid()}"),
-        folders.occupied(folder),
+        folders.hold_folder(folder),
     ):
         pass
-    with folders.occupied(folder):
+    with folders.hold_folder(folder):
         pass
 
 
@@ -96,7 +109,7 @@ def disk(folder, monkeypatch):
 
     def hinders(**changed):
         monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**system | changed))
-        return folder.hindrance().removeprefix(f"{folder.root} ")
+        return folder.write_hindrance().removeprefix(f"{folder.root} ")
 
     return hinders
 
@@ -118,21 +131,21 @@ def test_a_file_system_that_is_not_written_or_reached_is_told(folder, disk, monk
     assert disk() == ""
     assert disk(f_flag=os.ST_RDONLY) == "is read-only: workers wait to write their records"
     monkeypatch.undo()
-    assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
+    assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").write_hindrance()
 
 
 def test_whether_a_worker_is_at_work_is_told_by_its_lock(folder, monkeypatch):
-    assert folders.CampaignFolder(folder.root / "elsewhere").worker_at_work() is False
-    assert folder.worker_at_work() is False
+    assert folders.CampaignFolder(folder.root / "elsewhere").is_worker_running() is False
+    assert folder.is_worker_running() is False
     with folder.worker_lock():
-        assert folder.worker_at_work() is True
+        assert folder.is_worker_running() is True
     monkeypatch.setattr(folders.FileLock, "acquire", lambda *_, **__: Path("/nowhere").stat())
-    assert folder.worker_at_work() is None
+    assert folder.is_worker_running() is None
 
 
 def test_a_folder_in_whose_place_any_user_could_put_another_one_is_refused(scratch):
-    folders.opened(scratch / "results")
+    folders.open_or_create(scratch / "results")
     scratch.chmod(0o777)  # no sticky bit
 
     with pytest.raises(EnvironmentFaultError, match="lets any user rename what is in it"):
-        folders.opened(scratch / "results")
+        folders.open_or_create(scratch / "results")

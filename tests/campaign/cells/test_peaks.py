@@ -8,12 +8,12 @@ import pytest
 from campaign.cells import cell_plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
-from campaign.config.points import cells_of
+from campaign.config.collect import make_cells
 from campaign.storage import emulation
 from campaign.testbed import expected
-from campaign.testbed.spec import Wanted
+from campaign.testbed.spec import StorageRequest
 from jobs.judging import judge
-from jobs.model.terms import terms_of
+from jobs.model.record import terms_of
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import asked_again, compose, walk, work_list
@@ -167,7 +167,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
 @pytest.mark.parametrize("threads", [1, 4, 8])
 def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(threads, folder):
     cell = leave(folder, [f"threads={threads}"], [20.0], data=IMAGES, emulated={"storage": HDD})
-    wanted, size = Wanted.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
+    wanted, size = StorageRequest.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
     given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
 
     peak = peaks_of(folder).of(cell)
@@ -177,9 +177,9 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
 
 
 def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(folder, point, monkeypatch):
-    monkeypatch.setattr("campaign.storage.emulation.emulated", lambda _: HDD)
+    monkeypatch.setattr("campaign.storage.emulation.emulated_storage", lambda _: HDD)
     monkeypatch.setattr("campaign.storage.emulation.unbounded", lambda _: None)
-    cells, conduct = cells_of([{**point, "threads": 2}])
+    cells, conduct = make_cells([{**point, "threads": 2}])
     work = work_list(folder, cells, conduct)
     work["cells"][0]["dataset"] |= IMAGES
 
@@ -229,10 +229,10 @@ def test_what_is_another_storage_machine_or_way_to_read_judges_nothing(words, mo
 
 
 def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):
-    cells, conduct = cells_of([{**point, "threads": 1}])
+    cells, conduct = make_cells([{**point, "threads": 1}])
     walk(folder, work_list(folder, cells, conduct))
-    done = record.read(folder.record(cells[0].id))
-    assert cell_plan.make(cells, conduct, folder).entries[0].state == "done"
+    done = record.read_record(folder.record(cells[0].id))
+    assert cell_plan.make_plan(cells, conduct, folder).entries[0].state == "done"
 
     rate = done["runs"][1]["read_mb_per_s"]
     at = done["provenance"]
@@ -240,7 +240,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     baseline = leave(folder, READ, [rate / 5] * 3, **same)
     path = folder.record(cells[0].id)
     before = path.read_bytes()
-    planned = cell_plan.make(cells, conduct, folder)
+    planned = cell_plan.make_plan(cells, conduct, folder)
 
     recorded, _ = Verdicts(folder, terms_of(conduct)).read(path)
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
@@ -248,15 +248,15 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     assert "below_peak" in recorded["reason"]
     assert baseline["cell"]["id"] in recorded["reason"]
     folder.record(baseline["cell"]["id"]).unlink()
-    assert cell_plan.make(cells, conduct, folder).entries[0].state == "done"
+    assert cell_plan.make_plan(cells, conduct, folder).entries[0].state == "done"
 
 
 def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
-    cells, conduct = cells_of([point])
+    cells, conduct = make_cells([point])
     monkeypatch.setattr(
         "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
     )
-    monkeypatch.setattr("campaign.storage.provenance.observed", lambda *_: CONDITIONS)
+    monkeypatch.setattr("campaign.storage.provenance.observe_conditions", lambda *_: CONDITIONS)
     leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)
 
     _, (recorded,) = walk(folder, work_list(folder, cells, conduct))
@@ -270,8 +270,8 @@ def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
 def test_baselines_come_before_what_they_judge(seed, folder, point):
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]
     points += [compose(*words) for words in (READ, RANDOM)]
-    cells, conduct = cells_of([{**each, "order_seed": seed} for each in points])
+    cells, conduct = make_cells([{**each, "order_seed": seed} for each in points])
 
-    order = [entry.cell.benchmark for entry in cell_plan.make(cells, conduct, folder).to_do]
+    order = [entry.cell.benchmark for entry in cell_plan.make_plan(cells, conduct, folder).to_do]
 
     assert order == ["baseline"] * 2 + ["micro"] * 3

@@ -12,14 +12,14 @@ import pytest
 from campaign.cells import record
 from campaign.cells.cell import make_cell
 from jobs.judging import judge, stopping
-from jobs.observe import machine_facts
-from jobs.system import durable, untrusted
+from jobs.observe import conditions
+from jobs.system import files, untrusted
 from tests.campaign.fake_template import COLD, TERMS, failed, figures
 
 
 def _record(point, *runs, status="ended"):
     """Make a record of runs of a role, a verdict to come, and a rate."""
-    made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"}, TERMS)
+    made = record.make_record(make_cell(point), {"token": "t"}, {"path": "/d"}, TERMS)
     for role, verdict, rate in runs:
         spoilt = figures(rate, resident_fraction=1.0)
         made_of = {"valid": figures(rate), "invalid": spoilt, "failed": failed("killed")}
@@ -92,7 +92,7 @@ def written(point, tmp_path):
     """A good record on disk: its path and what is in it."""
     made = _record(point, ("measured", "valid", 1))
     path = tmp_path / made["cell"]["id"] / "record.json"
-    record.write(path, made)
+    record.write_record(path, made)
     return path, made
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_record_is_told_and_left_as_it_is(bad, written):
     path.write_text(bad)
 
     with pytest.raises(record.DamagedRecordError, match=r"record\.json is damaged") as caught:
-        record.read(path)
+        record.read_record(path)
 
     assert path.read_text() == bad
     assert record.read_or_fault(path) == (None, caught.value.message)
@@ -110,10 +110,10 @@ def test_a_damaged_record_is_told_and_left_as_it_is(bad, written):
 
 def test_a_record_in_the_folder_of_another_cell_is_damaged(written):
     path, made = written
-    record.write(path, {**made, "cell": {**made["cell"], "id": "another"}})
+    record.write_record(path, {**made, "cell": {**made["cell"], "id": "another"}})
 
     with pytest.raises(record.DamagedRecordError, match="it is of the cell another"):
-        record.read(path)
+        record.read_record(path)
 
 
 def test_a_newer_record_is_refused_with_the_cure(tmp_path):
@@ -121,7 +121,7 @@ def test_a_newer_record_is_refused_with_the_cure(tmp_path):
     path.write_text(json.dumps({"schema": 2, "runs": [], "status": "done"}))
 
     with pytest.raises(record.NewerRecordError, match="newer") as caught:
-        record.read(path)
+        record.read_record(path)
 
     assert "update" in caught.value.hint
     assert caught.value.exit_code == 3
@@ -151,7 +151,7 @@ def test_what_an_nfs_client_remembers_of_a_record_is_asked_for_anew(number, writ
     path, made = written
     opened = mood(number, 1)
 
-    assert record.read(path) == made
+    assert record.read_record(path) == made
     assert opened == [path.parent.parent, path.parent]
     path.unlink()
     assert record.read_or_fault(path) == (None, None)
@@ -162,7 +162,7 @@ def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(numbe
     mood(number, times)
 
     with pytest.raises(record.UnreadableRecordError, match="cannot read") as caught:
-        record.read(written[0])
+        record.read_record(written[0])
 
     assert not isinstance(caught.value, record.DamagedRecordError)
     assert caught.value.exit_code == 3
@@ -171,9 +171,9 @@ def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(numbe
 def test_a_record_of_a_node_that_cannot_tell_what_the_data_lie_on_is_read(written, tmp_path):
     path, made = written
 
-    record.write(path, made | {"provenance": machine_facts.describe(tmp_path / "not here: a bucket, say")})
+    record.write_record(path, made | {"provenance": conditions.describe_node(tmp_path / "not here: a bucket, say")})
 
-    assert record.read(path)["provenance"]["mount"] == machine_facts.UNKNOWN
+    assert record.read_record(path)["provenance"]["mount"] == conditions.UNKNOWN
 
 
 def test_a_record_is_whole_whenever_its_writer_is_killed(written):
@@ -185,7 +185,7 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(written):
         if not writer:
             try:
                 while True:
-                    record.write(path, made)
+                    record.write_record(path, made)
                     os.write(tell, b".")
             finally:
                 os._exit(1)
@@ -195,14 +195,14 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(written):
         os.kill(writer, signal.SIGKILL)
 
         assert os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1]) == -signal.SIGKILL
-        assert len(record.read(path)["runs"]) == 20
+        assert len(record.read_record(path)["runs"]) == 20
         os.close(seen)
         os.close(tell)
 
 
 @pytest.fixture
 def time(clock):
-    return clock(durable)
+    return clock(files)
 
 
 @pytest.fixture
@@ -231,12 +231,12 @@ def test_a_disk_that_is_full_or_read_only_for_a_while_is_waited_for(disk, broken
     with Path(os.devnull if said else "/dev/full").open("w") as log:
         if not said:  # the log is full, too
             monkeypatch.setattr("sys.stderr", log)
-        record.write(path, made, patience_s=10)
+        record.write_record(path, made, patience_s=10)
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             log.close()
 
-    assert record.read(path) == made
+    assert record.read_record(path) == made
     assert not said or f"{said}); waiting for it" in capfd.readouterr().err
 
 
@@ -248,12 +248,12 @@ def test_past_its_patience_a_record_that_cannot_be_written_is_an_error_and_the_o
 ):
     made, waited, sleep = _record(point, ("measured", "valid", 1)), [], time.sleep
     path = small_disk / made["cell"]["id"] / "record.json"
-    record.write(path, made)
+    record.write_record(path, made)
     (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
     time.sleep = lambda seconds: (waited.append(seconds), sleep(seconds))
 
     with pytest.raises(OSError, match="No space left"):
-        record.write(path, {**made, "filler": "y" * 70000}, patience_s=patience_s)
+        record.write_record(path, {**made, "filler": "y" * 70000}, patience_s=patience_s)
 
-    assert record.read(path) == made
+    assert record.read_record(path) == made
     assert waited == pauses

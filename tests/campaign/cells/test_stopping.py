@@ -1,7 +1,6 @@
 """Runs that are added until the interval of the median is narrow enough."""
 
 import copy
-import itertools
 import signal
 
 import numpy as np
@@ -10,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cells import cell_plan
-from campaign.cli import why
-from campaign.worker.signals import WorkerStoppedError
-from jobs.judging import stopping
+from campaign.cli import show
+from campaign.worker.session import WorkerStoppedError
+from jobs.judging import intervals, stopping
 from tests.campaign.fake_template import TERMS, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
@@ -33,23 +32,9 @@ def runs_of(rates):
     return [figures(1.0), *(figures(rate) for rate in rates)]
 
 
-@pytest.mark.parametrize("n", range(5, 13))
-def test_the_interval_holds_the_median_as_often_as_it_says(n):
-    # Each of n runs is below the true median or above it, one as likely as the other: all 2^n ways.
-    found = stopping.interval(sorted(range(1, n + 1), key=lambda number: 5 * number % 13))  # in no order
-    assert stopping.interval(range(4)) is None
-    ways = [sum(below) for below in itertools.product((0, 1), repeat=n)]
-
-    held = sum(found.low <= below <= found.high - 1 for below in ways) / 2**n
-    tighter = sum(found.low + 1 <= below <= found.high - 2 for below in ways) / 2**n
-
-    assert found.confidence == pytest.approx(held)
-    assert held >= stopping.CONFIDENCE > tighter
-
-
 @given(rates=st.lists(RATES, max_size=14))
 def test_the_width_is_a_share_of_numpy_s_median_and_the_limit_itself_is_narrow_enough(rates):
-    found = stopping.interval(rates)
+    found = intervals.interval(rates)
     width = (found.high - found.low) / np.median(rates) if found else None
 
     edge = [np.nextafter(width, 0), width, np.nextafter(width, 1e9)] if found and width else [1.0]
@@ -94,7 +79,7 @@ def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_wa
     # In order: 90, 90, 95, 95, 100, 105, 110, 110; (110 - 90) / 97.5.
     assert "median of 8 measured runs is 20.51% wide; max_runs=9 is reached" in recorded["reason"]
     assert recorded["checks"][1]["passed"] is False
-    why.main([adding["cells"][0]["id"], str(folder.root)])
+    show.main([adding["cells"][0]["id"], str(folder.root)])
     out = capsys.readouterr().out
     assert "added        until_spread=0.02: of 5 runs the 93.8% interval of the median was 90.0 to 110.0" in out
     assert "max_runs=9 is reached" in out
@@ -163,15 +148,16 @@ def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan_which_says_h
 ):
     made, conduct = cells
     adding["conduct"] |= {"max_runs": 30}
-    planned = cell_plan.make(made, {**conduct, "until_spread": 0.01}, folder)
+    planned = cell_plan.make_plan(made, {**conduct, "until_spread": 0.01}, folder)
     assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
-    assert cell_plan.runs_in_words(planned.to_do, planned.conduct) == "18 to 90 runs"
-    assert cell_plan.runs_in_words(cell_plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
+    assert cell_plan.format_number_of_runs(planned.to_do, planned.conduct) == "18 to 90 runs"
+    assert cell_plan.format_number_of_runs(cell_plan.make_plan(made, conduct, folder).to_do, conduct) == "18 runs"
 
     with pytest.raises(KeyboardInterrupt):
         walk(folder, adding, *runs_of(WIDE), KeyboardInterrupt())
 
     loosely, wide, narrow = (
-        cell_plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
+        cell_plan.make_plan(made[:1], {**conduct, "until_spread": share}, folder).entries[0]
+        for share in (None, 0.02, 0.5)
     )
     assert [(entry.missing, entry.at_most) for entry in (loosely, wide, narrow)] == [(0, 0), (1, 24), (0, 0)]

@@ -46,8 +46,25 @@ def test_one_that_dies_has_made_none_though_an_old_one_is_there(code, end, ends,
         analyse.write_report(tmp_path)
 
 
+def test_verdicts_for_programs_are_those_of_the_analysis(ends, tmp_path):
+    ends("""print('[{"claim": "x"}]'); raise SystemExit(1)""")
+
+    assert analyse.read_verdicts(tmp_path) == [{"claim": "x"}]
+
+    ends("raise SystemExit(2)")
+    with pytest.raises(EnvironmentFaultError, match="could not be judged"):
+        analyse.read_verdicts(tmp_path)
+
+
 def test_a_report_elsewhere_is_looked_for_there(ends, tmp_path):
     ends(f"{WRITES}")
     (tmp_path / "out").mkdir()
 
     assert analyse.write_report(tmp_path, tmp_path / "out") == 0
+
+
+def test_a_report_that_another_answer_stands_for_is_made_without_its_notes(ends, tmp_path):
+    ends("import pathlib, sys; pathlib.Path(sys.argv[3], 'report.html').write_text(sys.argv[-1])")
+
+    assert analyse.write_report(tmp_path, quiet=True) == 0
+    assert (tmp_path / "report.html").read_text() == "--quiet"

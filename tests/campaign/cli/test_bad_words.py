@@ -2,7 +2,7 @@
 
 import pytest
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 
 _WRONG = {
     "thread=1": ("unknown key 'thread'", "did you mean 'threads'?"),
@@ -61,7 +61,7 @@ def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     message, hint = _WRONG[word]
 
-    code = guarded(word.split())
+    code = run_guarded(word.split())
 
     said = capsys.readouterr().err
     assert code == 2
@@ -73,12 +73,12 @@ def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys
 
 
 def test_a_missing_configuration_folder_is_named(capsys):
-    assert guarded(["--config-dir", "/no/such/folder"]) == 2
+    assert run_guarded(["--config-dir", "/no/such/folder"]) == 2
     assert "/no/such/folder" in capsys.readouterr().err
 
 
 def test_the_version_is_ours(capsys):
-    assert guarded(["--version"]) == 0
+    assert run_guarded(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tfio-campaign 0.")
 
 
@@ -90,15 +90,16 @@ def test_the_version_is_ours(capsys):
         (["+paper=fig6", "threads=2", "dataset.files=128", "+size=smoke"], None),
         (["+paper=fig4", "threads=2", "seed=3"], None),
         (["threads=2", "storage.root=x/${oc.env:TOKEN}"], "storage.root: what ${oc.env:…} stands for is in"),
+        (["threads=2", r"storage.root=x/\${oc.env:TOKEN}"], None),
         (["threads=2", "cluster=slurm", "+cluster.extra.mail-user=${oc.env:TOKEN}"], None),
     ],
-    ids=["twice", "size", "another size", "no size", "recorded", "Slurm's"],
+    ids=["twice", "size", "another size", "no size", "recorded", "literal", "Slurm's"],
 )
 def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOKEN", "SECRET")
 
-    assert guarded(["--dry-run", *words]) in (0, 3)
+    assert run_guarded(["--dry-run", *words]) in (0, 3)
 
     said = capsys.readouterr()
     assert f"note: {note}" in said.err if note else "note: " not in said.err
@@ -109,12 +110,12 @@ def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["status"], ["why", "x"], ["advise", "x"], ["watch"], ["cancel"], ["report"]], ids=" ".join
+    "words", [["status"], ["show", "x"], ["status", "--watch"], ["cancel"], ["report"]], ids=" ".join
 )
 def test_a_verb_where_there_is_no_campaign_says_so(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    assert guarded(words) == 2
+    assert run_guarded(words) == 2
     assert "no campaign in" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -122,7 +123,7 @@ def test_a_verb_where_there_is_no_campaign_says_so(words, tmp_path, monkeypatch,
 def test_a_dry_run_starts_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    assert guarded(["--dry-run", "-m", "threads=1,16,16"]) == 0
+    assert run_guarded(["--dry-run", "-m", "threads=1,16,16"]) == 0
 
     said = capsys.readouterr()
     (one, other), state = said.out.splitlines(), "  planned "

@@ -10,15 +10,16 @@ from filelock import FileLock
 
 from campaign.cells import cell_plan
 from campaign.cli import clean
-from campaign.config.points import cells_of
+from campaign.config.collect import make_cells
 from campaign.errors import UsageError
-from campaign.storage import made
+from campaign.storage import made_data
 from campaign.storage.locks import lock_path
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request
 from jobs.benchmarks.engines import datafile
-from jobs.burst_buffer import lease
-from jobs.checkpoints.direct import Direct
+from jobs.checkpoints import lease
+from jobs.checkpoints.buffer import Direct
 from jobs.data import make, specs, staged_copies
+from jobs.store.folder import Folder
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, compose, slurm_conduct
@@ -56,10 +57,10 @@ def copies(root, tmp_path):
     (tmp_path / "own" / "a.jpg").write_bytes(b"a" * 100)
     (root / "staged").mkdir()
     path = root / "staged" / "0123456789"
-    with staged_copies.held(path, tmp_path / "own"):
+    with staged_copies.locked(path, tmp_path / "own"):
         stamp = staged_copies.identity(tmp_path / "own" / "a.jpg")
-        for batch in staged_copies.missing(tmp_path / "own", path, [("a.jpg", *stamp)]):
-            staged_copies.copy(tmp_path / "own", path, batch)
+        for batch in staged_copies.missing_copies(tmp_path / "own", path, [("a.jpg", *stamp)]):
+            staged_copies.copy_batch(tmp_path / "own", path, batch)
     return path
 
 
@@ -98,7 +99,7 @@ def test_how_much_is_made_and_removed_is_told_in_units(baseline, root, monkeypat
         assert head.split() == ["made", "MB", "files", "age", "place"]
         assert line.split() == ["baseline", "2,340.0", str(len([*baseline.iterdir()])), *age.split(), str(baseline)]
     questions = []
-    monkeypatch.setattr(clean.console, "agreed", lambda question: not questions.append(question))
+    monkeypatch.setattr(clean.console, "ask_for_yes", lambda question: not questions.append(question))
 
     assert clean.main(["--unused"]) == 0
 
@@ -133,9 +134,9 @@ def test_unused_is_what_no_record_reads(dataset, baseline, folder, cells, capsys
 
 def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
     words = [f"dataset.{key}={value}" for key, value in TINY.items()]
-    (cell,), conduct = cells_of([compose(*words, "batch_size=8")])
+    (cell,), conduct = make_cells([compose(*words, "batch_size=8")])
     batch = leave_batch(folder, cells=[[cell.id]])
-    entries = cell_plan.make([cell], slurm_conduct(conduct), folder).entries
+    entries = cell_plan.make_plan([cell], slurm_conduct(conduct), folder).entries
     request = Request(folder, slurm_conduct(conduct), "first", UTC, ())
     write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
 
@@ -148,10 +149,10 @@ def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
 
 
 def test_nothing_is_removed_without_a_yes(dataset, monkeypatch):
-    monkeypatch.setattr(clean.console, "agreed", lambda _: None)
+    monkeypatch.setattr(clean.console, "ask_for_yes", lambda _: None)
     with pytest.raises(UsageError, match="no terminal"):
         clean.main(["demo"])
-    monkeypatch.setattr(clean.console, "agreed", lambda _: False)
+    monkeypatch.setattr(clean.console, "ask_for_yes", lambda _: False)
     assert clean.main(["demo"]) == 1
 
     assert dataset.exists()
@@ -197,7 +198,7 @@ def test_no_link_is_followed(dataset, root, tmp_path, capsys):
 @pytest.fixture
 def impatient(monkeypatch):
     """Locks that somebody holds are not waited for."""
-    monkeypatch.setattr(made, "_SOON_S", 0.05)
+    monkeypatch.setattr(made_data, "_SOON_S", 0.05)
     monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.05)
 
 
@@ -217,7 +218,7 @@ def test_what_a_run_holds_a_lock_on_is_left(dataset, baseline, snapshots, root, 
         (lock_path(root, root), dataset),  # a run that reads
         (dataset / make.LOCK_NAME, dataset),  # who makes it
         (baseline / datafile.LOCK, baseline),
-        (lease.lock(snapshots, "trainer").lock_file, snapshots),
+        (lease.lock(Folder(snapshots), "trainer").lock_file, snapshots),
     ):
         with FileLock(lock):
             assert clean.main(["--yes", str(doomed)]) == 1
@@ -227,7 +228,7 @@ def test_what_a_run_holds_a_lock_on_is_left(dataset, baseline, snapshots, root, 
 
 
 def test_a_removal_that_is_killed_leaves_what_is_known_again(dataset, monkeypatch, capsys):
-    remove, removed = made.files.remove, []
+    remove, removed = made_data.files.remove, []
 
     def killed(path, **options):
         removed.append(path)
@@ -236,7 +237,7 @@ def test_a_removal_that_is_killed_leaves_what_is_known_again(dataset, monkeypatc
         remove(path, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(made.files, "remove", killed)
+        patched.setattr(made_data.files, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             clean.main(["--yes", "demo"])
 

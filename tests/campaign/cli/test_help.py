@@ -2,9 +2,9 @@
 
 import pytest
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from campaign.config import reference
-from campaign.config.command_line import VERBS
+from campaign.verbs import VERBS
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def helped(capsys, monkeypatch):
 
     def say(*words, columns=80):
         monkeypatch.setenv("COLUMNS", str(columns))
-        assert guarded([*words]) == 0
+        assert run_guarded([*words]) == 0
         return capsys.readouterr().out
 
     return say
@@ -62,7 +62,7 @@ def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
 )
 def test_each_word_is_explained(word, shown, helped, capsys):
     if shown is None:
-        assert guarded(["help", word]) == 2
+        assert run_guarded(["help", word]) == 2
         assert "did you mean" in capsys.readouterr().err
         return
     said = helped("help", word, columns=200)
@@ -73,14 +73,14 @@ def test_each_word_is_explained(word, shown, helped, capsys):
 
 @pytest.mark.parametrize(("word", "meant"), [("thread", "'threads'"), ("recipe", "'recipes'"), ("staus", "'status'")])
 def test_what_is_nothing_is_told_with_what_may_be_meant(word, meant, capsys):
-    assert guarded(["help", word]) == 2
+    assert run_guarded(["help", word]) == 2
     said = capsys.readouterr().err
     assert f"no help on '{word}'" in said
     assert f"did you mean {meant}" in said
 
 
 def test_what_is_near_to_nothing_is_told_where_all_keys_are_listed(capsys):
-    assert guarded(["help", "qqqqqqqq"]) == 2
+    assert run_guarded(["help", "qqqqqqqq"]) == 2
 
     assert "hint: python -m campaign help keys lists all keys" in capsys.readouterr().err
 
@@ -88,7 +88,7 @@ def test_what_is_near_to_nothing_is_told_where_all_keys_are_listed(capsys):
 def test_all_keys_and_groups_are_listed_as_they_are_typed(helped):
     shown = helped("help", "keys", columns=1000)
 
-    assert {key for key in reference.all_keys() if f"  {key}=" not in shown} == set()
+    assert {key for key in reference.list_keys() if f"  {key}=" not in shown} == set()
     assert "  threads=4          # files that are read and decoded in parallel" in shown
     assert "\ncheckpoint=hdd, local, " in shown
     assert "defaults" not in shown.replace("its default", "")
@@ -125,9 +125,9 @@ def test_the_list_is_as_wide_as_the_terminal_and_says_no_less(helped):
 @pytest.mark.parametrize("words", [["help", "{}"], ["{}", "--help"]], ids=" ".join)
 def test_each_verb_has_its_help(verb, words, capfd):
     try:
-        code = guarded([word.format(verb) for word in words])
+        code = run_guarded([word.format(verb) for word in words])
     except SystemExit as ended:  # of argparse
         code = ended.code
 
     assert code == 0
-    assert f"python -m campaign {verb.replace('watch', '')}" in capfd.readouterr().out
+    assert f"python -m campaign {verb}" in capfd.readouterr().out

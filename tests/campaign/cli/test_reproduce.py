@@ -9,11 +9,10 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from campaign import console
-from campaign.cli import reproduce
+from campaign.cli import analyse, reproduce
 from campaign.cli import run as main_verb
 from campaign.config import recipes
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.errors import UsageError
 from campaign.testbed import apply
 from tests.campaign.command_line import CommandLine
@@ -33,7 +32,7 @@ MICRO = recipes.Recipe("fig4", "micro", None, ())
 
 
 def test_what_emulated_nodes_read_is_no_storage_of_the_paper():
-    assert reproduce._storages(["site=twin"]) == ["hdd", "ssd", "optane", "lustre"]  # noqa: SLF001
+    assert reproduce._site_storages(["site=twin"]) == ["hdd", "ssd", "optane", "lustre"]  # noqa: SLF001
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def ask(tmp_path_factory):
         seen = []
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(tmp_path_factory.mktemp("asked"))
-            patch.setattr(main_verb, "carry_out", lambda planned, argv, _: seen.append((planned, argv)) or 0)
+            patch.setattr(main_verb, "run_plan", lambda planned, argv, *_, **__: seen.append((planned, argv)) or 0)
             assert reproduce.main(words) == 0
         return seen.pop()
 
@@ -65,9 +64,9 @@ def ask(tmp_path_factory):
 @pytest.fixture(scope="module")
 def some(ask, two_storages):
     """The plan of three recipes."""
-    three = [recipe for recipe in recipes.recipes() if recipe.name in ("table1", "fig4", "fig8")]
+    three = [recipe for recipe in recipes.list_recipes() if recipe.name in ("table1", "fig4", "fig8")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "recipes", lambda _: three)
+        patch.setattr(recipes, "list_recipes", lambda _: three)
         planned, argv = ask(*two_storages)
     assert argv == ["reproduce", *two_storages]
     return planned
@@ -79,8 +78,8 @@ def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(ask, two_sto
     cells = {entry.cell.id: entry.cell for entry in planned.entries}
     flags, words = two_storages[:2], two_storages[2:]
     for recipe in ("fig4", "fig5", "fig6", "fig7", "fig8"):
-        alone = collect(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
-        assert {cell.id for cell in cells_of(alone)[0]} <= cells.keys()
+        alone = collect_points(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
+        assert {cell.id for cell in make_cells(alone)[0]} <= cells.keys()
     targets = {cell.settings["checkpoint"]["name"] for cell in cells.values() if cell.benchmark == "alexnet"}
     assert targets == {"none", "hdd", "ssd"}
 
@@ -100,17 +99,32 @@ def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(some):
 def test_the_price_is_said_and_nothing_starts_without_a_yes(some, two_storages, monkeypatch, tmp_path):
     said, questions, started = [], [], []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "_points", lambda *_: [])
-    monkeypatch.setattr(main_verb, "planned", lambda _: some)
-    monkeypatch.setattr(main_verb, "carry_out", lambda *words: started.append(words) or 0)
+    monkeypatch.setattr(reproduce, "_compose_recipes", lambda *_: [])
+    monkeypatch.setattr(main_verb, "plan_points", lambda _: some)
+    monkeypatch.setattr(main_verb, "run_plan", lambda *words, **_: started.append(words) or 0)
     monkeypatch.setattr(console, "say", said.append)
-    monkeypatch.setattr(console, "agreed", lambda question: bool(questions.append(question)))
+    monkeypatch.setattr(console, "ask_for_yes", lambda question: bool(questions.append(question)))
 
     codes = reproduce.main(two_storages), reproduce.main([*two_storages, "--yes"])
 
     assert codes == (1, 0)
     assert (len(questions), len(started)) == (1, 1)
     assert any("runs with warm-ups; how long they take is not known" in line for line in said)
+
+
+def test_json_has_the_state_of_each_cell_and_the_verdicts_on_the_claims(some, two_storages, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "_compose_recipes", lambda *_: [])
+    monkeypatch.setattr(main_verb, "plan_points", lambda _: some)
+    monkeypatch.setattr(main_verb, "run_plan", lambda planned, *_, as_json: told.append(as_json(planned)) or 0)
+    monkeypatch.setattr(analyse, "read_verdicts", lambda folder: [{"claim": str(folder)}])
+    told = []
+
+    reproduce.main([*two_storages, "--yes", "--json"])
+
+    assert told[0]["claims"] == [{"claim": str(some.folder.root)}]
+    assert told[0]["cells"].keys() == {entry.cell.id for entry in some.entries}
+    assert told[0]["counts"] == {"planned": len(told[0]["cells"])}
 
 
 @pytest.mark.parametrize(
@@ -138,14 +152,14 @@ def test_cells_that_read_copies_wait_until_the_copies_are_made(tmp_path, point, 
     (tmp_path / "staging").mkdir()
     (tmp_path / "staging" / "advised.json").write_text("{}")
 
-    kept = reproduce._with_copies(points)  # noqa: SLF001
+    kept = reproduce._drop_missing_copies(points)  # noqa: SLF001
 
     assert [each["staging"] for each in kept] == ["none", "advised"]
     assert "without 1 cell of staging=smallest" in capfd.readouterr().err
 
 
 def test_an_error_names_the_recipe_that_it_is_of(two_storages, monkeypatch):
-    monkeypatch.setattr(recipes, "recipes", lambda _: [MICRO])
+    monkeypatch.setattr(recipes, "list_recipes", lambda _: [MICRO])
 
     with pytest.raises(UsageError, match=r"^fig4: "):
         reproduce.main([*two_storages, "iterations=200", "--dry-run"])
@@ -162,7 +176,7 @@ def twin(tmp_path_factory):
         subprocess.run(command, check=True, timeout=120)
         yield folder
     finally:
-        apply.down(folder)
+        apply.take_down(folder)
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +241,7 @@ def test_all_that_is_shown_says_emulated(reproduced, records):
     said, folder, _ = reproduced
 
     assert all("storage" in record["provenance"]["emulated"] for record in records)
-    assert "ssd (emulated, model)" in said.stdout
+    assert re.search(r"\bssd(, [\w ]+)* emulated by a model", said.stdout)
     assert "ssd is a flash model, 280.55 MB/s read" in (folder / "report.html").read_text()
     figures = {path.stem.partition("-")[0] for path in (folder / "figures").glob("*.pdf")}
     assert figures == {"table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "checkpoints"}

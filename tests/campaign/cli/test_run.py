@@ -7,7 +7,7 @@ import pytest
 from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
-from campaign.config.command_line import split
+from campaign.config.command_line import parse_command_line
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import grid
@@ -16,7 +16,7 @@ from tests.campaign.work_lists import grid
 @pytest.fixture(autouse=True)
 def composed(monkeypatch):
     """Hydra composes what is asked for once for all of these tests."""
-    monkeypatch.setattr(run, "collect", lambda words: grid(*split(words).overrides))
+    monkeypatch.setattr(run, "collect_points", lambda words: grid(*parse_command_line(words).overrides))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def go(folder, said, reports, monkeypatch):
                 raise answer
             return answer
 
-        monkeypatch.setattr(slurm, "work", work)
+        monkeypatch.setattr(slurm, "run_campaign_on_slurm", work)
         return run.main([f"campaign_dir={folder.root}", "cluster=slurm", *words])
 
     return go
@@ -109,7 +109,7 @@ def tries(folder, said, reports, monkeypatch):
             made.append((len(ids), request.attempt, sure, request.conduct["redo"]))
             return False
 
-        monkeypatch.setattr(run, "_work", work)
+        monkeypatch.setattr(run, "_run_missing", work)
         run.main([f"campaign_dir={folder.root}", "cluster=slurm", "threads=1,2", *words])
         return made
 
@@ -186,7 +186,7 @@ def test_requests_follow_each_other_in_time_whatever_the_clocks_of_login_nodes_s
 
 def test_cluster_local_does_not_begin_beside_open_jobs(folder, said, programs, monkeypatch):
     leave_batch(folder, cells=[["a"]])
-    monkeypatch.setattr(local, "work", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(local, "run_campaign_here", lambda *_: pytest.fail("it began"))
 
     with pytest.raises(EnvironmentFaultError, match="1 job of this campaign on the cluster"):
         run.main([f"campaign_dir={folder.root}", "cluster=local"])

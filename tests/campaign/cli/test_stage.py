@@ -12,7 +12,8 @@ from campaign.staging import apply_copies, observed
 from campaign.staging import staging_plan as plans
 from jobs.data import staged
 from jobs.data.staged_copies import identity
-from jobs.profiler import Profile, table
+from jobs.events import posix_window
+from jobs.profiler import Profile
 
 
 @pytest.fixture
@@ -57,10 +58,10 @@ def counted(profile, monkeypatch):
     monkeypatch.setattr(observed, "has_device", lambda _: True)
 
     def save(seconds, fetched):
-        window = table.read(profile)
+        window = posix_window.read_window(profile)
         rows = [place for place, path in enumerate(window.paths) if path.endswith(".bin")]
         window.counters["read_time"][rows] = [int(each * 1e9) for each in seconds]
-        table.write(profile, replace(window, device_bytes=fetched))
+        posix_window.write_window(profile, replace(window, device_bytes=fetched))
         return profile
 
     return save
@@ -136,7 +137,7 @@ def _read_again(paths, file, wall_s, **changed):
             Path(path).read_bytes()
     window = seen.window
     ended_ns = window.started_ns + int(wall_s * 1e9)
-    table.write(file, replace(window, ended_ns=ended_ns, **changed))
+    posix_window.write_window(file, replace(window, ended_ns=ended_ns, **changed))
     return str(file)
 
 
@@ -151,6 +152,11 @@ def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, plann
     gained = 0.2 / wall_s - 1
     assert line.split() == ["advised", "+25.0%", "+20.0%", "to", "+30.0%", f"{gained:+.1%}",
                             *f"{gained:+.1%} to {gained:+.1%}".split(), "FAILED" if code else "holds"]  # fmt: skip
+    assert stage.main(["check", str(planned), "--profile", after, "--json"]) == code
+    rules = json.loads(capsys.readouterr().out)["rules"]
+    assert {rule: (each["measured"], each["holds"]) for rule, each in rules.items()} == {
+        "advised": (pytest.approx(gained), not code)
+    }
 
 
 def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
@@ -186,4 +192,4 @@ def test_what_cannot_be_planned_is_refused_with_the_cure(words, why, profile, tm
 
 @pytest.mark.parametrize(("text", "size"), [("10GB", 10**10), ("1.5MB", 1_500_000), ("4096", 4096), ("2 kb", 2000)])
 def test_a_capacity_is_read_in_powers_of_ten(text, size):
-    assert stage._size(text) == size  # noqa: SLF001
+    assert stage._read_size(text) == size  # noqa: SLF001

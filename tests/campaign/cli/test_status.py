@@ -1,19 +1,27 @@
-"""What `status` and `why` say of a cell whose worker is gone."""
+"""What `status` and `show` say of a cell whose worker is gone.
+
+What `status --watch` leaves behind, and that it says what `status` and `show` say.
+"""
 
 import json
 import shlex
 
 import pytest
 
-from campaign.cells import requests
+from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cli import status, why
+from campaign.cells.folder import hold_folder, sign_request
+from campaign.cli import show, status
+from campaign.cluster import fleet
 from campaign.storage import checkpoint_targets
-from jobs.burst_buffer import __main__ as by_hand
-from jobs.burst_buffer.marker import MARKER_NAME
+from campaign.worker import batch
+from campaign.worker.batch import read_batches
+from jobs import burst_buffer as by_hand
+from jobs.checkpoints.lease import MARKER_NAME
+from jobs.system.files import write_json
 from tests.campaign.fake_template import COLD, failed
-from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import UTC, compose
+from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
+from tests.campaign.work_lists import UTC, compose, slurm_conduct, work_list
 from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
 
 
@@ -60,14 +68,14 @@ def cut_in_bucket(folder, tmp_path, store):  # noqa: F811
     sides = f"checkpoint.fast.root={tmp_path / 'fast'}", f"checkpoint.slow.root={root}"
     cell = make_cell(compose("benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.every=2", *sides))
     leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
-    asked = requests.marked(folder.root, {"token": "first", "utc": UTC, "words": [], "cells": [cell.id]})
+    asked = sign_request(folder.root, {"token": "first", "utc": UTC, "words": [], "cells": [cell.id]})
     folder.marker.write_text(json.dumps({"schema": 1, "tool": "t", "requests": [asked]}))
     below = f"checkpoints/{checkpoint_targets.campaign_id(folder, 'first')}/{cell.id}"
     marker = json.dumps({"schema": 1, "id": "b", "role": "slow"}).encode()
     names = {
         MARKER_NAME: marker,
-        "00000001-step2-0000abcd/000000": b"12",
-        "00000001-step2-0000abcd/000001": b"3",
+        "00000001-step2-0000abcd/files/000000": b"12",
+        "00000001-step2-0000abcd/files/000001": b"3",
     }
     store.objects = {f"p/{below}/{name}": data for name, data in names.items()}
     store.objects |= {"p/checkpoints/another/cell/000000": b"theirs"}
@@ -139,7 +147,7 @@ def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
     status.main(["--json", str(folder.root)])
     told = json.loads(capsys.readouterr().out)["cells"][cell]
 
-    why.main([cell, str(folder.root)])
+    show.main([cell, str(folder.root)])
 
     assert told["status"] == "interrupted"
     assert capsys.readouterr().out.startswith(f"{cell}: interrupted")
@@ -150,11 +158,11 @@ def test_the_commands_that_run_what_is_missing_are_printed_the_one_with_the_most
     campaign = json.loads(folder.marker.read_text())
     asked = [("threads=1,2 --yes", [one, other]), ("threads=1 --only x", [one]), ("threads=4 redo=true", [third])]
     mine = [{"words": words.split(), "cells": ids} for words, ids in asked]
-    campaign["requests"] = [requests.marked(folder.root, each) for each in mine]
+    campaign["requests"] = [sign_request(folder.root, each) for each in mine]
     folder.marker.write_text(json.dumps(campaign))
 
-    for verb in (status.main, status.watched):
-        verb([str(folder.root)])
+    for words in ([], ["--watch"]):
+        status.main([*words, str(folder.root)])
 
         said = capsys.readouterr().err.splitlines()
         assert said[-2:] == ["  python -m campaign threads=1,2", "  python -m campaign threads=4"]
@@ -164,7 +172,7 @@ def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
     leave_record(folder, cells[0][0], status="failed")
     strange = {"words": ["--config-dir", "/theirs"], "cells": [cells[0][0].id]}
     campaign = json.loads(folder.marker.read_text())
-    campaign["requests"] = [strange, {**strange, "mark": "0" * 64}, requests.marked(folder.root / "copy", strange)]
+    campaign["requests"] = [strange, {**strange, "mark": "0" * 64}, sign_request(folder.root / "copy", strange)]
     folder.marker.write_text(json.dumps(campaign))
 
     status.main([str(folder.root)])
@@ -190,3 +198,108 @@ def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, c
         ["invalid", "2/3", "valid", cells[0][1].id, *f"2 of 3 measured runs valid, 3 needed; {COLD}".split()],
         ["done", "3/3", "valid", cells[0][0].id],
     ]
+
+
+@pytest.fixture
+def ended(folder, cells, programs, monkeypatch):
+    """A job that was cancelled while nobody looked; it has begun its cell."""
+    monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
+    cell = cells[0][0]
+    leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
+    batch = leave_batch(folder, cells=[[cell.id]])
+    programs.answer("squeue", squeue_line(batch, 0, "CANCELLED", node="n1"))
+    return cell.id
+
+
+def test_how_jobs_ended_is_written_down_for_slurm_forgets_and_no_record_is(ended, folder, capsys):
+    before = folder.record(ended).read_bytes()
+
+    code = status.main(["--watch", str(folder.root)])
+    capsys.readouterr()
+    show.main([ended, str(folder.root)])
+
+    assert code == 1
+    assert read_batches(folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
+    assert "  reason       interrupted: Slurm: CANCELLED on n1" in capsys.readouterr().out.splitlines()
+    assert folder.record(ended).read_bytes() == before
+
+
+@pytest.mark.parametrize("is_looked_at_before", [False, True])
+def test_status_watch_and_show_say_the_same_word_of_a_job_that_was_cancelled(
+    is_looked_at_before, ended, folder, capsys
+):
+    verbs = ((status.main,), (show.main, ended), (status.main, "--watch"))
+    for main, *words in (*reversed(verbs), *verbs) if is_looked_at_before else verbs:
+        capsys.readouterr()
+        main([*words, str(folder.root), "--json"])
+        told = json.loads(capsys.readouterr().out)
+        cell = told if main is show.main else told["cells"][ended]
+        assert (cell["status"], cell["reason"], cell["end"]) == (
+            "interrupted", "Slurm: CANCELLED on n1", {"code": "CANCELLED", "node": "n1"}
+        )  # fmt: skip
+
+
+def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
+    with hold_folder(folder):
+        code = status.main(["--watch", str(folder.root)])
+
+    assert code == 1
+    assert not list(folder.workers.glob("*/ended.json"))
+    assert record.read_record(folder.record(ended))["runs"][0]["status"] == "running"
+
+
+def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, monkeypatch):
+    monkeypatch.setattr(batch, "write_json", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    assert status.main(["--watch", str(folder.root)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "tick_s"), [(["--watch"], 1.0), (["--watch", "3"], 3.0), (["--watch=0.5"], 0.5), (["--watch", "."], 1.0)]
+)
+def test_watch_takes_the_seconds_between_two_tables_and_a_folder_is_none(words, tick_s, folder, monkeypatch):
+    monkeypatch.chdir(folder.root)
+    ticks = []
+    monkeypatch.setattr(status, "watch_campaign", lambda _, each_s: ticks.append(each_s))
+
+    status.main([*words, *([] if "." in words else [str(folder.root)])])
+
+    assert ticks == [tick_s]
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.09", "3601", "nan", "soon"])
+def test_other_seconds_are_refused_with_those_that_are_legal(seconds, folder, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        status.main([f"--watch={seconds}", str(folder.root)])
+
+    assert "give 0.1 to 3600 seconds" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(folder), "is_worker_running", lambda _: True)
+    monkeypatch.setattr(status.fleet, "follow_local_worker", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        status.main(["--watch", str(folder.root)])
+
+    assert f"what runs continues. Come back: python -m campaign status --watch {folder.root}" in capsys.readouterr().err
+
+
+def test_status_and_watch_say_how_long_it_will_take_by_the_records_there_are(
+    folder, cells, programs, monkeypatch, capsys
+):
+    one, other, _ = cells[0]
+    leave_record(folder, one, *[{"status": "valid", "elapsed_s_with_fork": 30.0}] * 4, status="done", token="before")
+    leave_record(folder, other, None)
+    batch = leave_batch(folder, cells=[[other.id]])
+    write_json(batch.work_list(0), work_list(folder, [other], slurm_conduct(cells[1]), "slurm"))
+    programs.answer("squeue", squeue_line(batch, 0, "RUNNING", node="n1"))
+    monkeypatch.setattr(fleet, "follow_fleet", lambda *_: None)
+
+    for words in ([], ["--watch"]):
+        status.main([*words, str(folder.root)])
+
+        assert "6 runs to go, about 3 min expected, from 4 earlier runs" in capsys.readouterr().err

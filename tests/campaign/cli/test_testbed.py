@@ -8,18 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from campaign.cli import testbed as verb
 from campaign.config import testbed_words
-from campaign.config.testbed_words import requested, requested_store
+from campaign.config.testbed_words import requested_storages, requested_store
 from campaign.errors import UsageError
 from campaign.testbed import ceph
-from campaign.testbed.keys import KINDS
-from campaign.testbed.s3 import Store
-from campaign.testbed.spec import GB, Speed
+from campaign.testbed.s3 import StoreRequest
+from campaign.testbed.spec import GB, KINDS, Speed
 from campaign.testbed.state import Loop
-from jobs.objects.room import Room
-from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, up_and_running
+from jobs.objects.client import Room
+from tests.campaign.testbed.testbeds import BED, HDD, SSD, bed_state, limited, up_and_running
 
 # Chien et al. 2018, Table I: MB/s read and written.
 TABLE_I = {"hdd": (163.00, 133.14), "ssd": (280.55, 195.05), "optane": (1603.06, 511.78), "lustre": (1968.618, 991.914)}
@@ -34,7 +33,7 @@ EFFECTS = {
 
 @pytest.fixture(scope="module")
 def usual():
-    return requested([])
+    return requested_storages([])
 
 
 def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
@@ -49,28 +48,30 @@ def test_each_key_changes_its_storage_and_no_other(name, usual):
     keys = KINDS[name].__struct_fields__
     values = {key: EFFECTS[key][0] if key in EFFECTS else str(place) for place, key in enumerate(keys, start=2)}
 
-    found = requested([f"{name}.{key}={value}" for key, value in values.items()])
+    found = requested_storages([f"{name}.{key}={value}" for key, value in values.items()])
 
     for key, value in values.items():
-        assert EFFECTS[key][1](found[name]) if key in EFFECTS else f"{key}={value}" in found[name].words(), key
+        assert EFFECTS[key][1](found[name]) if key in EFFECTS else f"{key}={value}" in found[name].server_arguments(), (
+            key
+        )
     assert [other for other in found if found[other] != usual[other]] == [name]
 
 
 def test_only_the_storages_that_are_asked_for_are_made_each_once():
-    assert list(requested(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
+    assert list(requested_storages(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
 
 
 def test_emulated_nodes_come_alone_and_each_is_bounded_or_beside_the_storages_that_are_named():
-    found = requested(["nodes=2", "node.size_gb=1", "node.read_mb_per_s=60"])
+    found = requested_storages(["nodes=2", "node.size_gb=1", "node.read_mb_per_s=60"])
 
     assert list(found) == ["node0", "node1"]
     assert {(each.node, each.size_bytes, each.speed) for each in found.values()} == {(True, GB, Speed(60, None))}
-    assert list(requested(["nodes=1", "storages=[ssd]"])) == ["ssd", "node0"]
-    assert requested(["nodes=1"])["node0"].speed == Speed(185, None)
+    assert list(requested_storages(["nodes=1", "storages=[ssd]"])) == ["ssd", "node0"]
+    assert requested_storages(["nodes=1"])["node0"].speed == Speed(185, None)
 
 
 def test_null_is_no_bound():
-    (hdd,) = requested(["storages=[hdd]", "hdd.read_mb_per_s=null", "hdd.write_mb_per_s=null"]).values()
+    (hdd,) = requested_storages(["storages=[hdd]", "hdd.read_mb_per_s=null", "hdd.write_mb_per_s=null"]).values()
 
     assert hdd.speed.limits() == {}
 
@@ -100,7 +101,7 @@ def test_null_is_no_bound():
 )
 def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
     with pytest.raises(UsageError, match=error) as caught:
-        requested([word])
+        requested_storages([word])
 
     assert caught.value.hint
     assert "+hdd" not in caught.value.hint  # that is for groups without a default
@@ -117,7 +118,7 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
 )
 def test_null_is_named_as_legal_where_a_key_may_have_it(word, legal):
     with pytest.raises(UsageError) as caught:
-        requested([word])
+        requested_storages([word])
 
     assert caught.value.hint == legal
 
@@ -126,10 +127,10 @@ def test_an_object_store_is_made_where_it_is_asked_for_and_it_may_be_all():
     words = ["s3=true", "s3_on=ssd", "s3_size_gb=2", "s3_cached=true"]
 
     assert requested_store([]) is None
-    assert requested_store(["s3=true"]) == Store(None, 6 * GB, cached=False)
-    assert requested_store(words) == Store("ssd", 2 * GB, cached=True)
-    assert requested(["s3=true"]) == {}
-    assert list(requested(["storages=[ssd]", *words])) == ["ssd"]
+    assert requested_store(["s3=true"]) == StoreRequest(None, 6 * GB, cached=False)
+    assert requested_store(words) == StoreRequest("ssd", 2 * GB, cached=True)
+    assert requested_storages(["s3=true"]) == {}
+    assert list(requested_storages(["storages=[ssd]", *words])) == ["ssd"]
 
 
 @pytest.mark.parametrize("word", ["s3_on=sdd", "s3_size_gb=0.5", "s3=perhaps"])
@@ -153,13 +154,13 @@ def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
     monkeypatch.setattr(testbed_words, "_FUSE", Path("/dev/null" if lacks != "fuse" else "/dev/none"))
     monkeypatch.setattr(testbed_words.shutil, "which", lambda _: None if lacks == "cc" else "/usr/bin/cc")
 
-    assert requested(["model=rates"])["hdd"].model is None
-    assert (requested([])["hdd"].model is None) == bool(lacks)
+    assert requested_storages(["model=rates"])["hdd"].model is None
+    assert (requested_storages([])["hdd"].model is None) == bool(lacks)
     if lacks:
         with pytest.raises(UsageError, match=f"(?i)model=physical needs .*{lacks}"):
-            requested(["model=physical"])
+            requested_storages(["model=physical"])
     else:
-        assert requested(["model=physical", "hdd.rpm=5400"])["hdd"].model.parameters["rpm"] == 5400
+        assert requested_storages(["model=physical", "hdd.rpm=5400"])["hdd"].model.parameters["rpm"] == 5400
 
 
 @pytest.mark.parametrize(("used", "warned"), [(1_000_000_000, False), (4_900_000_000, True), (None, False)])
@@ -171,9 +172,9 @@ def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned,
     monkeypatch.setattr(ceph.Ceph, "answers", lambda *_: True)
     monkeypatch.setattr(ceph.Ceph, "room", lambda _: room)
 
-    assert guarded(["testbed", "status", "--folder", str(tmp_path)]) == 0
+    assert run_guarded(["testbed", "status", "--folder", str(tmp_path)]) == 0
     said = capsys.readouterr()
-    assert guarded(["testbed", "status", "--json", "--folder", str(tmp_path)]) == 0
+    assert run_guarded(["testbed", "status", "--json", "--folder", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)["s3"]
 
     assert "s3 is up: http://127.0.0.1:1, bucket campaign, 6 GB on " in said.out
@@ -185,10 +186,12 @@ def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned,
 def test_the_table_of_storages_says_what_was_found_of_each(monkeypatch, capsys):
     small = up_and_running("ssd", Loop("/dev/loop1", "7:1"), SSD, size_bytes=6 * GB - 1)
     hdd = up_and_running("hdd", Loop("/dev/loop0", "7:0"), HDD, size_bytes=6 * GB)
-    found = seen({"hdd": hdd, "ssd": small}, numbers=["7:0", "7:1"], bounds=limited(("7:0", HDD), ("7:1", SSD)))
-    monkeypatch.setattr(verb, "inspect", lambda _: found)
+    found = bed_state(
+        {"hdd": hdd, "ssd": small}, numbers=["7:0", "7:1"], device_limits=limited(("7:0", HDD), ("7:1", SSD))
+    )
+    monkeypatch.setattr(verb, "inspect_testbed", lambda _: found)
 
-    assert guarded(["testbed", "status", "--folder", str(BED)]) == 0
+    assert run_guarded(["testbed", "status", "--folder", str(BED)]) == 0
 
     said = capsys.readouterr()
     head, *rows, beneath = said.out.splitlines()
@@ -202,9 +205,9 @@ def test_the_table_of_storages_says_what_was_found_of_each(monkeypatch, capsys):
 
 
 def test_a_preview_of_down_says_what_would_be_ended_and_that_nothing_was_done(tmp_path, monkeypatch, capsys):
-    assert guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
+    assert run_guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
     assert "nothing to do" in capsys.readouterr().err
-    monkeypatch.setattr(verb.s3, "state", lambda _: {"state": "up"})
+    monkeypatch.setattr(verb.s3, "store_state", lambda _: {"state": "up"})
 
-    assert guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
+    assert run_guarded(["testbed", "down", "--dry-run", "--folder", str(tmp_path)]) == 0
     assert f"# end ceph-mon, ceph-osd and radosgw in {tmp_path}/s3" in capsys.readouterr().out

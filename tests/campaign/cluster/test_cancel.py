@@ -3,12 +3,12 @@ import shutil
 import pytest
 
 from campaign.cli import cancel as cancelling
-from campaign.cli.cancel import cancel
+from campaign.cli.cancel import cancel_jobs
 from campaign.cluster import fleet
-from campaign.cluster.states import states
+from campaign.cluster.survey import cell_states
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import scheduler
-from campaign.worker.batch import read_all
+from campaign.worker.batch import read_batches
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
@@ -42,7 +42,7 @@ def test_cancel_names_exactly_our_jobs_and_returns_those_that_are_not_seen_to_ha
     else:
         programs("scancel", f"rm {programs.folder}/squeue")
 
-    jobs, alive = cancel(folder)
+    jobs, alive = cancel_jobs(folder)
 
     assert _scancels(programs) == ["scancel 70_0 70_1"]
     assert [(job.folder, job.index) for job in jobs] == [(str(made.folder), 0), (str(made.folder), 1)]
@@ -69,16 +69,16 @@ def test_a_cancelled_job_that_slurm_forgets_at_once_is_cancelled_and_not_lost(fo
     clock(fleet, scheduler)
 
     cancelling.main([str(folder.root)])
-    found = states(folder, {"requests": [{"cells": ["a", "b"]}]})
-    workers = fleet.of(folder)
-    workers.settle()
-    fleet.settle_ends(folder, workers)
+    found = cell_states(folder, {"requests": [{"cells": ["a", "b"]}]})
+    workers = fleet.open_fleet(folder)
+    workers.refresh_until_explained()
+    fleet.record_ends(folder, workers)
 
     assert {cell: (state["status"], state["reason"]) for cell, state in found.items()} == {
         "a": ("interrupted", "Slurm: CANCELLED on n1"),
         "b": ("interrupted", "Slurm: CANCELLED by `python -m campaign cancel`"),
     }
-    assert [end["code"] for end in read_all(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
+    assert [end["code"] for end in read_batches(folder)[0].ended.values()] == ["CANCELLED", "CANCELLED"]
 
 
 def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):

@@ -7,13 +7,13 @@ import pytest
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
-from campaign.cluster.conclude import WorkerState
-from campaign.cluster.progress import Follower, Watched
-from campaign.cluster.states import states
+from campaign.cluster.cell_state import WorkerState
+from campaign.cluster.progress import Follower, WatchedWorkers
+from campaign.cluster.survey import cell_states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.worker import session
-from campaign.worker.batch import read_all
+from campaign.worker.batch import read_batches
 from jobs.model.codes import sentence
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.fake_template import figures
@@ -71,9 +71,11 @@ def _key(batch, index):
 def seen_as(folder, programs):
     """A function that gives the fleet of a batch whose workers the controller shows as given."""
 
-    def look(batch, *states):
-        programs.answer("squeue", *(squeue_line(batch, index, state, node="n1") for index, state in enumerate(states)))
-        found = fleet.of(folder, NO_ACCOUNTING)
+    def look(batch, *cell_states):
+        programs.answer(
+            "squeue", *(squeue_line(batch, index, state, node="n1") for index, state in enumerate(cell_states))
+        )
+        found = fleet.open_fleet(folder, NO_ACCOUNTING)
         found.refresh()
         return found
 
@@ -83,7 +85,7 @@ def seen_as(folder, programs):
 @pytest.fixture
 def settled(folder, seen_as):
     """A function that writes down how the workers of a batch ended; returns what is told."""
-    return lambda batch, *states: fleet.settle_ends(folder, seen_as(batch, *states))
+    return lambda batch, *cell_states: fleet.record_ends(folder, seen_as(batch, *cell_states))
 
 
 def _ends(batch):
@@ -100,9 +102,9 @@ def test_workers_of_which_nobody_knows_the_end_are_seen_queued_running_and_ended
     waits = squeue_line(first, 0, "PENDING", "Priority")
     lost = squeue_line(second, 0, "NODE_FAIL", "NodeDown", "n6")
     programs.answer("squeue", waits, squeue_line(first, 1, "RUNNING", node="n3"), lost)
-    found = fleet.of(folder, NO_ACCOUNTING)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
     keys = [_key(each, index) for each in (first, second) for index in (0, 1)]
-    assert (set(found.open), found.seen) == ({*keys}, dict.fromkeys(keys, WorkerState("unknown")))
+    assert (set(found.open), found.states) == ({*keys}, dict.fromkeys(keys, WorkerState("unknown")))
     assert found.batch(keys[3]) == second
 
     seen = found.refresh()
@@ -120,7 +122,7 @@ def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_sta
     made = batch()
     found = seen_as(made, "NODE_FAIL", "RUNNING")
 
-    found.close([_key(made, 0), _key(made, 1), ("/elsewhere", 0)])
+    found.close_finished([_key(made, 0), _key(made, 1), ("/elsewhere", 0)])
     time.now += 60.0
 
     assert found.refresh() == {
@@ -136,7 +138,7 @@ def test_the_scheduler_is_asked_less_than_twenty_times_a_minute_and_every_fiftee
 ):
     made = batch()
     programs.answer("squeue", *(squeue_line(made, index, "RUNNING", node="n1") for index in (0, 1)))
-    found = fleet.of(folder, NO_ACCOUNTING)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
     asked = []
 
     for _ in range(160):
@@ -156,7 +158,7 @@ def test_all_batches_are_asked_for_at_once_since_the_day_before_the_first_submis
         batch(name, utc=utc)
     programs.answer("squeue")
     programs.answer("sacct")
-    found = fleet.of(folder, SLURMDBD)
+    found = fleet.open_fleet(folder, SLURMDBD)
 
     found.refresh()
     time.now += 3.5
@@ -172,22 +174,22 @@ def test_settling_asks_until_every_end_is_explained(folder, batch, programs):
     made = batch()
     programs.answer("squeue", squeue_line(made, 1, "RUNNING", node="n1"))
     programs.answer("sacct", f"70_0|OUT_OF_MEMORY|0:125|n1|None|{made.folder}")
-    found = fleet.of(folder, SLURMDBD)
+    found = fleet.open_fleet(folder, SLURMDBD)
 
-    found.settle()
+    found.refresh_until_explained()
 
     assert programs.asked == ["squeue", "sacct"]
-    assert found.seen[_key(made, 0)].end == {"code": "OUT_OF_MEMORY", "signal": 125, "node": "n1"}
+    assert found.states[_key(made, 0)].end == {"code": "OUT_OF_MEMORY", "signal": 125, "node": "n1"}
     assert set(found.open) == {_key(made, 1)}
 
 
 def test_settling_does_not_wait_for_a_controller_that_is_down_and_its_silence_is_timed(folder, batch, programs, time):
     batch()
     programs("squeue", "exit 1")
-    found = fleet.of(folder, NO_ACCOUNTING)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
     before = found.silent_s
 
-    found.settle()
+    found.refresh_until_explained()
     time.now += 30.0
 
     assert (programs.asked, len(found.open), before, found.silent_s) == (["squeue"], 2, 0.0, 30.0)
@@ -199,13 +201,13 @@ def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not
     made = batch()
     os.mkfifo(tmp_path / "answer")
     programs("squeue", f"cat {tmp_path}/answer")
-    found = fleet.of(folder, NO_ACCOUNTING)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
 
-    before = dict(found.glance())
+    before = dict(found.refresh_without_waiting())
     time.now += 30.0
-    meanwhile, silent = dict(found.glance()), (found.silent_since, found.silent_s)
+    meanwhile, silent = dict(found.refresh_without_waiting()), (found.silent_since, found.silent_s)
     (tmp_path / "answer").write_text(f"{SQUEUE_HEAD}\n{squeue_line(made, 0, 'RUNNING', node='n1')}\n")
-    wait(lambda: found.glance()[_key(made, 0)].phase == "running")
+    wait(lambda: found.refresh_without_waiting()[_key(made, 0)].phase == "running")
 
     assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], WorkerState("unknown"))
     assert silent == (1000.0, 30.0)
@@ -215,11 +217,11 @@ def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not
 
 def test_what_goes_wrong_in_a_question_is_not_lost_with_its_thread(batch, folder, monkeypatch):
     batch()
-    found = fleet.of(folder, NO_ACCOUNTING)
-    monkeypatch.setattr(scheduler, "listed", lambda *_: 1 / 0)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
+    monkeypatch.setattr(scheduler, "list_tasks", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
-        wait(found.glance)
+        wait(found.refresh_without_waiting)
 
     assert found.silent_since is None
 
@@ -232,9 +234,11 @@ def followed(folder, monkeypatch):
         shown = []
         display = lambda _, hindrance: contextlib.nullcontext(lambda each: shown.append((each, hindrance())))  # noqa: E731
         monkeypatch.setattr(fleet.Fleet, "silent_s", silent_s)
-        monkeypatch.setattr(fleet.display, "display", display)
-        monkeypatch.setattr(fleet, "until_over", lambda watched, states, show, _: show(watched.picture(states())))
-        fleet.follow(folder, workers)
+        monkeypatch.setattr(fleet.progress, "open_display", display)
+        monkeypatch.setattr(
+            fleet, "show_until_over", lambda watched, states, show, _: show(watched.take_picture(states()))
+        )
+        fleet.follow_fleet(folder, workers)
         ((picture, why),) = shown
         return [cell for cell, _ in picture.news], why
 
@@ -248,7 +252,7 @@ def test_runs_are_followed_in_the_order_of_workers_and_a_silence_is_said_when_it
     for number in range(3):
         begun(number, "done")
     programs("squeue", "exit 1")
-    workers = fleet.of(CampaignFolder(made.folder.parents[1]), NO_ACCOUNTING)
+    workers = fleet.open_fleet(CampaignFolder(made.folder.parents[1]), NO_ACCOUNTING)
     workers.refresh()
 
     told = [followed(workers, silent_s) for silent_s in (9.9, 10.0, 60.0)]
@@ -262,15 +266,15 @@ def test_how_workers_of_all_batches_ended_is_written_beside_their_work_lists(fol
     done = begun(0, "done"), begun(1, "done")
     lines = [squeue_line(made, 0, "COMPLETED", node="n1"), squeue_line(made, 1, "RUNNING", node="n1")]
     programs.answer("squeue", *lines, *(squeue_line(other, place, "TIMEOUT", node="n2") for place in (0, 1)))
-    found = fleet.of(folder, NO_ACCOUNTING)
+    found = fleet.open_fleet(folder, NO_ACCOUNTING)
     found.refresh()
 
-    said = fleet.settle_ends(folder, found)
+    said = fleet.record_ends(folder, found)
 
     assert said == [f"{done[0].parent.name} and 2 more: Slurm: TIMEOUT on n2"]
     timeout = {"code": "TIMEOUT", "node": "n2"}
     assert (_ends(made), _ends(other)) == ({"0": {**COMPLETED, "node": "n1"}}, dict.fromkeys("01", timeout))
-    assert [each.open_workers() for each in read_all(folder)] == [[1], []]
+    assert [each.open_workers() for each in read_batches(folder)] == [[1], []]
 
 
 @pytest.mark.usefixtures("cpus")
@@ -286,7 +290,9 @@ def test_a_run_that_a_worker_left_open_is_failed_by_the_next_one_for_the_reason_
     end = {"code": "NODE_FAIL", "node": "n1"}
     assert _ends(made) == {"0": end}
     assert (over.read_bytes(), left.read_bytes()) == before
-    recorded, _ = session.begin(folder, asked_again(work_list(folder, *cells)), work_list(folder, *cells)["cells"][1])
+    recorded, _ = session.begin_session(
+        folder, asked_again(work_list(folder, *cells)), work_list(folder, *cells)["cells"][1]
+    )
     assert [(run["status"], run["end"]) for run in recorded["runs"]] == [
         ("failed", {"code": "worker_ended", "worker": end})
     ]
@@ -322,11 +328,11 @@ def test_the_live_view_and_status_call_a_cell_that_was_left_behind_the_same(stat
     made = batch()
     folder, ids = CampaignFolder(made.folder.parents[1]), [cell for cells in made.cells for cell in cells]
 
-    watched = Watched({key: Follower.of(folder, made, key[1]) for key in seen_as(made).open})
-    seen = seen_as(made, state, state).seen
-    counts = watched.picture(seen).counts
+    watched = WatchedWorkers({key: Follower.of_worker(folder, made, key[1]) for key in seen_as(made).open})
+    seen = seen_as(made, state, state).states
+    counts = watched.take_picture(seen).counts
 
-    told = states(folder, {"requests": [{"cells": ids}]})
+    told = cell_states(folder, {"requests": [{"cells": ids}]})
     assert {each["status"] for each in told.values()} == {left}
     assert counts[left] == len(ids)
 
@@ -369,4 +375,4 @@ def test_why_a_job_has_not_made_the_data_is_said(state, lines, settled, folder):
     fault.write_text(json.dumps({"message": "no room", "hint": "less data"}))
 
     assert settled(made, state) == lines
-    assert read_all(folder)[0].open_workers() == []
+    assert read_batches(folder)[0].open_workers() == []

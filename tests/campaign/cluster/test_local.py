@@ -16,7 +16,7 @@ from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import batch as batches
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, work_list
 
@@ -98,7 +98,7 @@ def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, monkeypatch):
     ((text, waited),) = said  # nothing where no worker is at work
     assert "a worker of an earlier start is still running" in text
     assert waited
-    assert folder.worker_at_work() is False
+    assert folder.is_worker_running() is False
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def executor(monkeypatch, folder):
             told.update(parameters)
 
         def submit(self, function, path):
-            told["batches"] = batches.read_all(folder)
+            told["batches"] = batches.read_batches(folder)
             told["work"] = json.loads(told["batches"][0].work_list(0).read_text())
             told["path"], told["sigint"] = path, signal.getsignal(signal.SIGINT)
             return Job()
@@ -137,7 +137,7 @@ def submit(folder, cells):
         conduct = {**cells[1], "cluster": {"name": cluster}, **changed}
         request = Request(folder, conduct, "mine", UTC, ["threads=1,2,4"])
         todo = [Entry(cell, "planned", 5, 5) for cell in cells[0]]
-        return local.submit(request, todo, {cell.id: None for cell in cells[0]})
+        return local.start_worker(request, todo, {cell.id: None for cell in cells[0]})
 
     return submit
 
@@ -173,7 +173,7 @@ def ended(folder, cells, batch, monkeypatch):
     batch.work_list(0).write_text(json.dumps(work_list(folder, *cells)))
 
     def explain():
-        local._explain_early_end(batch, Follower.of(folder, batch, 0))  # noqa: SLF001
+        local._explain_early_end(batch, Follower.of_worker(folder, batch, 0))  # noqa: SLF001
 
     return explain
 

@@ -1,14 +1,18 @@
-"""What runs are expected to take, from those that were, and what is said of it before and while they are under way."""
+"""What runs are expected to take, from those that were, and what is said of it before and while they are under way.
+
+Jobs that ask for far more than their runs take are packed, by what earlier runs took.
+"""
 
 import pytest
 
 from campaign.cells import cell_plan
-from campaign.cluster import price, submission
-from campaign.cluster.conclude import WorkerState
-from campaign.cluster.price import Amount, Expected
-from campaign.cluster.progress import Follower, Watched
-from campaign.config.points import cells_of
-from campaign.worker.work_list import Request
+from campaign.cluster import price, slurm, submission
+from campaign.cluster.cell_state import WorkerState
+from campaign.cluster.price import Amount, Expectation
+from campaign.cluster.progress import Follower, WatchedWorkers
+from campaign.config.collect import make_cells
+from campaign.slurm.client import Facts
+from campaign.worker.batch import Request
 from jobs.system.files import write_json
 from tests.campaign.fake_template import failed
 from tests.campaign.on_disk import leave_record
@@ -33,7 +37,7 @@ def leave(folder):
 @pytest.fixture
 def grid():
     """A baseline of a whole file, which has no dataset, and a cell that reads images."""
-    return cells_of(compose_grid("benchmark=baseline,micro"))
+    return make_cells(compose_grid("benchmark=baseline,micro"))
 
 
 @pytest.fixture
@@ -41,8 +45,8 @@ def expect(folder):
     """A function that expects of one worker what these cells take; `begun` where it has begun a run."""
 
     def expect(cells, conduct):
-        entries = cell_plan.make(cells, conduct, folder).entries
-        return price.expected([Follower.to_be(folder, entries, conduct)], price.RunTimes(folder))
+        entries = cell_plan.make_plan(cells, conduct, folder).entries
+        return price.expect_times([Follower.of_entries(folder, entries, conduct)], price.RunTimes(folder))
 
     return expect
 
@@ -62,7 +66,7 @@ def test_runs_take_the_mean_of_their_kind_or_of_all_and_the_start_of_their_worke
 
 
 def test_runs_that_may_be_added_are_expected_too(expect, leave):
-    cells, conduct = cells_of(compose_grid("until_spread=0.01", "max_runs=12"))
+    cells, conduct = make_cells(compose_grid("until_spread=0.01", "max_runs=12"))
     leave(cells[0], 100.0)
 
     found = expect(cells, conduct)
@@ -77,14 +81,14 @@ def submitted(folder):
 
     def submit(cells, conduct):
         request = Request(folder, conduct, "0a1b2c3d", UTC, ())
-        arrays = list(submission.arrays(cell_plan.make(cells, conduct, folder).to_do, request, 1001))
+        arrays = list(submission.make_arrays(cell_plan.make_plan(cells, conduct, folder).to_do, request, 1001))
         workers = []
         for array in arrays:
-            array.batch().save()
+            array.make_batch().save()
             for index, task in enumerate(array.tasks):
                 data = dict.fromkeys((entry.cell.id for entry in task), None)
-                write_json(array.batch().work_list(index), request.work_list("slurm", task, data))
-            workers += [Follower.of(folder, array.batch(), index) for index in range(len(array.tasks))]
+                write_json(array.make_batch().work_list(index), request.work_list("slurm", task, data))
+            workers += [Follower.of_worker(folder, array.make_batch(), index) for index in range(len(array.tasks))]
         return arrays, workers
 
     return submit
@@ -99,17 +103,17 @@ def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_j
     words, minutes, folder, leave, submitted
 ):
     seeds = ",".join(map(str, range(41)))
-    cells, conduct = cells_of(compose_grid("cluster=slurm", f"seed={seeds}", "runs=6", *words))
+    cells, conduct = make_cells(compose_grid("cluster=slurm", f"seed={seeds}", "runs=6", *words))
     leave(cells[0], *[0.5] * 6)
     arrays, workers = submitted(cells[1:], conduct)
     running = arrays[0].at_once
 
-    before = price.of(arrays, folder).expected
-    status = price.to_go(folder, workers, running)
-    watched = Watched(dict(enumerate(workers)))
-    picture = watched.picture(dict.fromkeys(watched.followers, WorkerState("queued")))
+    before = price.price_arrays(arrays, folder).expected
+    status = price.describe_rest(folder, workers, running)
+    watched = WatchedWorkers(dict(enumerate(workers)))
+    picture = watched.take_picture(dict.fromkeys(watched.followers, WorkerState("queued")))
     picture.counts["running"] = running
-    eta_s = price.Eta(folder)(picture)
+    eta_s = price.RemainingTime(folder)(picture)
 
     assert before.least.seconds == eta_s
     assert status == f"240 runs to go, {before}"
@@ -117,25 +121,32 @@ def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_j
 
 
 def test_what_is_to_go_is_of_runs_not_begun_by_workers_that_have_not_ended(leave, submitted, folder):
-    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1,2"))
+    cells, conduct = make_cells(compose_grid("cluster=slurm", "seed=0,1,2"))
     leave(cells[0], 10.0)
     _, workers = submitted(cells[1:], conduct)
-    watched, eta, maker = Watched(dict(enumerate(workers))), price.Eta(folder), Follower(folder, [], 1, "0a1b2c3d")
-    both = price.to_go(folder, workers, 1)
+    watched, eta, maker = (
+        WatchedWorkers(dict(enumerate(workers))),
+        price.RemainingTime(folder),
+        Follower(folder, [], 1, "0a1b2c3d"),
+    )
+    both = price.describe_rest(folder, workers, 1)
     assert both == "12 runs to go, about 2 min expected, from 1 earlier run"
-    assert [price.to_go(folder, each, 1) for each in ([maker, *workers], [maker])] == [both, ""]  # it has no run
+    assert [price.describe_rest(folder, each, 1) for each in ([maker, *workers], [maker])] == [
+        both,
+        "",
+    ]  # it has no run
 
-    one_failed = eta(watched.picture({0: FAILED, 1: WorkerState("queued")}))
-    none_is_left = eta(watched.picture({0: FAILED, 1: FAILED}))
+    one_failed = eta(watched.take_picture({0: FAILED, 1: WorkerState("queued")}))
+    none_is_left = eta(watched.take_picture({0: FAILED, 1: FAILED}))
     leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
 
     assert (one_failed, none_is_left) == (START_S + 6 * 10.0, None)
-    begun = price.to_go(folder, workers[:1], 1)  # its start is behind it
+    begun = price.describe_rest(folder, workers[:1], 1)  # its start is behind it
     assert begun == "5 runs to go, about 50 s expected, from 2 earlier runs"
 
 
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
-    times = Expected(Amount(1800.0, 0.5), Amount(7200.0, 2.0), 1, 6)
+    times = Expectation(Amount(1800.0, 0.5), Amount(7200.0, 2.0), 1, 6)
 
     one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, expected=times)
 
@@ -158,12 +169,123 @@ def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_a
 
 
 def test_jobs_that_make_data_cost_node_hours_too(folder):
-    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1", "site.timeout_max_min=1440"))
-    entries = cell_plan.make(cells, conduct, folder).to_do
+    cells, conduct = make_cells(compose_grid("cluster=slurm", "seed=0,1", "site.timeout_max_min=1440"))
+    entries = cell_plan.make_plan(cells, conduct, folder).to_do
     made_by_job = {cell.id for cell in cells}
-    arrays = list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job))
+    arrays = list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", UTC, ()), 1001, made_by_job))
 
-    cost = price.of(arrays, folder)
+    cost = price.price_arrays(arrays, folder)
 
     assert (cost.jobs, cost.at_most_h) == (2, 26.0)
     assert "2 jobs of at most 60 min, and 24 to make data" in str(cost)
+
+
+NOTHING = Facts("")
+
+
+@pytest.fixture
+def asked(folder):
+    """What is to do for these words, and the request; a run of another cell of the same kind took `took` seconds."""
+
+    def made(*words, took=None):
+        cells, conduct = make_cells(compose_grid("cluster=slurm", *words))
+        if took:
+            (other,), _ = make_cells(compose_grid("seed=999"))
+            leave_record(folder, other, {**failed(), "elapsed_s_with_fork": took})
+        return cell_plan.make_plan(cells, conduct, folder).to_do, Request(
+            folder, conduct, "0a1b2c3d", "2026-11-21", words
+        )
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "took", "sizes", "minutes"),
+    [
+        # 128 cells of 14 s are half an hour; the same number in each. Twice 15 s and 1,400 s, 90 s to save, 5 min more.
+        ([], 14 / 6, [100, 100], 54),
+        ([], 14 / 6, [101, 100], 55),
+        (["cluster.timeout_min=20"], 25.0, [4, 3], 20),  # of 150 s each: 10 min of runs in a job of 20
+        (["cluster.timeout_min=20"], 25.0, [4, 4], 20),
+        (["cluster.timeout_min=40"], 12.5, [7], 25),
+    ],
+)
+def test_many_cells_in_jobs_of_an_hour_are_a_few_short_jobs(words, took, sizes, minutes, asked):
+    number = sum(sizes)
+    todo, request = asked(f"seed={','.join(map(str, range(number)))}", *words, took=took)
+
+    packed = price.find_cheaper_packing(todo, request, NOTHING)
+
+    cluster, before = packed.request.conduct["cluster"], request.conduct["cluster"]["timeout_min"]
+    tasks = [task for array in submission.make_arrays(todo, packed.request, 1001) for task in array.tasks]
+    assert [len(task) for task in tasks] == sizes
+    assert (packed.jobs, cluster["cells_per_job"], cluster["timeout_min"]) == (len(sizes), sizes[0], minutes)
+    assert packed.job_s == pytest.approx(15 + 6 * took * sizes[0])
+    assert (packed.hours, packed.hours_before) == pytest.approx((len(sizes) * minutes / 60, number * before / 60))
+
+
+@pytest.mark.shows("cluster.pack")
+def test_cluster_pack_submits_the_packing(asked, capsys):
+    todo, request = asked("seed=0,1,2", "cluster.pack=true", took=10.0)
+
+    packed = price.apply_packing(todo, request, NOTHING)
+    (array,) = submission.make_arrays(todo, packed, 1001)
+
+    assert [len(task) for task in array.tasks] == [3]
+    assert packed.conduct["cluster"]["timeout_min"] == 13
+    assert (
+        "cluster.pack=true: 1 job of 3 cells and at most 13 min (about 4 min expected): 0.22" in capsys.readouterr().err
+    )
+    assert price.apply_packing(*(plain := asked("seed=0,1,2")), NOTHING) is plain[1]
+    (record,) = request.folder.records.glob("*/record.json")
+    record.unlink()
+    assert price.apply_packing(todo, request, NOTHING) is request
+    assert "no earlier run is recorded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "took"),
+    [
+        ("", None),
+        ("", 300.0),  # six runs: half an hour of the hour
+        ("cluster.timeout_min=2 cluster.cells_per_job=4", 5.0),
+        ("cluster.pack=true", 1.0),
+    ],
+)
+def test_where_little_would_be_saved_nothing_is_proposed(words, took, asked, capsys):
+    price.propose_packing(*asked("seed=0,1,2,3", *words.split(), took=took), NOTHING)
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("where", ["dry run", "question"])
+def test_what_is_far_too_much_is_said_with_the_word_that_asks_for_less(where, asked, programs, monkeypatch, capsys):
+    programs("srun")
+    todo, request = asked("seed=0,1,2", took=10.0)
+    monkeypatch.setattr(slurm.console, "ask_for_yes", lambda _: True)
+
+    if where == "question":
+        slurm._Submission(todo, request, NOTHING).ask_for_consent()  # noqa: SLF001 - the question
+    else:
+        slurm.preview_submission(
+            cell_plan.make_plan([entry.cell for entry in todo], request.conduct, request.folder), request
+        )
+
+    said = capsys.readouterr().err
+    assert "3.0 node-hours, at most 12 after requeues" in said
+    assert "cluster.pack=true submits 1 job of 3 cells and at most 13 min" in said
+    assert "0.22 node-hours at most instead of 3.0" in said
+
+
+@pytest.mark.parametrize("seconds", [0.01, 1.0, 299.0, 4000.0])
+@pytest.mark.parametrize("words", ["nodes=1,2", "seed=0,1,2,3,4,5,6", "cluster.timeout_min=2 cluster.cells_per_job=3"])
+def test_a_packing_always_asks_for_less_and_for_no_longer_jobs(words, seconds, asked):
+    todo, request = asked(*words.split(), took=seconds)
+
+    packed = price.find_cheaper_packing(todo, request, NOTHING)
+
+    if packed:
+        cluster = packed.request.conduct["cluster"]
+        assert packed.hours < packed.hours_before
+        assert 60 * cluster["timeout_min"] > cluster["signal_delay_s"]
+        assert cluster["timeout_min"] <= request.conduct["cluster"]["timeout_min"]

@@ -9,9 +9,9 @@ import submitit
 
 from campaign.cells import cell_plan, record
 from campaign.cluster import price, submission
-from campaign.config.points import cells_of
+from campaign.config.collect import make_cells
 from campaign.errors import UsageError
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request
 from tests.campaign.command_line import TINY
 from tests.campaign.on_disk import squeue_line
 from tests.campaign.work_lists import grid, walk
@@ -33,9 +33,9 @@ def arrays(folder):
     """Arrays of array jobs that words lead to; `at_most` tasks each."""
 
     def made(*words, at_most=1001):
-        cells, conduct = cells_of(grid("cluster=slurm", *words))
-        entries = cell_plan.make(cells, conduct, folder).to_do
-        return list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
+        cells, conduct = make_cells(grid("cluster=slurm", *words))
+        entries = cell_plan.make_plan(cells, conduct, folder).to_do
+        return list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
 
     return made
 
@@ -154,7 +154,7 @@ def test_storage_exclusive_gives_all_jobs_of_a_storage_one_name(arrays):
 @pytest.mark.shows("cluster.save_patience_s")
 def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(job, folder, monkeypatch):
     patience = []
-    monkeypatch.setattr(record, "write", lambda *arguments: patience.append(arguments[2]))
+    monkeypatch.setattr(record, "write_record", lambda *arguments: patience.append(arguments[2]))
 
     walk(folder, job(save_patience_s=12.5, oversubscribe=True))
 
@@ -172,7 +172,7 @@ def test_detach_returns_when_the_jobs_are_submitted(programs, command):
 
     assert done.returncode == 0, done.stderr
     assert "submitted 2 jobs as 77" in done.stderr
-    assert "python -m campaign watch" in done.stderr
+    assert "python -m campaign status --watch" in done.stderr
     assert not (command.cwd / "results" / "figures").exists()
 
 
@@ -233,6 +233,6 @@ def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_ano
         _asks(each.script(), f"nodes={each.nodes}") and _asks(each.script(), "ntasks-per-node=1") for each in made
     )
     assert ["--kill-on-bad-exit=0 --wait=60" in each.script() for each in made] == [False, True, True]
-    cost = price.of(made, folder)
+    cost = price.price_arrays(made, folder)
     assert (cost.jobs, cost.nodes, cost.at_most_h) == (6, 14, 14.0)
     assert "6 jobs on 14 nodes of at most 60 min" in str(cost)

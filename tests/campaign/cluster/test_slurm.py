@@ -1,4 +1,7 @@
-"""What a start on the cluster submits, and what it leaves alone; the handing over itself is a list here."""
+"""What a start on the cluster submits, and what it leaves alone; the handing over itself is a list here.
+
+What the cluster would refuse or never start is found by what Slurm says of its partitions, and by sbatch's test.
+"""
 
 import contextlib
 import copy
@@ -7,18 +10,17 @@ import dataclasses
 import pytest
 
 from campaign.cells import cell_plan
-from campaign.cells.folder import existing
-from campaign.cluster import fleet, slurm
+from campaign.cells.folder import open_existing
+from campaign.cluster import fleet, slurm, submission
 from campaign.cluster.submission import Array
-from campaign.config.points import cells_of
+from campaign.config.collect import make_cells
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import read_all
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request, read_batches
 from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
-from tests.campaign.work_lists import slurm_conduct
+from tests.campaign.work_lists import grid, slurm_conduct
 
 EARLIER, NOW = "2026-11-20T09:00:00.000Z", "2026-11-21T09:00:00.000Z"
 SHORT = {"runs": 3, "warmup_runs": 1, "min_valid_runs": 2}
@@ -32,7 +34,7 @@ class Scene:
 
     def __init__(self, folder, points, programs):
         self.folder, self.programs = folder, programs
-        self.cells, self.conduct = cells_of(points)
+        self.cells, self.conduct = make_cells(points)
         self.one, self.other = (cell.id for cell in self.cells)
         self.asked, self.refuses, self.said, self.prepared = [], (), [], []
 
@@ -41,12 +43,17 @@ class Scene:
 
     def go(self, *, sure=True, **conduct):
         request = self.request(**conduct)
-        return slurm.work(cell_plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
+        return slurm.run_campaign_on_slurm(
+            cell_plan.make_plan(self.cells, request.conduct, self.folder), request, sure=sure
+        )
 
     def preview(self, *words):
         request = self.request(words)
         return [
-            entry.cell.id for entry in slurm.preview(cell_plan.make(self.cells, request.conduct, self.folder), request)
+            entry.cell.id
+            for entry in slurm.preview_submission(
+                cell_plan.make_plan(self.cells, request.conduct, self.folder), request
+            )
         ]
 
     def recorded(self, status="done", token="before", cells=None):
@@ -63,7 +70,7 @@ class Scene:
 
     def hand_over(self, array):
         self.asked.append([entry.cell.id for task in array.tasks for entry in task])
-        batch = array.batch()
+        batch = array.make_batch()
         if len(self.asked) in self.refuses:
             dataclasses.replace(batch, refused="limit").save()
             raise SchedulerError("sbatch refused 1 job: limit")
@@ -74,7 +81,7 @@ class Scene:
         for key in list(workers.open):
             batch = workers.batch(key)
             self.recorded("done", batch.token, batch.cells[key[1]])
-            workers.close([key])
+            workers.close_finished([key])
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ def scene(folder, point, programs, clock, monkeypatch):
     programs("sbatch")
     clock(fleet, scheduler)
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
-    monkeypatch.setattr(fleet, "follow", scene.follow)
+    monkeypatch.setattr(fleet, "follow_fleet", scene.follow)
     monkeypatch.setattr(datasets, "for_jobs", lambda *words: scene.prepared.append(words) or {})
     monkeypatch.setattr(slurm.console, "say", scene.said.append)
     return scene
@@ -103,7 +110,7 @@ def test_without_a_terminal_no_more_is_submitted_than_the_site_lets_pass_unasked
     limit, answer, error, scene, monkeypatch
 ):
     """Two jobs of an hour each."""
-    monkeypatch.setattr(slurm.console, "agreed", lambda _: answer)
+    monkeypatch.setattr(slurm.console, "ask_for_yes", lambda _: answer)
     site = {**scene.conduct["site"], "ask_above_node_hours": limit}
 
     with pytest.raises(CampaignError, match=error) if error else contextlib.nullcontext() as caught:
@@ -122,7 +129,7 @@ def test_the_site_says_how_many_processes_make_data_on_its_login_node(scene):
 
 
 def test_so_much_data_that_a_job_makes_them_need_a_yes(scene, monkeypatch):
-    monkeypatch.setattr(slurm.console, "agreed", lambda _: None)
+    monkeypatch.setattr(slurm.console, "ask_for_yes", lambda _: None)
 
     with pytest.raises(UsageError, match=r"site\.make_data=ask.*no terminal"):
         scene.go(sure=False, site={**scene.conduct["site"], "login_data_gb": 0})
@@ -187,7 +194,7 @@ def test_a_preview_knows_that_a_job_is_over_and_writes_nothing_down(scene):
     todo = scene.preview()
 
     assert sorted(todo) == sorted([scene.one, scene.other])
-    assert read_all(scene.folder)[0].open_workers() == [0]
+    assert read_batches(scene.folder)[0].open_workers() == [0]
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", None])
@@ -195,18 +202,18 @@ def test_this_machine_does_not_work_beside_jobs_that_live_or_may_live(state, sce
     scene.earlier(state)
 
     with pytest.raises(EnvironmentFaultError, match="1 job of this campaign") as caught:
-        slurm.refuse_beside_jobs(scene.folder)
+        slurm.refuse_while_jobs_live(scene.folder)
 
     assert f"campaign cancel {scene.folder.root}" in caught.value.hint
     scene.earlier("CANCELLED")
-    slurm.refuse_beside_jobs(scene.folder)
-    assert read_all(scene.folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
+    slurm.refuse_while_jobs_live(scene.folder)
+    assert read_batches(scene.folder)[0].ended == {0: {"code": "CANCELLED", "node": "n1"}}
 
 
 def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):
     leave_batch(scene.folder, cluster="local")
 
-    slurm.refuse_beside_jobs(scene.folder)
+    slurm.refuse_while_jobs_live(scene.folder)
 
     assert scene.programs.calls == []
 
@@ -239,7 +246,7 @@ TIME = "cluster.timeout_min"
 def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, now, line, scene):
     scene.earlier("PENDING")
     asked = {"token": "earlier", "utc": EARLIER, "words": before, "order_seed": 0, "cells": [scene.one]}
-    campaign = existing(scene.folder.root)[1]
+    campaign = open_existing(scene.folder.root)[1]
     write_json(scene.folder.marker, {**campaign, "requests": [asked]})
 
     scene.preview(*now)
@@ -247,3 +254,116 @@ def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, n
     late = [each for each in scene.said if "does not reach" in each or "submits them with it" in each]
     cure = f"`python -m campaign cancel {scene.folder.root}`, then this command, submits them with it"
     assert late == ([f"{line} does not reach 1 cell in these jobs", cure] if line else [])
+
+
+LIMITS = "MaxNodes=2 MaxTime=01:30:00 MaxCPUsPerNode=UNLIMITED State=UP MaxMemPerNode=1000"
+DEBUG = f"PartitionName=debug Default=YES {LIMITS}"
+LONG = "PartitionName=long Default=NO MaxNodes=UNLIMITED MaxTime=2-00:00:00 MaxCPUsPerNode=4 State=UP"
+
+
+@pytest.fixture
+def nodes(programs):
+    """A function that says what nodes the cluster has, and what sbatch answers to a test of a script."""
+    programs("srun")
+
+    def have(*lines, partitions=(DEBUG, LONG), sbatch="exit 0"):
+        programs.answer("scontrol", *partitions)
+        programs.answer("sinfo", *lines)
+        programs("sbatch", sbatch)
+
+    have("PARTITION=debug CPUS=2 STATE=idle", "PARTITION=debug CPUS=8 STATE=idle", "PARTITION=long CPUS=16 STATE=mixed")
+    return have
+
+
+@pytest.fixture
+def examine(folder, nodes):
+    """Examine the jobs of these words."""
+
+    def examined(*words):
+        cells, conduct = make_cells(grid("cluster=slurm", *words))
+        entries = cell_plan.make_plan(cells, conduct, folder).to_do
+        slurm.require_runnable(
+            list(submission.make_arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026", words), 1001))
+        )
+
+    return examined
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "cure"),
+    [
+        ("threads=1,4 cluster.cpus_per_task=2", "threads=4 with cluster.cpus_per_task=2", "cluster.cpus_per_task=4"),
+        ("threads=9", "threads=9: a job gets 8 CPUs of a node at most in partition debug", "threads=8 or less"),
+        ("threads=5 cluster.partition=long", "threads=5: a job gets 4 CPUs", "threads=4 or less"),
+        ("cluster.cpus_per_task=9", "cluster.cpus_per_task=9: a job gets 8 CPUs", "cluster.cpus_per_task=8 or less"),
+    ],
+)
+def test_more_threads_than_a_job_has_cpus_are_refused_with_the_cure(words, message, cure, examine):
+    with pytest.raises(UsageError, match=message) as caught:
+        examine(*words.split())
+
+    assert caught.value.hint.startswith(cure)
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        ("threads=8", ""),
+        ("threads=9 cluster.cpus_per_task=8 cluster.oversubscribe=true", ""),
+        ("threads=8 cluster.partition='long,debug'", ""),  # of any of the partitions
+        ("cluster.timeout_min=91 cluster.partition='debug,long'", ""),
+        ("cluster.timeout_min=90 cluster.mem_gb=1.048 nodes=2", ""),
+        ("cluster.timeout_min=91", "cluster.timeout_min=91: partition debug allows 90 min (MaxTime)"),
+        ("cluster.mem_gb=1.1", "memory=1050: partition debug allows 1000 MiB (MaxMemPerNode)"),
+        ("nodes=3", "nodes=3: partition debug allows 2 nodes (MaxNodes)"),
+        ("cluster.timeout_min=2881 cluster.partition=long", "partition long allows 2880 min"),
+    ],
+)
+def test_a_limit_with_which_a_job_would_wait_for_ever_is_said(words, warning, examine, programs, capsys):
+    examine(*words.split())
+
+    said = capsys.readouterr().err
+    assert warning in said
+    assert (programs.asked[-1], bool(said)) == ("sbatch", bool(warning))
+
+
+def test_a_partition_that_is_down_is_said(examine, nodes, capsys):
+    nodes("PARTITION=debug CPUS=8 STATE=idle", partitions=(DEBUG.replace("State=UP", "State=DOWN"),))
+
+    examine()
+
+    assert "partition debug is down" in capsys.readouterr().err
+
+
+UNAVAILABLE = "echo allocation failure: Requested node configuration is not available >&2; exit 1"
+TOO_MANY = "echo sbatch: error: AssocMaxSubmitJobLimit >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "warning"),
+    [
+        (UNAVAILABLE, "not available; 2 nodes of the partition cannot be used now"),  # Slurm would take the job
+        (TOO_MANY, ""), ("exit 0", ""),  # how many jobs there are now is left to the submission
+    ],
+)  # fmt: skip
+def test_what_may_be_taken_all_the_same_is_not_refused(sbatch, warning, examine, nodes, capsys):
+    nodes("PARTITION=debug CPUS=8 STATE=idle", *["PARTITION=debug CPUS=8 STATE=drained"] * 2, sbatch=sbatch)
+
+    examine("threads=1,2")
+
+    said = capsys.readouterr().err
+    assert warning in said
+    assert bool(warning) is bool(said)
+
+
+def test_what_sbatch_s_own_test_refuses_is_refused_before_anything_is_made(examine, nodes):
+    nodes("PARTITION=debug CPUS=8 STATE=idle", sbatch=UNAVAILABLE)
+
+    with pytest.raises(SchedulerError, match="refuses 2 jobs: allocation failure: Requested node configuration"):
+        examine("threads=1,2")
+
+
+def test_a_cluster_that_says_nothing_of_its_partitions_refuses_nothing(examine, nodes, programs):
+    programs("scontrol", "exit 1")
+
+    examine("threads=9", "cluster.timeout_min=1000")

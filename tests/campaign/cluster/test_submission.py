@@ -1,10 +1,10 @@
 import pytest
 
 from campaign.cluster import submission
-from campaign.cluster.submission import job_id_despite
+from campaign.cluster.submission import find_job_id
 from campaign.errors import SchedulerError
 from campaign.slurm.client import Refusal, RefusedError
-from campaign.worker.batch import read_all
+from campaign.worker.batch import read_batches
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
@@ -32,8 +32,8 @@ def _listed(batch):
 def test_a_job_that_slurm_lists_was_taken_whatever_sbatch_said(error, batch, programs, folder):
     programs.answer("squeue", *_listed(batch))
 
-    assert job_id_despite(batch, error) == "70"
-    assert read_all(folder)[0].open_workers() == [0, 1]
+    assert find_job_id(batch, error) == "70"
+    assert read_batches(folder)[0].open_workers() == [0, 1]
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED])
@@ -41,7 +41,7 @@ def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, program
     (programs.folder / "answer").write_text("\n".join((SQUEUE_HEAD, *_listed(batch))))
     programs("squeue", f"head -$([ $(wc -l < {programs.log}) -lt 4 ] && echo 1 || echo 9) {programs.folder}/answer")
 
-    assert job_id_despite(batch, error) == "70"
+    assert find_job_id(batch, error) == "70"
     assert time.now == 1010.0
 
 
@@ -50,11 +50,11 @@ def test_a_job_that_a_busy_controller_does_not_list_yet_is_not_refused_and_stays
     programs.answer("squeue", _listed(batch)[0])
 
     with pytest.raises(SchedulerError, match=r"^Slurm does not say whether it took 2 jobs: ") as caught:
-        job_id_despite(batch, error)
+        find_job_id(batch, error)
 
     assert "refused" not in str(caught.value)
     assert len(programs.calls) == 4
-    assert read_all(folder)[0].open_workers() == [0, 1]
+    assert read_batches(folder)[0].open_workers() == [0, 1]
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["asked for once", "kept as refused"])
@@ -62,10 +62,10 @@ def test_what_slurm_refuses_outright_is_refused(listed, batch, programs, folder)
     programs.answer("squeue", *[squeue_line(batch, 0, "FAILED", "BadConstraints")] * listed)
 
     with pytest.raises(SchedulerError, match=r"refused 2 jobs: invalid partition specified: nowhere$"):
-        job_id_despite(batch, REFUSED)
+        find_job_id(batch, REFUSED)
 
     assert len(programs.calls) == 1
-    assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
+    assert read_batches(folder)[0].refused == "invalid partition specified: nowhere"
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, REFUSED])
@@ -73,7 +73,7 @@ def test_while_slurm_does_not_say_the_job_is_open(error, batch, programs, folder
     programs("squeue", "exit 1")
 
     with pytest.raises(SchedulerError, match="does not say whether it took 2 jobs") as caught:
-        job_id_despite(batch, error)
+        find_job_id(batch, error)
 
     assert "the same command" in caught.value.hint
-    assert read_all(folder)[0].open_workers() == [0, 1]
+    assert read_batches(folder)[0].open_workers() == [0, 1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.config.collect import collect
+from campaign.config.collect import collect_points
 from campaign.errors import UsageError
 
 _BEGIN = "defaults: [none, _self_]\nname: mine\n"
@@ -42,7 +42,7 @@ def test_a_broken_file_is_refused_with_what_is_wrong(text, message, hint, tmp_pa
     file.write_bytes(text if isinstance(text, bytes) else text.replace("TRACE", str(tmp_path / "trace")).encode())
 
     with pytest.raises(UsageError) as caught:
-        collect(["--config-dir", str(tmp_path), "site=mine"])
+        collect_points(["--config-dir", str(tmp_path), "site=mine"])
 
     assert message in caught.value.message
     assert hint in caught.value.hint
@@ -55,7 +55,7 @@ def test_what_is_no_file_is_no_choice(make, tmp_path):
     make(tmp_path / "site" / "mine.yaml")
 
     with pytest.raises(UsageError, match="site: no choice 'mine'"):
-        collect(["--config-dir", str(tmp_path), "site=mine"])
+        collect_points(["--config-dir", str(tmp_path), "site=mine"])
 
 
 @pytest.mark.parametrize("name", ["a b", "it's", "back\\slash", "komma,", "${x}"])
@@ -63,7 +63,7 @@ def test_a_folder_may_have_any_name(name, tmp_path):
     (tmp_path / name / "site").mkdir(parents=True)
     (tmp_path / name / "site" / "mine.yaml").write_text(_BEGIN)
 
-    (point,) = collect(["--config-dir", str(tmp_path / name), "site=mine"])
+    (point,) = collect_points(["--config-dir", str(tmp_path / name), "site=mine"])
 
     assert point["site"]["name"] == "mine"
 
@@ -71,5 +71,5 @@ def test_a_folder_may_have_any_name(name, tmp_path):
 def test_a_shell_completes_groups_and_choices(monkeypatch, capsys):
     monkeypatch.setenv("COMP_LINE", "tfio-campaign threads=1 storage=l")
 
-    assert collect(["-sc", "query=bash"]) is None
+    assert collect_points(["-sc", "query=bash"]) is None
     assert capsys.readouterr().out.split() == ["storage=local", "storage=lustre"]

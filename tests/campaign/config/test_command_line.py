@@ -1,6 +1,6 @@
 import pytest
 
-from campaign.config.command_line import again, split
+from campaign.config.command_line import command_to_continue, parse_command_line
 from campaign.errors import UsageError
 
 
@@ -18,9 +18,9 @@ from campaign.errors import UsageError
     ],
 )
 def test_flags_may_stand_anywhere(words, flags, shown, overrides):
-    found = split(words.split())
+    found = parse_command_line(words.split())
 
-    assert (found.flags, found.shown, found.overrides) == tuple(
+    assert (found.config_dir_flags, found.hydra_flags, found.overrides) == tuple(
         tuple(each.split()) for each in (flags, shown, overrides)
     )
     assert found.dry_run is ("--dry-run" in words)
@@ -29,8 +29,8 @@ def test_flags_may_stand_anywhere(words, flags, shown, overrides):
 def test_the_users_configuration_folder_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("CAMPAIGN_CONFIG_DIR", "/my/conf")
 
-    assert split(["threads=1"]).config_dir == "/my/conf"
-    assert split(["-cd", "/other"]).config_dir == "/other"
+    assert parse_command_line(["threads=1"]).config_dir == "/my/conf"
+    assert parse_command_line(["-cd", "/other"]).config_dir == "/other"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_users_configuration_folder_comes_from_the_environment(monkeypatch):
 )
 def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
     with pytest.raises(UsageError, match=message) as caught:
-        split(words)
+        parse_command_line(words)
 
     assert hint in caught.value.hint
 
@@ -63,16 +63,16 @@ def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
     ],
 )
 def test_words_for_sbatch_are_taken_as_they_stand(word, read):
-    assert split([word]).overrides == (read,)
+    assert parse_command_line([word]).overrides == (read,)
 
 
 def test_the_command_that_goes_on_has_no_flag_of_before_and_for_one_cell_its_hash():
     words = ["threads=1,2", "--yes", "--only", "a,b", "cluster.pool=n[1-2]", "redo=true", "--only=c", "--dry-run"]
 
-    assert again(words) == "python -m campaign threads=1,2 --only a,b 'cluster.pool=n[1-2]' --only=c"
-    assert again(words, "micro-t1-0ce30f7495") == (
+    assert command_to_continue(words) == "python -m campaign threads=1,2 --only a,b 'cluster.pool=n[1-2]' --only=c"
+    assert command_to_continue(words, "micro-t1-0ce30f7495") == (
         "python -m campaign threads=1,2 'cluster.pool=n[1-2]' --only 0ce30f7495"
     )
-    assert split(words).only == ("a", "b", "c")
+    assert parse_command_line(words).only == ("a", "b", "c")
     with pytest.raises(UsageError, match="--only needs cells"):
-        split(["--only"])
+        parse_command_line(["--only"])

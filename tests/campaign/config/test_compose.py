@@ -12,12 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.config import defaults
-from campaign.config.collect import collect
-from campaign.config.composer import Composer
-from campaign.config.explain import explained
-from campaign.config.points import cells_of
-from campaign.config.tree import typed
+from campaign.config import composer
+from campaign.config.collect import collect_points, make_cells
+from campaign.config.composer import Composer, explain_errors
+from campaign.config.tree import convert_point
 from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.model.settings import flat
 from tests.campaign.work_lists import compose as composed
@@ -53,10 +51,10 @@ _RECIPE_THREADS = (1, 2, 4, 8)
 
 
 def _hydras_own(words):
-    defaults.register()
+    composer.register_defaults()
     with hydra.initialize_config_module("conf", version_base="1.3"):
         config = hydra.compose("config", overrides=list(words))
-    return typed(OmegaConf.to_container(config, resolve=True))
+    return convert_point(OmegaConf.to_container(config, resolve=True))
 
 
 def _points(grid):
@@ -85,7 +83,7 @@ def test_every_point_of_a_grid_is_what_hydra_composes(grid):
         {**grid, "threads": _RECIPE_THREADS, **of_a_recipe} if swept_by_recipe else {**grid, **of_a_recipe}
     )
 
-    found = collect(["-m", *(f"{key}={','.join(values)}" for key, values in grid.items())])
+    found = collect_points(["-m", *(f"{key}={','.join(values)}" for key, values in grid.items())])
 
     assert sorted(found, key=repr) == sorted((_hydras_own(words) for words in points), key=repr)
 
@@ -113,7 +111,7 @@ _MORE_GRIDS = [
     "grid", [*_ODD_GRIDS, *(pytest.param(grid, marks=pytest.mark.long) for grid in _MORE_GRIDS)], ids=" ".join
 )
 def test_words_that_add_replace_and_delete_mean_what_they_mean_to_hydra(grid):
-    found = collect(["-m", *(f"{key}={','.join(values)}" if values else key for key, values in grid.items())])
+    found = collect_points(["-m", *(f"{key}={','.join(values)}" if values else key for key, values in grid.items())])
 
     assert sorted(found, key=repr) == sorted(map(_hydras_own, _points(grid)), key=repr)
 
@@ -123,7 +121,7 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
     asked, compose = [], Composer.compose
     monkeypatch.setattr(Composer, "compose", lambda self, words: asked.append(words) or compose(self, words))
 
-    assert len(collect(["-m", "cluster=slurm", "site=blackdog", word, "seed=range(50)", "threads=1,2"])) == 100
+    assert len(collect_points(["-m", "cluster=slurm", "site=blackdog", word, "seed=range(50)", "threads=1,2"])) == 100
     assert len(asked) == 1
 
 
@@ -138,7 +136,7 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
     ],
 )
 def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
-    points = collect(["-m", *words.split()])
+    points = collect_points(["-m", *words.split()])
 
     assert [dict(flat(point)).get(key) for point in points] == found
 
@@ -155,14 +153,14 @@ def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
 def test_what_hydra_complains_of_is_said_in_our_words_unless_its_own_are_asked_for(full, error, raised, monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", full)
 
-    with pytest.raises(raised) as caught, explained():
+    with pytest.raises(raised) as caught, explain_errors():
         raise error
     assert type(caught.value) is raised
 
 
 def test_a_key_of_a_choice_that_no_point_has_is_refused():
     with pytest.raises(UsageError, match=r"unknown key 'checkpoint.fast.rot'") as caught:
-        collect(["-m", "checkpoint=none,burst_buffer", "checkpoint.fast.rot=/x"])
+        collect_points(["-m", "checkpoint=none,burst_buffer", "checkpoint.fast.rot=/x"])
 
     assert caught.value.hint == "did you mean 'checkpoint.fast.root'?"
 
@@ -178,7 +176,7 @@ def test_a_key_of_a_choice_that_no_point_has_is_refused():
     ],
 )
 def test_a_recipe_is_the_papers_grid(recipe, swept):
-    points = collect(["-m", f"+paper={recipe}"])
+    points = collect_points(["-m", f"+paper={recipe}"])
 
     grid = itertools.product(*swept.values())
     assert [tuple(point[key] for key in swept) for point in points] == list(grid)
@@ -190,7 +188,7 @@ def test_a_recipe_is_the_papers_grid(recipe, swept):
     [("fig9", ["none", "hdd", "ssd", "optane", "burst_buffer"]), ("fig10", ["hdd", "burst_buffer"])],
 )
 def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(recipe, targets):
-    points = collect(["-m", f"+paper={recipe}", "site=blackdog"])
+    points = collect_points(["-m", f"+paper={recipe}", "site=blackdog"])
 
     assert [point["checkpoint"]["name"] for point in points] == targets
     for point in points:
@@ -199,7 +197,7 @@ def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(r
 
 
 def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage():
-    points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd"])
+    points = collect_points(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd"])
 
     found = {(point["storage"]["name"], point["benchmark"]["access"]) for point in points}
     assert found == {(name, access) for name in ("hdd", "ssd") for access in ("read", "write")}
@@ -208,7 +206,9 @@ def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage():
 
 @pytest.mark.shows("size")
 def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network():
-    of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], ["+size=smoke", "+paper=fig6"]))
+    of_paper, of_smoke = (
+        collect_points(["-m", *each])[0] for each in (["+paper=fig6"], ["+size=smoke", "+paper=fig6"])
+    )
 
     assert (of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (9144, 1.0)
     assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (192, 0.125)
@@ -220,7 +220,7 @@ def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network():
 def test_all_recipes_together_are_one_campaign(size):
     recipes = ",".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
 
-    cells, conduct = cells_of(collect(["-m", f"+paper={recipes}", f"+size={size}", "site=twin"]))
+    cells, conduct = make_cells(collect_points(["-m", f"+paper={recipes}", f"+size={size}", "site=twin"]))
 
     assert len(cells) == len({cell.id for cell in cells}) > len(recipes.split(","))
     plain = [cell.settings for cell in cells if cell.benchmark == "alexnet" and "profile" not in cell.settings]
@@ -240,7 +240,7 @@ def test_all_recipes_together_are_one_campaign(size):
     ],
 )
 def test_only_a_recipe_with_its_own_numbers_is_said_to_be_the_papers(words, size):
-    assert {point["size"] for point in collect(["-m", *words])} == {size}
+    assert {point["size"] for point in collect_points(["-m", *words])} == {size}
 
 
 @pytest.mark.parametrize(("iterations", "refused"), [("7", True), ("${by_size:7,2}", False)])
@@ -251,11 +251,11 @@ def test_a_size_is_refused_where_a_recipe_of_the_users_own_does_not_go_by_it(ite
     words = ["-m", "--config-dir", str(tmp_path), "+paper=mine", "+size=smoke"]
 
     with pytest.raises(UsageError, match="changes nothing here") if refused else nullcontext():
-        assert collect(words)[0]["iterations"] == 2
+        assert collect_points(words)[0]["iterations"] == 2
 
 
 def test_what_the_user_says_stands_above_the_recipe():
-    (point,) = collect(["-m", "+paper=fig4", "threads=3", "iterations=3", "seed=7"])
+    (point,) = collect_points(["-m", "+paper=fig4", "threads=3", "iterations=3", "seed=7"])
 
     assert (point["threads"], point["iterations"], point["seed"]) == (3, 3, 7)
 
@@ -264,18 +264,18 @@ def test_a_users_own_storage_comes_from_their_configuration_folder(tmp_path):
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "scratch.yaml").write_text("defaults: [local, _self_]\nname: scratch\nroot: /scratch/me\n")
 
-    (found,) = collect(["-m", "--config-dir", str(tmp_path), "storage=scratch"])
+    (found,) = collect_points(["-m", "--config-dir", str(tmp_path), "storage=scratch"])
 
     assert (found["storage"]["name"], found["storage"]["root"]) == ("scratch", "/scratch/me")
 
 
 def test_showing_a_configuration_collects_nothing(capsys):
-    assert collect(["--cfg", "job", "checkpoint=hdd", "checkpoint.every=3"]) is None
+    assert collect_points(["--cfg", "job", "checkpoint=hdd", "checkpoint.every=3"]) is None
     assert "every: 3" in capsys.readouterr().out
 
 
 def test_equal_settings_are_one_cell(point):
-    cells, _ = cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
+    cells, _ = make_cells([point, copy.deepcopy(point), {**point, "threads": 9}])
 
     assert [cell.settings["threads"] for cell in cells] == [4, 9]
 
@@ -284,7 +284,7 @@ def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
     other = composed("cluster=slurm", "+cluster.extra.nice=10")
 
     with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
-        cells_of([composed("cluster=slurm"), other])
+        make_cells([composed("cluster=slurm"), other])
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
     ],
 )
 def test_each_benchmark_brings_a_dataset_that_it_runs_on_unless_one_is_named(words, datasets):
-    points = collect(words.split())
+    points = collect_points(words.split())
 
     assert {point["dataset"]["name"] for point in points} == datasets
-    assert len(cells_of(points)[0]) == len(points)
+    assert len(make_cells(points)[0]) == len(points)

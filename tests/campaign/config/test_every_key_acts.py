@@ -82,7 +82,7 @@ def test_a_stricter_limit_makes_its_rule_fail(limit, stricter, rule):
 
 @pytest.mark.shows("min_valid_runs")
 def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
-    made = record.new(make_cell(point), {}, {}, TERMS)
+    made = record.make_record(make_cell(point), {}, {}, TERMS)
     for each in (figures(), figures(), invalid()):
         record.begin_run(made, "measured", "t").update(each)
     made["status"] = "done"

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.config import rules
-from campaign.config.command_line import LITERAL
-from campaign.config.tree import CHOICES, NODES, typed, typed_value
+from campaign.config.command_line import LITERAL_KEYS
+from campaign.config.tree import CHOICES, NODES, convert_point, convert_value
 from campaign.errors import UsageError
-from campaign.testbed.keys import KINDS as DEVICES
-from campaign.testbed.keys import Node, Testbed
+from campaign.testbed.spec import KINDS as DEVICES
+from campaign.testbed.spec import EmulatedNode, Testbed
 from jobs.model.conduct import Running, SiteStorage, Slurm
 from jobs.model.declared import declared
 from jobs.model.settings import Common
@@ -28,7 +28,6 @@ PLAIN, BASELINE = (), "benchmark=baseline"
 LARGE = ("dataset=climate", "dataset.width=16384", "dataset.height=16384")
 SAVED = (ALEXNET, "checkpoint=hdd", "checkpoint.root=/x")
 BUFFER = (ALEXNET, "checkpoint=burst_buffer", "checkpoint.fast.root=/f")
-BUCKET = "checkpoint.slow.root=https://h/bucket"
 _WRONG = [
     (PLAIN, "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
     # Words that end up in a batch script.
@@ -85,11 +84,6 @@ _WRONG = [
         for more in ("", "?key=s")
     ),
     (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: no address", "without cred"),
-    ((*BUFFER, BUCKET), "checkpoint.when_full=fall_through", "fall_through with a bucket", "when_full=block"),
-    ((*BUFFER, BUCKET, "checkpoint.direct=true"), "checkpoint.when_full=fall_through",
-     "with a bucket, which the drainer alone fills; checkpoint.direct=True with",
-     "checkpoint.when_full=block; checkpoint.direct=false"),
-    ((*BUFFER, BUCKET), "checkpoint.direct=true", "checkpoint.direct=True with a bucket", "checkpoint.direct=false"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
     (SAVED, "checkpoint.name=none", "checkpoint.name=none does not fit", "write checkpoint=none"),
@@ -113,6 +107,8 @@ _WRONG = [
     (CLIMATE, "benchmark.channels=[16]", "benchmark.channels=[16] are no channels", "null for all"),
     # A program of the user's.
     ("benchmark=command", "threads=1", "benchmark=command has no program", "benchmark.argv=[python,train.py"),
+    (COMMAND, "profile.posix=trace", "the calls of a program are counted, and no more", "profile.posix=counters"),
+    (COMMAND, "profile.tensorflow=all", "the calls of a program are counted, and no more", "profile.posix=counters"),
     (COMMAND, "benchmark.argv=[a,'{thread}']", "{thread} stands for nothing", "did you mean {threads}?"),
     (COMMAND, "benchmark.metric='(a'", "benchmark.metric=(a is no regular expression", "Python's module re"),
     (COMMAND, "benchmark.metric=a", "benchmark.metric=a has 0 groups", "round the number"),
@@ -192,7 +188,7 @@ LEGAL = [
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
     with pytest.raises(UsageError) as caught:
-        rules.check(compose(*([choice] if isinstance(choice, str) else choice), word))
+        rules.check_point(compose(*([choice] if isinstance(choice, str) else choice), word))
 
     assert message in caught.value.message
     assert hint in caught.value.hint
@@ -201,7 +197,7 @@ def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
 
 @pytest.mark.parametrize("words", LEGAL)
 def test_what_a_cluster_needs_is_let_through(words):
-    assert rules.check(compose(*words)) is None
+    assert rules.check_point(compose(*words)) is None
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +209,7 @@ KINDS = {
     **{f"{group}:{name}": kind for group, kinds in CHOICES.items() for name, kind in kinds.items()},
     **{
         kind.__name__: kind
-        for kind in (Common, Running, SiteStorage, Testbed, Node, *DEVICES.values(), *NODES.values())
+        for kind in (Common, Running, SiteStorage, Testbed, EmulatedNode, *DEVICES.values(), *NODES.values())
     },
 }
 NUMBERS = [
@@ -230,10 +226,10 @@ def test_a_number_is_legal_from_the_least_to_the_most_and_no_further(each):
 
     for value in (math.nan, math.inf, math.nextafter(least, -math.inf), math.nextafter(most, math.inf)):
         with pytest.raises(UsageError, match="is out of range") as caught:
-            typed_value(value, each, "the.key")
+            convert_value(value, each, "the.key")
         assert caught.value.message == f"the.key={value} is out of range"
         assert caught.value.hint.replace(",", "").startswith(f"legal: {least:.15g} to {most:.15g}")
-    assert [typed_value(value, each, "the.key") for value in (least, most)] == [least, most]
+    assert [convert_value(value, each, "the.key") for value in (least, most)] == [least, most]
 
 
 @pytest.mark.parametrize(
@@ -247,19 +243,19 @@ def test_a_number_of_each_node_is_looked_at_where_it_is_composed(words, key):
     point = compose(*([words] if isinstance(words, str) else words))
 
     with pytest.raises(UsageError, match=f"{key}=-7 is out of range"):
-        typed(with_value(point, key, -7))
+        convert_point(with_value(point, key, -7))
 
 
-@given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
+@given(st.sampled_from(LITERAL_KEYS), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
 def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, text):
     point = copy.deepcopy(slurm_point)
     point["cluster"][key] = text
 
     if set(text) <= set("ab1"):
-        rules.check(point)
+        rules.check_point(point)
     else:
         with pytest.raises(UsageError, match=key):
-            rules.check(point)
+            rules.check_point(point)
 
 
 def test_every_text_of_a_job_is_looked_at(slurm_point):
@@ -268,7 +264,7 @@ def test_every_text_of_a_job_is_looked_at(slurm_point):
         for kind in (Slurm, SiteStorage)
     )
 
-    assert of_slurm == set(LITERAL)
+    assert of_slurm == set(LITERAL_KEYS)
     assert of_storage == {
         *("root", "license", "node_root"),
         *("endpoint", "bucket", "prefix", "region", "device"),  # looked at where the storage is chosen
@@ -281,11 +277,11 @@ def test_every_key_of_every_node_must_be_there_and_no_other(node, slurm_point):
         without = copy.deepcopy(slurm_point)
         del without[node][key]
         with pytest.raises(UsageError, match=f"{node}.{key} is missing"):
-            typed(without)
+            convert_point(without)
 
     slurm_point = {**slurm_point, node: {**slurm_point[node], "foo": 1}}
     with pytest.raises(UsageError, match=f"unknown key '{node}.foo'"):
-        typed(slurm_point)
+        convert_point(slurm_point)
 
 
 def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, monkeypatch, slurm_point):
@@ -293,4 +289,4 @@ def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, 
     monkeypatch.chdir(tmp_path / "50%")
 
     with pytest.raises(UsageError, match="has a '%'"):
-        rules.check(slurm_point)
+        rules.check_point(slurm_point)

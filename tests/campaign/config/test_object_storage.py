@@ -7,8 +7,7 @@ import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.config import rules
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.errors import RefusalsError, UsageError
 from jobs.model.settings import flat
 from tests.campaign.work_lists import compose
@@ -49,7 +48,7 @@ def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(
     chosen = [word for word in words if "." not in word.partition("=")[0]]
 
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        rules.check(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
+        rules.check_point(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
 
     assert "secret" not in caught.value.message + caught.value.hint
 
@@ -59,7 +58,7 @@ PROFILE = ("profile.posix=trace with an object store", "profile.posix=none")
 READER = ("reader=h5py_threads with an object store", "reader=offsets")
 NODES = ("nodes=2 with an object store", "nodes=1")
 CONTROL = ("benchmark.control=metadata opens files", "benchmark.control=none,no_io,no_compute")
-RECIPES = {  # why each is refused on objects, and the words against that, as docs/s3.md says
+RECIPES = {  # why each is refused on objects, and the words against that, as docs/how-to/s3.md says
     **dict.fromkeys(("table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"), ()),
     "hepcnn": (READER, NODES),
     "cdb": (READER, CONTROL, NODES),
@@ -84,19 +83,19 @@ def test_a_recipe_is_refused_on_objects_for_what_the_table_says_and_runs_with_it
     refused = RECIPES[recipe]
     if refused:
         with pytest.raises(UsageError) as caught:
-            cells_of(collect(["-m", *words]))
+            make_cells(collect_points(["-m", *words]))
         for message, word in refused:
             assert message in caught.value.message
             assert word in caught.value.hint
     if recipe != "tfdarshan_fig12":  # which stages files, as it is meant to
-        cells_of(collect(["-m", *words, *OTHERWISE.get(recipe, [word for _, word in refused])]))
+        make_cells(collect_points(["-m", *words, *OTHERWISE.get(recipe, [word for _, word in refused])]))
 
 
 def test_what_a_grid_is_refused_for_is_said_all_at_once_the_same_cure_once():
     words = ("benchmark=hepcnn", "dataset=hep", "nodes=2,4", "cache=warm", "storage.region='a b'")
 
     with pytest.raises(RefusalsError) as caught:
-        cells_of(collect(["-m", *WORDS, *words]))
+        make_cells(collect_points(["-m", *WORDS, *words]))
 
     cures = [cure for _, cure in caught.value.refusals]
     assert [cure.partition(",")[0].partition(" ")[0] for cure in cures] == [
@@ -113,7 +112,7 @@ def test_another_fault_of_a_later_point_hides_nothing_that_was_found_before():
     words = ("cache=warm,cold", "profile.posix=trace", "threads=1,999999")
 
     with pytest.raises(UsageError) as caught:
-        cells_of(collect(["-m", *WORDS, *words]))
+        make_cells(collect_points(["-m", *WORDS, *words]))
 
     for why, cure in (
         ("cache=warm: what the servers", "cache=cold"),

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from campaign.config import recipes
-from campaign.config.command_line import is_sized
+from campaign.config.command_line import depends_on_size
 from jobs.model.settings import flat
 
 PAPER = ("hdd", "ssd", "optane", "lustre")
@@ -17,7 +17,7 @@ WRITES = recipes.Recipe("fig10", "alexnet", "ssd", ("hdd", "burst_buffer"))
 
 
 def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
-    found = recipes.recipes()
+    found = recipes.list_recipes()
 
     names = [recipe.name for recipe in found if recipe.name.startswith("fig")]
     assert names == ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"]
@@ -40,7 +40,7 @@ def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
     ],
 )
 def test_a_recipe_is_asked_for_on_what_the_site_has(recipe, have, asked):
-    assert recipes.grid(recipe, [], recipes.Here(tuple(have))) == [f"+paper={recipe.name}", *asked]
+    assert recipes.recipe_overrides(recipe, [], recipes.SiteStorages(tuple(have))) == [f"+paper={recipe.name}", *asked]
 
 
 @pytest.mark.parametrize("word", ["storage=site", "storage.root=/x", "checkpoint=none", "+checkpoint.every=5"])
@@ -48,9 +48,9 @@ def test_the_words_of_the_user_decide(word):
     group = word.lstrip("+").partition("=")[0].partition(".")[0]
 
     for recipe, have in itertools.product((MICRO, SAVES, WRITES), ([], ["scratch"], PAPER)):
-        words, here = recipes.choose([word], have)
+        words, here = recipes.take_storage_choice([word], have)
         assert words == [word]
-        assert not any(each.startswith(group) for each in recipes.grid(recipe, words, here))
+        assert not any(each.startswith(group) for each in recipes.recipe_overrides(recipe, words, here))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_words_of_the_user_decide(word):
     [(PAPER, []), (["hdd", "ssd"], ["optane", "burst_buffer"]), ([], ["hdd", "ssd", "optane", "burst_buffer"])],
 )
 def test_what_a_site_has_not_is_named(have, lacks):
-    assert recipes.lacking(SAVES, [], recipes.Here(tuple(have))) == lacks
+    assert recipes.missing_targets(SAVES, [], recipes.SiteStorages(tuple(have))) == lacks
 
 
 @pytest.mark.parametrize(
@@ -71,23 +71,25 @@ def test_what_a_site_has_not_is_named(have, lacks):
     ],
 )
 def test_storages_that_are_named_are_read_from_and_targets_stay_the_sites(word, recipe, asked):
-    words, here = recipes.choose(["threads=2", word], PAPER)
+    words, here = recipes.take_storage_choice(["threads=2", word], PAPER)
 
     assert words == ["threads=2"]
-    assert recipes.grid(recipe, words, here) == [f"+paper={recipe.name}", *asked]
+    assert recipes.recipe_overrides(recipe, words, here) == [f"+paper={recipe.name}", *asked]
 
 
 def test_a_paper_has_the_baselines_and_its_own_figures():
-    first, second = (recipes.recipes([paper]) for paper in recipes.PAPERS)
+    first, second = (recipes.list_recipes([paper]) for paper in recipes.PAPERS)
 
     assert {*first} & {*second} == {first[0]} == {second[0]}
     names = [recipe.name.removeprefix("tfdarshan_fig") for recipe in second[1:]]
     assert names == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "5_malware"]
-    assert recipes.recipes(list(recipes.PAPERS)) == [*first, *second[1:]]
+    assert recipes.list_recipes(list(recipes.PAPERS)) == [*first, *second[1:]]
     by_name = {recipe.name: recipe for recipe in second}
     of_staging, written = by_name["tfdarshan_fig12"], by_name["tfdarshan_fig6"]
     assert (of_staging.benchmark, of_staging.storage, written.targets) == ("malware", "hdd", ("hdd",))
-    assert of_staging.takes(["benchmark.row_bytes=64", "benchmark.preprocess=true"]) == ["benchmark.row_bytes=64"]
+    assert of_staging.accepted_overrides(["benchmark.row_bytes=64", "benchmark.preprocess=true"]) == [
+        "benchmark.row_bytes=64"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_paper_has_the_baselines_and_its_own_figures():
     ],
 )
 def test_a_word_is_meant_for_the_benchmarks_that_know_it(word, benchmarks):
-    taking = [recipe for recipe in recipes.recipes() if recipe.takes([word])]
+    taking = [recipe for recipe in recipes.list_recipes() if recipe.accepted_overrides([word])]
 
     assert {recipe.benchmark for recipe in taking} == benchmarks
     assert word != "checkpoint=hdd" or [recipe.name for recipe in taking] == ["fig9", "fig10"]
@@ -118,4 +120,4 @@ def test_each_number_that_a_recipe_has_by_its_size_is_known_as_such():
         sized = [key for key, value in [*flat(node), *params.items()] if "by_size" in str(value)]
 
         assert sized or file.stem == "table1" or node["defaults"][0].startswith("tfdarshan"), file.stem
-        assert [key for key in sized if not is_sized(f"{key}=1")] == [], file.stem
+        assert [key for key in sized if not depends_on_size(f"{key}=1")] == [], file.stem

@@ -8,8 +8,7 @@ import pytest
 
 from campaign.cli import run
 from campaign.config import rules
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.errors import UsageError
 from jobs.model.settings import flat
 
@@ -44,7 +43,7 @@ storages:
 def grid(site):
     """Compose words with a site of the user's own."""
     mine = site(SITE)
-    return lambda *words: collect(["-m", *mine, *words])
+    return lambda *words: collect_points(["-m", *mine, *words])
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(clust
     ],
 )
 def test_a_training_runs_on_what_the_site_has_unless_another_is_asked_for(words, trained_on):
-    points = collect(["-m", "site=twin", *words])
+    points = collect_points(["-m", "site=twin", *words])
 
     assert {(point["accelerator"]["name"], point["accelerator"]["step_s"]) for point in points} == {trained_on}
 
@@ -133,7 +132,7 @@ def test_an_object_store_is_where_the_site_says_and_is_no_folder(of_mine):
 
     assert {key: found["storage"][key] for key in of_site} == of_site
     with pytest.raises(UsageError, match="another kind of ceph"):
-        cells_of([of_mine("storage=site", "storage.name=ceph", "storage.root=/x")])
+        make_cells([of_mine("storage=site", "storage.name=ceph", "storage.root=/x")])
 
 
 @pytest.mark.parametrize(
@@ -152,13 +151,13 @@ def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
     store = {"kind": "s3", "endpoint": "https://h", "bucket": "mine", **dict([said.split(": ")])}
     mine = site(f"storages: {{ceph: {json.dumps(store)}}}\n")
     words = ("checkpoint=burst_buffer", "checkpoint.fast.root=/f", "checkpoint.slow.name=ceph")
-    (point,) = collect(["-m", *mine, "benchmark=alexnet", "iterations=4", "checkpoint.every=2", *words])
+    (point,) = collect_points(["-m", *mine, "benchmark=alexnet", "iterations=4", "checkpoint.every=2", *words])
 
     if message:
         with pytest.raises(UsageError, match=re.escape(message)):
-            rules.check(point)
+            rules.check_point(point)
     else:
-        rules.check(point)
+        rules.check_point(point)
 
 
 @pytest.mark.shows("site.trusted_network")
@@ -175,7 +174,7 @@ def test_tensorflow_s_servers_add_up_only_where_the_site_says_that_nobody_else_r
     words, sync, tmp_path, monkeypatch, capfd
 ):
     monkeypatch.chdir(tmp_path)
-    cells, _ = cells_of(collect(["-m", "nodes=2", *words]))
+    cells, _ = make_cells(collect_points(["-m", "nodes=2", *words]))
 
     assert [cell.settings["sync"] for cell in cells] == [sync]
     assert run.main(["--dry-run", "-m", "cluster=local", "nodes=2", *words]) == 0
@@ -184,7 +183,7 @@ def test_tensorflow_s_servers_add_up_only_where_the_site_says_that_nobody_else_r
 
 def test_tensorflow_s_servers_are_refused_where_others_may_reach_them():
     with pytest.raises(UsageError, match=r"sync=ring without site\.trusted_network=true") as caught:
-        cells_of(collect(["-m", "nodes=2", "sync=ring"]))
+        make_cells(collect_points(["-m", "nodes=2", "sync=ring"]))
 
     assert "sync=allreduce" in caught.value.hint
 
@@ -199,7 +198,7 @@ def test_storages_of_the_site_can_be_swept(grid):
 @pytest.mark.parametrize("name", ["lustre", "tmpfs"])
 def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
     with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:
-        cells_of(collect(["-m", f"storage={name}"]))
+        make_cells(collect_points(["-m", f"storage={name}"]))
 
     assert "storage.root=…" in caught.value.hint
     assert f"storages.{name}.root (site=none does not)" in caught.value.hint
@@ -207,7 +206,7 @@ def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
 
 @pytest.mark.parametrize(("site", "storages"), [("blackdog", "hdd,ssd,optane"), ("tegner", "lustre")])
 def test_the_papers_machines_are_complete(site, storages):
-    cells, conduct = cells_of(collect(["-m", f"site={site}", f"storage={storages}", "cluster=slurm"]))
+    cells, conduct = make_cells(collect_points(["-m", f"site={site}", f"storage={storages}", "cluster=slurm"]))
 
     assert [cell.settings["storage"]["name"] for cell in cells] == storages.split(",")
     assert {cell.access["shared"] for cell in cells} == {site == "tegner"}
@@ -222,7 +221,7 @@ def test_the_papers_machines_are_complete(site, storages):
     ],
 )
 def test_each_key_of_a_storage_of_the_site_can_be_said_on_the_command_line_and_so_can_a_new_storage(words, storage):
-    (point,) = collect(["-m", *words])
+    (point,) = collect_points(["-m", *words])
 
     assert tuple(point["storage"][key] for key in ("name", "root", "stripe_count")) == storage
 
@@ -243,7 +242,7 @@ def test_a_storage_that_the_site_has_not_is_told_with_those_that_it_has(grid):
 
     assert "did you mean 'scratch'" in caught.value.hint
     with pytest.raises(UsageError, match="no choice 'scratch'"):  # of the site alone, not of the next command
-        collect(["-m", "storage=scratch"])
+        collect_points(["-m", "storage=scratch"])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_a_storage_that_the_site_has_not_is_told_with_those_that_it_has(grid):
 def test_a_folder_is_short_for_a_storage_with_that_root(words, storages, grid):
     points = grid(*words.split())
 
-    cells, _ = cells_of(points)
+    cells, _ = make_cells(points)
     found = [(cell.settings["storage"]["name"], cell.settings["storage"]["root"]) for cell in cells]
     assert found == [(name[-32:], root) for name, root in storages]
     if "checkpoint" in words:
@@ -274,7 +273,7 @@ def test_in_the_folder_where_one_stands_a_storage_has_its_name(tmp_path, monkeyp
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
 
-    assert collect(["storage=."])[0]["storage"]["name"].endswith("_mine")
+    assert collect_points(["storage=."])[0]["storage"]["name"].endswith("_mine")
 
 
 @pytest.mark.parametrize(
@@ -298,9 +297,11 @@ def test_a_comma_in_a_list_separates_its_items_whichever_key_it_is(word, values)
 
     if values is None:
         with pytest.raises(UsageError, match="is no list"):
-            collect(["cluster=slurm", "benchmark=climate", word])
+            collect_points(["cluster=slurm", "benchmark=climate", word])
     else:
-        assert [dict(flat(point))[key] for point in collect(["cluster=slurm", "benchmark=climate", word])] == values
+        assert [
+            dict(flat(point))[key] for point in collect_points(["cluster=slurm", "benchmark=climate", word])
+        ] == values
 
 
 SHM = "/dev/shm"  # noqa: S108 - another file system, nothing is written
@@ -322,7 +323,7 @@ def test_a_folder_of_ones_own_brings_the_storage_that_it_lies_on(words, sites, s
     mine = site(sites)
     monkeypatch.chdir(mine[1])
 
-    (point,) = collect(["-m", *mine, "dataset=folder", *words])
+    (point,) = collect_points(["-m", *mine, "dataset=folder", *words])
 
     assert tuple(point["storage"][key] for key in ("name", "root", "shared")) == storage
 
@@ -330,19 +331,19 @@ def test_a_folder_of_ones_own_brings_the_storage_that_it_lies_on(words, sites, s
 def test_each_of_several_folders_brings_its_own_storage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    points = collect(["-m", "dataset=folder", f"dataset.path={tmp_path},/dev/shm"])
+    points = collect_points(["-m", "dataset=folder", f"dataset.path={tmp_path},/dev/shm"])
 
     assert [point["storage"]["name"] for point in points] == ["local", "shm"]
 
 
 def test_the_template_is_no_site_until_it_is_copied(tmp_path):
     with pytest.raises(Exception, match="mysite"):
-        collect(["-m", "site=mysite"])
+        collect_points(["-m", "site=mysite"])
 
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "mysite.yaml").write_text(TEMPLATE.read_text())
     words = ["site=mysite", "storage=site", "storage.name=lustre,scratch", "cluster=slurm"]
-    cells, conduct = cells_of(collect(["-m", "--config-dir", str(tmp_path), *words]))
+    cells, conduct = make_cells(collect_points(["-m", "--config-dir", str(tmp_path), *words]))
 
     assert [cell.access["exclusive"] for cell in cells] == ["license", "lock"]
     assert conduct["site"]["name"] == "mysite"

@@ -1,4 +1,7 @@
-"""Slurm's programs as they are asked, and what a job learns of itself."""
+"""Slurm's programs as they are asked, and what a job learns of itself.
+
+The partitions of a cluster, as Slurm tells of them.
+"""
 
 import json
 import platform
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from campaign.slurm import client, job
-from campaign.slurm.client import Facts
+from campaign.slurm.client import Facts, Partition, find_partitions
 
 CONFIG = """\
 Configuration data as of 2026-11-21T12:34:31
@@ -46,7 +49,7 @@ def test_the_address_of_a_node_is_one_at_which_the_others_reach_it(monkeypatch, 
     answers = {"node": f"NodeName=n2 NodeAddr=n2\nNodeName=n1 NodeAddr={said}\n", "hostnames": "n1\nn2\n"}
     found = lambda name, *_, **__: [(0, 0, 0, "", (each, 0)) for each in (HOSTS.get(name, name), "203.0.113.77")]  # noqa: E731
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    monkeypatch.setattr(client, "ask", lambda *words, **_: answers[words[-2]])
+    monkeypatch.setattr(client, "ask_slurm", lambda *words, **_: answers[words[-2]])
     monkeypatch.setattr(job.socket, "getaddrinfo", found)
 
     assert job.node_address() == address
@@ -56,10 +59,10 @@ def test_what_a_job_asks_of_itself_is_asked_although_the_controller_was_silent(m
     asked = []
     for name in ("SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_NODELIST"):
         monkeypatch.setenv(name, "77")
-    monkeypatch.setattr(client, "ask", lambda *words, patient=False: asked.append((words[1:-1], patient)))
+    monkeypatch.setattr(client, "ask_slurm", lambda *words, patient=False: asked.append((words[1:-1], patient)))
     monkeypatch.setattr(job.socket, "getaddrinfo", lambda *_, **__: Path("/nowhere").stat())
 
-    assert (job.described(), job.node_address(), job.requeue()) == ({}, platform.node(), False)
+    assert (job.describe_job(), job.node_address(), job.requeue_job()) == ({}, platform.node(), False)
     shows = ("-o", "show", "job"), ("-o", "show", "node"), ("show", "hostnames")
     assert asked == [(words, True) for words in (*shows, ("requeue",))]
 
@@ -74,7 +77,7 @@ def traces(monkeypatch):
 def test_a_client_does_not_see_the_job_that_asks_and_still_finds_its_cluster(programs, traces):
     programs("squeue", "env")
 
-    environment = {line.partition("=")[0] for line in client.ask("squeue").splitlines()}
+    environment = {line.partition("=")[0] for line in client.ask_slurm("squeue").splitlines()}
 
     assert environment.isdisjoint(TRACES)
     assert environment.issuperset(KEPT)
@@ -92,7 +95,7 @@ def test_a_client_answers_with_what_it_prints_unless_it_is_missing_fails_or_hang
     if text:
         programs("squeue", text)
 
-    assert client.ask("squeue", "-h", "-r") == answer
+    assert client.ask_slurm("squeue", "-h", "-r") == answer
     assert programs.calls == ["squeue -h -r"] * bool(text)
 
 
@@ -112,7 +115,7 @@ def test_sbatch_is_not_waited_for_without_end_and_a_failure_has_its_words(
     programs("sbatch", sbatch)
 
     with pytest.raises(client.RefusedError, match=says):
-        client.submit(programs.folder / "job.sh")
+        client.submit_script(programs.folder / "job.sh")
 
 
 def test_a_controller_that_takes_longer_to_submit_than_to_answer_a_question_is_waited_for(
@@ -122,7 +125,7 @@ def test_a_controller_that_takes_longer_to_submit_than_to_answer_a_question_is_w
     monkeypatch.setattr(client, "_SAY_AFTER_S", 0.1)
     programs("sbatch", "sleep 1; echo Submitted batch job 77")
 
-    assert client.submit(programs.folder / "job.sh") == "77"
+    assert client.submit_script(programs.folder / "job.sh") == "77"
     assert capsys.readouterr().err == "waiting up to 60 s for Slurm's controller …\n"
 
 
@@ -139,11 +142,11 @@ def test_all_questions_to_a_silent_controller_wait_ten_seconds_together_and_ten_
             raise subprocess.TimeoutExpired("squeue", timeout_s)
         return subprocess.CompletedProcess([], returncode=took > 0, stdout="ok")
 
-    monkeypatch.setattr(client, "_run", run)
-    before = [client.ask("squeue") for _ in range(4)]
-    silent = client.given_up()
+    monkeypatch.setattr(client, "_run_client", run)
+    before = [client.ask_slurm("squeue") for _ in range(4)]
+    silent = client.has_given_up()
     time.now += 10.0
-    after = [client.ask("squeue") for _ in range(4)]
+    after = [client.ask_slurm("squeue") for _ in range(4)]
 
     assert (before, silent, after) == ([None] * 4, True, [None, "ok", None, None])
     assert waits == [10.0, 6.0, 10.0, 7.0, 10.0]
@@ -170,7 +173,7 @@ def test_a_cluster_is_where_sbatch_knows_where_it_is_even_if_it_is_down(
     if sinfo:
         programs("sinfo", sinfo)
 
-    assert client.found() is is_cluster
+    assert client.has_cluster() is is_cluster
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_facts_are_read_from_what_scontrol_says(config, version, log, numbers, p
     if not config:
         programs("scontrol", "exit 1")
 
-    facts = client.facts()
+    facts = client.read_facts()
 
     assert programs.calls == ["scontrol show config"]
     assert (facts.version, facts.cluster) == version
@@ -227,10 +230,10 @@ def test_a_job_is_described_by_what_was_granted_and_outside_one_there_is_nothing
 ):
     programs("scontrol", answer)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert (job.described(), job.requeue(), programs.calls) == ({}, False, [])
+    assert (job.describe_job(), job.requeue_job(), programs.calls) == ({}, False, [])
     monkeypatch.setenv("SLURM_JOB_ID", "77")
 
-    assert job.described() == described
+    assert job.describe_job() == described
     assert programs.calls == ["scontrol -o show job 77"]
 
 
@@ -259,7 +262,7 @@ def test_a_job_goes_back_as_often_as_it_may_and_writes_down_why_it_does_not(end,
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
     cluster, fault = {"max_requeues": most, "timeout_min": 12}, tmp_path / "fault"
 
-    job.go_back(cluster, fault, why)
+    job.requeue_or_explain(cluster, fault, why)
 
     tried = restarts < most and "Restarts" not in scontrol
     assert ("scontrol requeue 77" in programs.calls) is tried
@@ -267,6 +270,60 @@ def test_a_job_goes_back_as_often_as_it_may_and_writes_down_why_it_does_not(end,
         left and {"message": left[0], "hint": left[1]}
     )
     fault.unlink(missing_ok=True)
-    assert job.begun_too_often(cluster, fault) is False
+    assert job.was_restarted_too_often(cluster, fault) is False
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(most + 1))
-    assert job.begun_too_often(cluster, fault) is fault.exists() is True
+    assert job.was_restarted_too_often(cluster, fault) is fault.exists() is True
+
+
+DEBUG = "PartitionName=debug Default=YES MaxCPUsPerNode=6 MaxTime=UNLIMITED State=UP Nodes=x Default=NO"
+LONG = "PartitionName=long Default=NO MaxCPUsPerNode=UNLIMITED MaxTime=2-03:04:05 State=UP"
+AWAY = ("down", "drained", "draining", "failing", "maint", "reserved", "unknown", "inval", "idle*", "mixed*")
+
+
+@pytest.fixture
+def cluster(programs):
+    """A cluster with two partitions, and Slurm's programs."""
+    programs.answer("scontrol", DEBUG, LONG, "PartitionName=empty Default=NO")
+    nodes = [("debug", 4, "idle"), ("debug", 8, "mixed"), ("debug", 2, "allocated"), ("long", 16, "planned")]
+    nodes += [("long", 3, state) for state in AWAY]
+    programs.answer("sinfo", *(f"PARTITION={name} CPUS={cpus} STATE={state}" for name, cpus, state in nodes))
+    return programs
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (None, [("debug", 8, 6, 0)]), ("debug", [("debug", 8, 6, 0)]), ("long", [("long", 16, 16, len(AWAY))]),
+        ("long,debug", [("debug", 8, 6, 0), ("long", 16, 16, len(AWAY))]), ("nowhere", []), ("empty", []),
+    ],
+)  # fmt: skip
+def test_partitions_are_told_by_name_with_their_largest_node_and_those_that_are_away(names, found, cluster):
+    told = find_partitions(names)
+
+    assert [(each.name, each.node_cpus, each.cpus_at_most, each.nodes_away) for each in told] == found
+    asked = [",".join(each.name for each in told)] if found else ["empty"] * (names == "empty")
+    assert [call.split()[4] for call in cluster.calls if call.startswith("sinfo")] == asked
+
+
+@pytest.mark.parametrize("silent", ["scontrol", "sinfo"])
+def test_what_slurm_does_not_tell_is_no_partition(silent, cluster):
+    cluster(silent, "exit 1")
+
+    assert find_partitions("debug") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        *((text, None) for text in ("UNLIMITED", "NONE", "", "-3", "1.5")), ("0", 0), ("1000", 1000),
+        ("00:30:00", 30), ("01:30:00", 90), ("23:59:59", 1439), ("1-00:00:00", 1440), ("2-03:04:05", 3064),
+    ],
+)  # fmt: skip
+def test_a_limit_is_a_number_or_a_time_in_minutes(text, limit):
+    assert Partition({"MaxTime": text}, 4, 0).limit("MaxTime") == limit
+    assert Partition({"MaxTime": text}, 4, 0).limit("MaxNodes") is None
+
+
+@pytest.mark.parametrize(("most", "cpus"), [("3", 3), ("4", 4), ("5", 4), ("0", 4), ("UNLIMITED", 4)])
+def test_a_job_gets_no_more_processors_of_a_node_than_it_has_and_the_partition_gives(most, cpus):
+    assert Partition({"MaxCPUsPerNode": most}, 4, 0).cpus_at_most == cpus

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from campaign.slurm import job
-from campaign.slurm.task import from_completion_log, from_sacct, from_squeue
+from campaign.slurm.scheduler import parse_completion_log, parse_sacct, parse_squeue
 from tests.campaign.fake_slurm import ARRAYS, SQUEUE_HEAD, TASKS, crowd
 
 LAST = TASKS - 1  # the task that has the array's own id
@@ -43,7 +43,7 @@ def _scontrol(array, folder, index):
     )
 
 
-READERS = {from_squeue: _squeue, from_sacct: _sacct, partial(from_completion_log, user=0): _logged}
+READERS = {parse_squeue: _squeue, parse_sacct: _sacct, partial(parse_completion_log, user=0): _logged}
 
 
 @pytest.mark.parametrize(("read", "line"), READERS.items())
@@ -76,8 +76,8 @@ def inside(programs, monkeypatch):
 def test_a_job_learns_its_own_facts_and_puts_itself_back_and_no_other(index, inside, programs, tmp_path):
     inside(index)  # the last one began once less than the task of the line below its own
 
-    facts = job.described()
-    job.go_back({"max_requeues": 7, "timeout_min": 2}, tmp_path / "fault")
+    facts = job.describe_job()
+    job.requeue_or_explain({"max_requeues": 7, "timeout_min": 2}, tmp_path / "fault")
 
     asks = f"scontrol -o show job 70_{index}"
     assert programs.calls == [asks, asks, f"scontrol requeue 70_{index}"]

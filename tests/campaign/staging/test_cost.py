@@ -76,16 +76,16 @@ def test_a_queue_saves_what_leaves_it_and_a_server_of_all_at_once_little():
     # Eight under way: each takes eight times as long as the storage is busy with it.
     slow = cost.Slow(SLOW, total_s, ones, ones * 1e5, calls_at_once=8, waits=8 * total_s[None])
 
-    parallel = slow.kept_in_parallel(moved, FAST)
+    parallel = slow.remaining_in_parallel(moved, FAST)
 
-    assert slow.kept(moved, FAST, SLOW, parallel) == pytest.approx(0.6, abs=0.03)
-    assert slow.kept(moved, FAST, cost.Cost(8 * SLOW.seek_s, 8 * SLOW.byte_s), parallel) == pytest.approx(parallel)
+    assert slow.remaining(moved, FAST, SLOW, parallel) == pytest.approx(0.6, abs=0.03)
+    assert slow.remaining(moved, FAST, cost.Cost(8 * SLOW.seek_s, 8 * SLOW.byte_s), parallel) == pytest.approx(parallel)
     assert 0.9 < parallel < 0.95  # of a window of eight in order, hardly one is without a slow file
-    assert slow.kept_in_parallel(ones > 0, FAST) < 0.03
+    assert slow.remaining_in_parallel(ones > 0, FAST) < 0.03
 
 
 def test_costs_are_never_negative():
     sizes = np.array([1e3, 1e6, 2e6])
 
-    assert cost.fitted(np.ones(3), sizes, np.array([3e-3, 2e-3, 1e-3])) == cost.Cost(pytest.approx(2e-3), 0.0)
-    assert cost.fitted(np.ones(3), sizes, np.array([0, 1e-3, 3e-3])).seek_s == 0
+    assert cost.fit_cost(np.ones(3), sizes, np.array([3e-3, 2e-3, 1e-3])) == cost.Cost(pytest.approx(2e-3), 0.0)
+    assert cost.fit_cost(np.ones(3), sizes, np.array([0, 1e-3, 3e-3])).seek_s == 0

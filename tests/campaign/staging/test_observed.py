@@ -13,8 +13,9 @@ from campaign.cli import stage
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import observed
 from campaign.staging.observed import FromMemory
-from jobs.profiler import Profile, table
-from jobs.profiler.window import COUNTERS, Window
+from jobs.events import posix_window
+from jobs.events.posix_window import COUNTERS, Window
+from jobs.profiler import Profile
 from tests.campaign.fake_template import TERMS
 from tests.campaign.on_disk import leave_record
 
@@ -113,8 +114,8 @@ def test_a_record_leads_to_no_profile_out_of_its_cell(profiled, folder):
 def test_a_profile_that_is_not_whole_gives_no_plan(changed, error, why, profiled, folder):
     cell = profiled("counters")
     path = folder.cell(cell) / "profile-0.npz"
-    window = table.read(path)
-    path.write_bytes(b"") if changed is None else table.write(path, replace(window, **changed))
+    window = posix_window.read_window(path)
+    path.write_bytes(b"") if changed is None else posix_window.write_window(path, replace(window, **changed))
 
     with pytest.raises(error, match=why):
         observed.of_cell(folder, observed.profiled(Verdicts(folder, TERMS))[cell])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import cost, probe, staging_plan
+from campaign.staging import cost, staging_plan
 from tests.campaign.staging.conftest import FAST
 
 SIZES = [5_000, 20_000, 1_000_000, 60_000, 40_000, 3_000_000] * 20
@@ -23,7 +23,7 @@ def planned(observed, fast_root, monkeypatch):
         for name, size in zip(seen.names, sizes, strict=True):
             with (seen.source / name).open("wb") as file:
                 os.truncate(file.fileno(), size)
-        monkeypatch.setattr(probe, "costs_of_new", lambda *_: [fast])
+        monkeypatch.setattr(cost, "measure_costs_of_new", lambda *_: [fast])
         return staging_plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
 
     return make
@@ -110,13 +110,13 @@ def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
 
 
 def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(tmp_path, monkeypatch):
-    costs, sizes = probe.costs, []
+    costs, sizes = cost.measure_costs, []
     monkeypatch.setattr(
-        probe, "costs", lambda paths: (sizes.extend(path.stat().st_size for path in paths), costs(paths))[1]
+        cost, "measure_costs", lambda paths: (sizes.extend(path.stat().st_size for path in paths), costs(paths))[1]
     )
     descriptors = len([*Path("/proc/self/fd").iterdir()])
 
-    first, *drawn = probe.costs_of_new(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
+    first, *drawn = cost.measure_costs_of_new(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
 
     assert first.of(np.ones(1), np.array([1e5])) > 0
     assert len(drawn) == 100

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.staging import staging_plan
 from jobs.data.staged_copies import FOLDER, identity
-from jobs.system import transfer
+from jobs.store import transfer
 
 GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
 COST = {"seek_s": 1e-3, "byte_s": 1e-9}
@@ -84,7 +84,7 @@ def test_a_file_of_the_home_is_neither_replaced_nor_removed(words, victim, their
     assert victim == tmp_path / "home"
     home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["../../../home/.bashrc"]))
 
-    assert guarded(["stage", words[0], str(home), *words[1:]]) == 3
+    assert run_guarded(["stage", words[0], str(home), *words[1:]]) == 3
     assert "is no file" in capsys.readouterr().err
     assert not [*(tmp_path / "fast").iterdir()]
 
@@ -104,7 +104,7 @@ def given(scratch, stranger, theirs, tmp_path):
 @pytest.mark.parametrize("words", [["apply", "--yes"], ["undo"]])
 def test_the_plan_of_another_user_is_refused(words, given, tmp_path, capsys):
     for home, why in given.items():
-        assert guarded(["stage", words[0], str(home), *words[1:]]) == 3
+        assert run_guarded(["stage", words[0], str(home), *words[1:]]) == 3
         assert why in capsys.readouterr().err
     assert not [*(tmp_path / "fast").iterdir()]
 
@@ -125,7 +125,7 @@ def test_a_copy_is_private_until_it_is_whole_and_then_as_its_original(victim, tm
         (source / name).chmod(mode)
     home = _saved(tmp_path / "staging", plan_of(source, tmp_path / "fast", [*names]))
 
-    assert guarded(["stage", "apply", str(home), "--yes"]) == 0
+    assert run_guarded(["stage", "apply", str(home), "--yes"]) == 0
 
     copies = staging_plan.copies_of(staging_plan.load(home))
     assert set(modes) == {0o600}
@@ -139,7 +139,7 @@ def test_the_folder_of_copies_of_another_user_is_refused(theirs, tmp_path, scrat
     copies = staging_plan.copies_of(staging_plan.load(home))
     stranger(lambda: copies.mkdir(parents=True))
 
-    assert guarded(["stage", "apply", str(home), "--yes"]) == 3
+    assert run_guarded(["stage", "apply", str(home), "--yes"]) == 3
     assert "is nobody's" in capsys.readouterr().err
     assert not [*copies.iterdir()]
 
@@ -148,5 +148,5 @@ def test_a_map_that_is_a_link_is_replaced_and_what_it_leads_to_stays(victim, the
     home = _saved(tmp_path / "staging", plan_of(theirs, tmp_path / "fast", ["x"]))
     (home / "advised.json").symlink_to(victim / ".bashrc")
 
-    assert guarded(["stage", "apply", str(home), "--yes"]) == 0
+    assert run_guarded(["stage", "apply", str(home), "--yes"]) == 0
     assert not (home / "advised.json").is_symlink()

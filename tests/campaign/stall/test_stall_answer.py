@@ -1,23 +1,25 @@
 """What cold and warm runs say, in words."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from campaign.stall import stall_answer
+from jobs.judging.bound import bound_of_work
+from jobs.judging.work_done import Work
 
 TIMES = [(41.2, 30.1), (40.8, 30.6), (41.9, 29.8), (41.0, 30.4), (41.5, 30.0)]
 
 
-def _records(times=TIMES, marked=None, cores=1.9, others=0.0, **more):
+def _records(times=TIMES, marked=None, **more):
     """Return a cold and a warm record with these seconds; a mark so many seconds after the start."""
 
     def run(pair, wall_s, cache):
         bytes_read = 62_000_000 if cache == "cold" else 0
         own = {"device_bytes": bytes_read, "data_in_memory_bytes": 62_000_000, "data_bytes": 62_000_000}
-        program = {"cpu_s": cores * wall_s, "cpus": 2}
-        own["other_cpu"] = others
-        timed = {"marked_s": None if marked is None else wall_s - marked, "wall_s": wall_s}
+        program = {"cpu_s": 1.9 * wall_s, "cpus": 2}
+        timed = {"marked_s": None if marked is None else wall_s - marked, "wall_s": wall_s, "elapsed_s": wall_s}
         return {
             "role": "measured",
             "status": "valid",
@@ -34,8 +36,13 @@ def _records(times=TIMES, marked=None, cores=1.9, others=0.0, **more):
     return {"runs": cold, "status": "done"}, {"runs": warm, "status": "done"}
 
 
-def _lines(*args, **named):
-    return stall_answer.lines(stall_answer.outcome("python train.py", *_records(*args, **named)))
+BUSY = bound_of_work(Work(30.0, 57.0, 2.0))
+
+
+def _lines(*args, rest=BUSY, **named):
+    return stall_answer.lines_of_outcome(
+        stall_answer.compare_records("python train.py", *_records(*args, **named), rest)
+    )
 
 
 def test_the_table_and_the_sentence_are_those_of_the_manual():
@@ -50,7 +57,7 @@ def test_the_table_and_the_sentence_are_those_of_the_manual():
     assert found[:3] == table
     assert found[3] == (
         "waiting for storage costs 11.1 s, 27% of the runtime (25% to 29%); the rest is bound by processors"
-        " (1.9 of 2 busy)"
+        " (1.9 of 2 processors busy)"
     )
     assert found[4].startswith("62 of 62 MB of the data were read from the disk once; what is read again comes from")
 
@@ -79,37 +86,42 @@ def test_where_too_few_runs_count_it_is_told_why():
     cold, warm = _records([])
     bad = {"status": "invalid", "reason": "0 of 5 measured runs valid, 3 needed; reads_data: it reads nothing"}
 
-    told = stall_answer.sentences(stall_answer.outcome("train", cold | bad, warm))
+    told = stall_answer.sentences_on_outcome(stall_answer.compare_records("train", cold | bad, warm))
 
     assert told == ["too few valid pairs of a cold and a warm run: nothing is said", f"cold: {bad['reason']}"]
-    assert stall_answer.sentences(stall_answer.outcome("train", cold, warm | bad))[1:] == [f"warm: {bad['reason']}"]
-
-
-def test_where_others_have_the_processors_nothing_is_said_of_the_rest():
-    found = "\n".join(_lines(cores=0.5, others=1.4))
-
-    assert "what bounds the rest is undecided: other programs kept 1.4 of 2 processors busy" in found
+    assert stall_answer.sentences_on_outcome(stall_answer.compare_records("train", cold, warm | bad))[1:] == [
+        f"warm: {bad['reason']}"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("cores", "says"),
+    ("rest", "says"),
     [
-        (1.8, "the rest is bound by processors (1.8 of 2 busy)"),
-        (1.0, "perhaps one thread bounds it"),
-        (0.4, "the rest waits for something else than processors and these data (0.4 of 2 busy)"),
-        (0.7, "the rest is undecided (0.7 of 2 busy)"),
+        (
+            bound_of_work(Work(30.0, 30.0, 2.0)),
+            "what bounds the rest is undecided (1 of 2 processors busy; nothing took",
+        ),
+        (None, "what bounds the rest is undecided (its runs do not tell)"),
     ],
 )
-def test_what_bounds_the_rest_is_told_by_the_processors_that_are_busy(cores, says):
-    assert says in "\n".join(_lines(cores=cores))
+def test_what_bounds_the_rest_is_said_as_of_any_cell(rest, says):
+    assert says in "\n".join(_lines(rest=rest))
+
+
+def test_pressure_of_io_is_a_hint_and_nothing_where_the_kernel_has_none():
+    hint = "a hint of the kernel: a process waited for I/O in 24% of the time of cold runs, 33% of warm ones"
+
+    assert _lines(io_pressure_s=10.0)[-1] == hint
+    assert "hint" not in "\n".join(_lines(io_pressure_s=None) + _lines())
 
 
 def test_it_is_json_too():
-    found = json.loads(json.dumps(stall_answer.outcome("p", *_records()).as_json()))
+    found = json.loads(json.dumps(stall_answer.compare_records("p", *_records(), BUSY).as_json()))
 
     assert found["whole"]["share"] == pytest.approx(0.269, abs=1e-3)
     assert found["cold"]["wall_s"] == [41.2, 40.8, 41.9]
     assert found["marked"] is None
+    assert found["rest"]["word"] == "processors"
 
 
 def _cold(**passed):
@@ -132,5 +144,29 @@ def _cold(**passed):
 def test_of_cold_runs_alone_it_is_told_of_each_whether_it_was(run, cold, says):
     (found,) = stall_answer.cold_runs({"runs": [run]})
 
-    assert found.cold is cold
+    assert found["cold"] is cold
     assert says in stall_answer.cold_lines("dd", [found])[1]
+
+
+def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_apart():
+    sizes = [1, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    calls = {"opens": 1, "files": 1, "reads": 2, "bytes_read": 2e6, "read_sizes": sizes, "sequential": None}
+    calls |= {"consecutive": None, "read_s": 1.0, "meta_s": 0.5}
+    run = {"role": "measured", "status": "valid", "run": 0, "profile": calls, "data_in_memory_bytes": None}
+    recorded = {"runs": [run], "cell": {"id": "command-x"}}
+
+    found = [*stall_answer.lines_on_calls(recorded, Path("/a b"), name=" threads=4")]
+    *same, none = stall_answer.lines_on_calls(recorded, Path("/a b"), waits=False)
+
+    assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
+    assert found[-1].endswith("stage plan '/a b' --cell command-x --fast FOLDER_ON_IT")
+    assert same[1:] == found[1:-1]
+    assert none == "that it waits for storage was not shown, so no file is worth a faster one"
+    costs = [stall_answer.compare_records("p", *_records(times)).costs for times in (TIMES, [(9.0, 10.0)] * 5, [])]
+    assert costs == [True, False, False]
+
+
+def test_a_profiled_run_that_does_not_count_is_told_with_its_reason():
+    (line,) = stall_answer.lines_on_calls({"runs": [], "reason": "1 of 1 measured runs failed"}, Path("stall"))
+
+    assert line == "the calls are not known: 1 of 1 measured runs failed"

@@ -8,11 +8,11 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cells.cell_plan import Entry
 from campaign.cluster import submission
-from campaign.config.points import cells_of
+from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files, datasets
 from campaign.worker.__main__ import Worker
-from campaign.worker.work_list import Request
+from campaign.worker.batch import Request
 from jobs.data import manifest
 from jobs.judging import stopping
 from tests.campaign.command_line import TINY
@@ -76,7 +76,7 @@ def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepar
 
 def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
     words = ("threads=1,2,4,8", "benchmark.access=read,random_read")
-    cells, _ = cells_of(grid(*SMALL, *words))
+    cells, _ = make_cells(grid(*SMALL, *words))
 
     assert [cell.id.rpartition("-")[0] for cell in cells] == [
         "baseline-read-local",
@@ -97,7 +97,7 @@ def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_
 
 def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, monkeypatch):
     _, data, said = prepared("benchmark.access=write")
-    monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 8 * MIB - 1)
+    monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 8 * MIB - 1)
 
     assert (data["file"], data["bytes"], said) == (None, 8 * MIB, [])
     assert not list((tmp_path / "data" / "baseline").glob("*.bin"))
@@ -123,7 +123,7 @@ def item(folder, prepared):
 
     def make(*words):
         cell, data, _ = prepared(*words)
-        _, conduct = cells_of([compose(*words)])
+        _, conduct = make_cells([compose(*words)])
         work = work_list(folder, [cell], {**conduct, "runs": 3})
         work["cells"][0]["dataset"] = data
         return work
@@ -153,7 +153,7 @@ def test_a_written_file_goes_though_its_run_was_killed(item, folder):
             written.write_bytes(b"half of it")
             return super().run(argument, log, timeout_s)
 
-    Worker(folder, work, Killed()).walk()
+    Worker(folder, work, Killed()).run_all()
 
     assert not written.exists()
 
@@ -211,9 +211,9 @@ def test_a_storage_is_written_and_read_by_one_command(command):
 def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
     asked = {}
     for access in ("read", "random_read"):
-        cells, conduct = cells_of([compose(f"benchmark.access={access}", "threads=8")])
+        cells, conduct = make_cells([compose(f"benchmark.access={access}", "threads=8")])
         request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
-        (array,) = submission.arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
+        (array,) = submission.make_arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
         asked[access] = array.cpus
 
     assert asked == {"read": 1, "random_read": 8}

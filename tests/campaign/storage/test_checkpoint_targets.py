@@ -9,16 +9,15 @@ from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
 from campaign.cells.cell_plan import Entry
-from campaign.cells.folder import opened
+from campaign.cells.folder import open_or_create
 from campaign.cli import run
 from campaign.config import rules
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from campaign.config.collect import collect_points, make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
 from jobs.checkpoints.run_snapshots import roles
-from jobs.errors import FolderError
+from jobs.errors import ObjectStoreError
 from jobs.system.device import Mount
 from tests.campaign.work_lists import WORDS, compose, walk, work_list
 
@@ -37,7 +36,7 @@ ALEXNET = ("benchmark=alexnet", "iterations=4", "checkpoint.every=2")
 def of_mine(site):
     """Compose words of a training with a site of the user's own."""
     mine = site(SITE)
-    return lambda *words: collect(["-m", *mine, "benchmark=alexnet", *words])
+    return lambda *words: collect_points(["-m", *mine, "benchmark=alexnet", *words])
 
 
 @pytest.mark.shows(
@@ -73,7 +72,7 @@ def test_the_device_below_a_bucket_is_no_part_of_a_cell_and_reaches_the_run(tmp_
     address, cells = "https://h/b/p?region=eu-1", []
     for device in ("", "&device=/dev/x", "&device=/dev/y"):
         words = f"checkpoint.fast.root={tmp_path}", f'checkpoint.slow.root="{address}{device}"'
-        cells += cells_of([compose(*ALEXNET, "checkpoint=burst_buffer", *words)])[0]
+        cells += make_cells([compose(*ALEXNET, "checkpoint=burst_buffer", *words)])[0]
 
     assert len({cell.id for cell in cells}) == 1
     item = {"id": "cell", "settings": cells[1].settings, "access": cells[1].access}
@@ -85,12 +84,12 @@ def test_the_device_below_a_bucket_is_no_part_of_a_cell_and_reaches_the_run(tmp_
 
 def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_path):
     sides = f"checkpoint.fast.root={tmp_path}", "checkpoint.slow.root=https://h/b"
-    cells, conduct = cells_of([compose(*ALEXNET, "checkpoint=burst_buffer", *sides)])
+    cells, conduct = make_cells([compose(*ALEXNET, "checkpoint=burst_buffer", *sides)])
     data = {cells[0].id: {"path": str(tmp_path), "lock": str(tmp_path / "lock"), "checksum": "c"}}
 
     def asked(name, *earlier):
-        where = opened(tmp_path / name)[0]
-        request = run._request(where, conduct, WORDS, after=[{"token": token} for token in earlier])  # noqa: SLF001
+        where = open_or_create(tmp_path / name)[0]
+        request = run._make_request(where, conduct, WORDS, after=[{"token": token} for token in earlier])  # noqa: SLF001
         return where, request.work_list("local", [Entry(cells[0], "planned", 1, 1)], data)
 
     (folder, mine), *others = asked("a", "first"), asked("a"), asked("a"), asked("a copy", "first")
@@ -119,14 +118,10 @@ def test_what_a_cell_uses_of_a_machine_is_where_its_ranks_read_the_copies_and_th
 
 
 def test_a_bucket_that_does_not_answer_is_told_before_anything_is_started(monkeypatch, tmp_path):
-    class Away:
-        def __init__(self, address):
-            self.address = address
+    def away(bucket):
+        raise ObjectStoreError(f"{bucket} is away", "try again")
 
-        def sealed(self):
-            raise FolderError(f"{self.address} is away", "try again")
-
-    monkeypatch.setattr(checkpoint_targets, "Bucket", Away)
+    monkeypatch.setattr(checkpoint_targets.Bucket, "entries", away)
     sides = f"checkpoint.fast.root={tmp_path}", "checkpoint.slow.root=https://h/b"
 
     with pytest.raises(EnvironmentFaultError, match=r"https://h/b/checkpoints.* is away"):
@@ -153,7 +148,7 @@ def saved(tmp_path):
         root.mkdir()
     sides = f"checkpoint.fast.root={roots[1]}", f"checkpoint.slow.root={roots[2]}"
     targets = ("checkpoint=hdd", f"checkpoint.root={roots[0]}"), ("checkpoint=burst_buffer", *sides)
-    return cells_of([compose(*ALEXNET, *target) for target in targets])
+    return make_cells([compose(*ALEXNET, *target) for target in targets])
 
 
 def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, work, folder, tmp_path):
@@ -246,4 +241,4 @@ def test_one_storage_under_two_names_is_no_burst_buffer(tmp_path):
     sides = [f"checkpoint.{side}.root={tmp_path / name}" for side, name in (("fast", "one"), ("slow", "other"))]
 
     with pytest.raises(UsageError, match="are both in"):
-        rules.check(compose("benchmark=alexnet", "checkpoint=burst_buffer", *sides))
+        rules.check_point(compose("benchmark=alexnet", "checkpoint=burst_buffer", *sides))

@@ -10,11 +10,11 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cells.cell_plan import Entry
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from campaign.storage import datasets, to_make
+from campaign.storage import datasets, made_data
 from campaign.storage.roots import storage_of, storage_root
 from jobs.data import manifest, staged_copies
 from jobs.errors import DatasetError
-from jobs.observe.machine_facts import describe
+from jobs.observe.conditions import describe_node
 from jobs.system import device, files
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, with_value
@@ -25,7 +25,7 @@ SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes":
 def _begun(folder, entry, data, status="valid", **provenance):
     """Leave the record of a cell that was begun elsewhere, with a run of this status; None for no run."""
     runs = [{"status": status}] * bool(status)
-    leave_record(folder, entry.cell, *runs, data=data, provenance={**describe(Path(data["path"])), **provenance})
+    leave_record(folder, entry.cell, *runs, data=data, provenance={**describe_node(Path(data["path"])), **provenance})
     return replace(entry, state="running")
 
 
@@ -214,9 +214,9 @@ def test_a_relative_root_is_made_in_the_working_folder_and_an_absolute_one_must_
 def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(entry, folder, tmp_path, monkeypatch):
     baseline = make_cell(with_value(compose("benchmark=baseline"), "benchmark.file_mb", 50))
     now = itertools.count(100.0, 0.25)
-    monkeypatch.setattr(to_make.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(made_data.time, "perf_counter", lambda: next(now))
 
-    images, file = to_make.to_make([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
+    images, file = made_data.to_make([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
     _prepared(folder, entry())
 
     assert (images.what, images.files, len(images.cells)) == ("data set demo", 6, 2)
@@ -224,7 +224,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     assert file.bytes >= 50_000_000
     assert file.processor_s == pytest.approx(0.25 * file.bytes / (16 << 20))
     assert (images.place, Path(file.place).name) == (_prepared(folder, entry())[0][0]["path"], f"read-{file.bytes}.bin")
-    assert to_make.to_make([entry(threads=1)]) == []
+    assert made_data.to_make([entry(threads=1)]) == []
 
 
 def test_a_folder_lies_on_the_innermost_storage_of_the_site(tmp_path):

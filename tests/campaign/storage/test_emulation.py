@@ -19,7 +19,7 @@ FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": None, "read_io
 @pytest.fixture
 def twins(monkeypatch):
     """Everything below /twin is emulated."""
-    monkeypatch.setattr(emulation, "emulated", lambda path: FACTS if str(path).startswith("/twin") else None)
+    monkeypatch.setattr(emulation, "emulated_storage", lambda path: FACTS if str(path).startswith("/twin") else None)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def twins(monkeypatch):
 def test_each_storage_of_a_cell_is_looked_at_where_it_is_used(words, places, found, names, twins):
     settings = make_cell(compose(*words)).settings
 
-    emulated = emulation.found(settings, places[0], places[1:])
+    emulated = emulation.emulated_storages(settings, places[0], places[1:])
 
     assert emulated == dict.fromkeys(found, FACTS)
     assert emulation.names(settings, {"emulated": emulated}) == names
     with pytest.raises(ValueError, match="shorter"):
-        emulation.found(settings, places[0], places[2:])
+        emulation.emulated_storages(settings, places[0], places[2:])
 
 
 def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
@@ -81,8 +81,8 @@ UNSEEN = throttle.Io({}, hindrance=("no cgroup", "mount one"))
 def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path, monkeypatch, facts, limits, refused):
     device = tmp_path.stat().st_dev
     found = throttle.Blkio(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
-    monkeypatch.setattr(throttle, "find", lambda: UNSEEN if limits is None else found)
-    monkeypatch.setattr(emulation, "emulated", lambda _: facts)
+    monkeypatch.setattr(throttle, "find_throttle", lambda: UNSEEN if limits is None else found)
+    monkeypatch.setattr(emulation, "emulated_storage", lambda _: facts)
 
     told = emulation.unbounded([str(tmp_path)])
 
@@ -132,10 +132,10 @@ def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(monke
             raise TimeoutError
         return said
 
-    monkeypatch.setattr(throttle, "find", lambda: UNSEEN)
-    monkeypatch.setattr(emulation, "emulated", lambda _: facts)
+    monkeypatch.setattr(throttle, "find_throttle", lambda: UNSEEN)
+    monkeypatch.setattr(emulation, "emulated_storage", lambda _: facts)
     monkeypatch.setattr(emulation, "model_behind", lambda _: model)
-    monkeypatch.setattr(emulation, "served", served)
+    monkeypatch.setattr(emulation, "ask_server", served)
 
     told = emulation.unbounded(["/"])
 

@@ -176,6 +176,15 @@ def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypa
     assert lock_path(tmp_path / "root", tmp_path / "results").parent == tmp_path / "results"
 
 
+@pytest.mark.parametrize(
+    ("data", "place"), [("data", "results"), (".", "results"), ("data/images", "data"), (None, "data")]
+)
+def test_nothing_is_written_to_a_users_own_data_that_are_the_root_of_a_storage_or_hold_it(data, place, tmp_path):
+    (tmp_path / "data").mkdir()
+
+    assert lock_path(tmp_path / "data", tmp_path / "results", data and str(tmp_path / data)).parent == tmp_path / place
+
+
 def test_a_storage_that_is_reached_by_two_names_has_one_lock(tmp_path):
     (tmp_path / "storage").mkdir()
     (tmp_path / "link").symlink_to("storage")

@@ -20,7 +20,7 @@ BASELINE = ("benchmark=baseline", "benchmark.access=read", "benchmark.file_mb=2"
 def puts(monkeypatch):
     """What is put, by key; nothing is sent."""
     found = {}
-    monkeypatch.setattr(Client, "put", lambda _, key, data: found.update({key: data}))
+    monkeypatch.setattr(Client, "put", lambda client, key, data: found.update({client.prefix + key: data}))
     return found
 
 
@@ -41,7 +41,7 @@ def prepared(store, folder, monkeypatch, tmp_path):  # noqa: F811
 def test_a_baseline_replaces_nothing_of_the_users(prepared, store, puts, key):  # noqa: F811
     store.objects = {f"baseline/{key}": b"mine"}
 
-    with pytest.raises(EnvironmentFaultError, match="objects that are not ours"):
+    with pytest.raises(EnvironmentFaultError, match="files that are not ours"):
         prepared()
 
     assert not puts

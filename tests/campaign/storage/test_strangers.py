@@ -7,11 +7,11 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cluster.conclude import WorkerState
-from campaign.cluster.progress import Follower, Share, Watched
+from campaign.cluster.cell_state import WorkerState
+from campaign.cluster.progress import CellShare, Follower, WatchedWorkers
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets, datasets, locks
-from campaign.storage.roots import own_folder, place
+from campaign.storage.roots import own_folder, own_path
 from jobs.data import manifest
 from jobs.system import files
 from tests.campaign.work_lists import walk
@@ -49,7 +49,7 @@ def test_where_others_may_write_too_each_user_has_a_folder(mode, scratch, tmp_pa
     assert own_folder(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
     assert (tmp_path / "baseline").is_dir()
     files.make_folder(scratch / "datasets")
-    assert place(scratch, "datasets") == scratch / "datasets"  # what is ours already keeps its place
+    assert own_path(scratch, "datasets") == scratch / "datasets"  # what is ours already keeps its place
 
 
 @pytest.mark.parametrize("taken", [OWN, f"{OWN}/baseline"])
@@ -146,16 +146,16 @@ def test_a_worker_says_in_its_record_who_holds_the_lock(held, work, folder, monk
     work["cells"] = work["cells"][:1]
     item = work["cells"][0]
     item["dataset"]["lock"] = str(lock)
-    waits, write = [], record.write
-    watched = Watched({0: Follower(folder, [Share(item["id"], 1, 1, {})], 1, work["token"])})
+    waits, write = [], record.write_record
+    watched = WatchedWorkers({0: Follower(folder, [CellShare(item["id"], 1, 1, {})], 1, work["token"])})
 
     def written(*words):
         write(*words)
-        waits.extend(watched.picture({0: WorkerState("running")}).waits)
+        waits.extend(watched.take_picture({0: WorkerState("running")}).waits)
         if waits:
             let_go()
 
-    monkeypatch.setattr(record, "write", written)
+    monkeypatch.setattr(record, "write_record", written)
     walk(folder, work)
 
     assert (waits[0]["code"], waits[0]["words"]) == ("lock", str(lock))

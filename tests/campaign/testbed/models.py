@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.testbed.spec import source
+from campaign.testbed.spec import model_source
 
 MB = 10**6
 BLOCK = 4096
@@ -40,7 +40,9 @@ def needed():
 def built(folder, *flags):
     """The program, as `testbed up` builds it but for its flags."""
     program = folder / "model"
-    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", program, source(), "-lm"], check=True)
+    subprocess.run(
+        ["cc", "-O2", "-Wall", "-Wextra", "-Werror", *flags, "-o", program, model_source(), "-lm"], check=True
+    )
     return program
 
 

@@ -12,21 +12,23 @@ import pytest
 from campaign.cli import testbed
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import apply, check
-from campaign.testbed.check import Place, Point, Row
-from campaign.testbed.spec import DATA, Model, Speed, Wanted
+from campaign.testbed.check import Point, Row, Target
+from campaign.testbed.spec import DATA, Model, Speed, StorageRequest
 from campaign.testbed.state import Storage
 from jobs.errors import EngineError
-from jobs.system import durable
+from jobs.system import files
 from tests.campaign.testbed.testbeds import HDD, required
 
 FLASH = Model("flash", {"path_us": 30, "read_us": 100, "write_us": 50, "channels": 8})
-SSD = Wanted(Speed(409.6, 195.05), model=FLASH)  # 4 kB are 10 us on the bus
+SSD = StorageRequest(Speed(409.6, 195.05), model=FLASH)  # 4 kB are 10 us on the bus
 READ, WRITE, ONE, MANY = Point("read"), Point("write"), Point("random_read", 4096, 1), Point("random_read", 4096, 32)
 SERVED = dict.fromkeys(("reads", "writes", "late_s", "queue_s", "busy_s"), 0)
 
 
-def place(wanted=SSD):
-    return Place("ssd", Storage(Path("/bed/ssd.img"), Path("/bed/ssd")), wanted, Path("/bed/ssd/data/.x.tmp"), 32 << 20)
+def target(request=SSD):
+    return Target(
+        "ssd", Storage(Path("/bed/ssd.img"), Path("/bed/ssd")), request, Path("/bed/ssd/data/.x.tmp"), 32 << 20
+    )
 
 
 def answer(**read):
@@ -40,8 +42,8 @@ def row(model, fio, builtin=None, unit="reads/s", told="this machine: …"):
 
 
 def test_a_storage_with_a_model_is_read_at_all_depths_and_one_without_in_sequence_alone():
-    assert [point.access for point in check.points(Wanted(HDD))] == ["write", "read"]
-    random = check.points(SSD)[2:]
+    assert [point.access for point in check.points_to_measure(StorageRequest(HDD))] == ["write", "read"]
+    random = check.points_to_measure(SSD)[2:]
     assert {(each.block_bytes, each.depth) for each in random} == {
         (block, depth) for block in (4096, 114_688) for depth in (1, 2, 4, 8, 16, 32)
     }
@@ -57,7 +59,7 @@ def test_a_storage_with_a_model_is_read_at_all_depths_and_one_without_in_sequenc
     ],
 )
 def test_fio_is_asked_for_the_point_past_the_page_cache_in_a_file_that_is_there(point, has, lacks):
-    command = check.fio_command(place(), point)
+    command = check.make_fio_command(target(), point)
 
     assert has | {"--direct=1", "--ioengine=libaio", "--filename=.x.tmp", "--size=33554432"} <= set(command)
     assert not lacks & set(command)
@@ -65,21 +67,21 @@ def test_fio_is_asked_for_the_point_past_the_page_cache_in_a_file_that_is_there(
 
 @pytest.mark.parametrize(("read_us", "time"), [(100, "500ms"), (2490, "1000ms"), (100_000, "2500ms")])
 def test_what_is_slow_is_measured_for_longer(read_us, time):
-    slow = Wanted(SSD.speed, model=Model("flash", {**FLASH.parameters, "read_us": read_us}))
+    slow = StorageRequest(SSD.speed, model=Model("flash", {**FLASH.parameters, "read_us": read_us}))
 
-    assert f"--runtime={time}" in check.fio_command(place(slow), ONE)
+    assert f"--runtime={time}" in check.make_fio_command(target(slow), ONE)
 
 
 def test_of_the_answer_of_fio_rate_and_latencies_are_taken():
-    assert check.fio_outcome(answer(), READ).rate == 163
-    found = check.fio_outcome(answer(), ONE)
+    assert check.parse_fio_answer(answer(), READ).rate == 163
+    found = check.parse_fio_answer(answer(), ONE)
     assert (found.rate, found.latencies_us) == (8700.5, {"median": 115, "95th percentile": 131})
 
 
 @pytest.mark.parametrize("said", ["", "{}", '{"jobs": []}', '{"jobs": [{}]}', answer(lat_ns={}), answer(iops=None)])
 def test_an_answer_that_is_not_whole_is_none(said):
     with pytest.raises(EngineError):
-        check.fio_outcome(said, ONE)
+        check.parse_fio_answer(said, ONE)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_an_answer_that_is_not_whole_is_none(said):
     ],
 )  # fmt: skip
 def test_where_the_time_went_is_told_by_what_the_server_did(point, rate, after, told):
-    assert check.account(place(), point, rate, SERVED, SERVED | {"reads": 1000} | after) == told
+    assert check.describe_time(target(), point, rate, SERVED, SERVED | {"reads": 1000} | after) == told
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_what_differs_of_either_engine_is_told_with_its_reason(each, difference,
 
 
 def test_the_table_ends_with_all_that_differs_and_only_that():
-    lines = check.table([row(8726.4, 8700), row(114.6, 145.7, unit="us"), row(100.0, None, 50)])
+    lines = check.format_rows([row(8726.4, 8700), row(114.6, 145.7, unit="us"), row(100.0, None, 50)])
 
     assert re.split(r"\s{2,}", lines[1]) == ["ssd", "random read 4 KiB x1", "8,726", "reads/s", "8,700", "-", "-0.3%"]
     assert re.split(r"\s{2,}", lines[3])[2:] == ["100.0", "reads/s", "-", "50.0", "-50.0%", "this machine: …"]
@@ -128,9 +130,9 @@ def test_the_table_ends_with_all_that_differs_and_only_that():
 )
 def test_what_differs_is_measured_twice_more_and_the_middle_of_three_counts(storage, monkeypatch, rates, taken):
     given = iter(rates)
-    monkeypatch.setattr(check, "points", lambda _: [READ])
-    monkeypatch.setattr(check, "_measured", lambda *_: [row(100, next(given), 100)])
-    (found,) = measured(storage, Wanted(HDD))
+    monkeypatch.setattr(check, "points_to_measure", lambda _: [READ])
+    monkeypatch.setattr(check, "_measure_point", lambda *_: [row(100, next(given), 100)])
+    (found,) = measured(storage, StorageRequest(HDD))
 
     assert (found.fio, found.builtin) == (taken, 100)
     assert next(given, None) is None
@@ -152,12 +154,12 @@ def storage(tmp_path):
     return Storage(tmp_path / "ssd.img", tmp_path / "ssd")
 
 
-def measured(storage, wanted=SSD):
-    return check.measure("ssd", storage, wanted, pytest.fail, lambda *_: None)
+def measured(storage, request=SSD):
+    return check.measure_storage("ssd", storage, request, pytest.fail, lambda *_: None)
 
 
 def test_a_model_with_faults_is_refused(storage, monkeypatch):
-    monkeypatch.setattr(check, "served", lambda _: {"faults": {"eio_every": 50.0, "hang": 0.0}})
+    monkeypatch.setattr(check, "ask_server", lambda _: {"faults": {"eio_every": 50.0, "hang": 0.0}})
 
     with pytest.raises(EnvironmentFaultError, match="ssd has faults: eio_every 50") as refused:
         measured(storage)
@@ -170,13 +172,13 @@ def test_the_file_is_whole_requests_of_half_of_what_is_free_and_of_what_is_read_
     free, size, storage, monkeypatch
 ):
     seen = []
-    monkeypatch.setattr(durable, "free_bytes", lambda _: free)
-    monkeypatch.setattr(check, "points", lambda _: [READ])
+    monkeypatch.setattr(files, "free_bytes", lambda _: free)
+    monkeypatch.setattr(check, "points_to_measure", lambda _: [READ])
     monkeypatch.setattr(check.builtin, "run", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
 
     refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, and a check needs 34 MB")
     with pytest.raises(ZeroDivisionError) if size else refused:
-        measured(storage, Wanted(HDD))
+        measured(storage, StorageRequest(HDD))
 
     assert seen == [size] * bool(size)
 
@@ -186,14 +188,14 @@ def test_the_file_is_gone_whatever_ends_a_check_and_that_of_one_that_was_killed_
     killed.touch()
     seen = []
 
-    def interrupted(place, _):
-        place.file.touch()
+    def interrupted(target, _):
+        target.file.touch()
         seen.extend(storage.root.iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(check, "_builtin", interrupted)
+    monkeypatch.setattr(check, "_measure_by_builtin", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        measured(storage, Wanted(HDD))
+        measured(storage, StorageRequest(HDD))
 
     assert killed not in seen
     assert any(path.name.startswith(".testbed-check.") for path in seen)
@@ -217,12 +219,12 @@ def test_a_small_storage_is_measured_and_nothing_stays(tmp_path, capsys, kind):
         if not (Path("/dev/fuse").exists() and shutil.which("cc")):
             pytest.skip("a model needs FUSE and a C compiler")
         model = Model("flash", {"path_us": 0, "read_us": 2000, "write_us": 2000, "channels": 4})
-    apply.up(folder, {"ssd": Wanted(Speed(100.0, 100.0), 128_000_000, model)}, (0, 0))
+    apply.bring_up(folder, {"ssd": StorageRequest(Speed(100.0, 100.0), 128_000_000, model)}, (0, 0))
     try:
         code = testbed.main(["check", "--json", "--folder", str(folder)])
         left = list((folder / "ssd/data").glob(".testbed-check.*"))
     finally:
-        apply.down(folder)
+        apply.take_down(folder)
 
     rows = json.loads(capsys.readouterr().out)["rows"]
     fio = shutil.which("fio") is not None

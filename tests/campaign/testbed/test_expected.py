@@ -6,7 +6,7 @@ import pytest
 
 from campaign.config import testbed_words
 from campaign.testbed import expected
-from campaign.testbed.spec import Model, Speed, Wanted
+from campaign.testbed.spec import Model, Speed, StorageRequest
 
 MB = 10**6
 FILE = 160 * expected.MIB  # ten requests of 16 MiB
@@ -21,7 +21,7 @@ FAR = 10**12  # bytes of a file of which no block continues another
 
 
 def storage(kind, parameters, read=100.0, write=50.0, **bounds):
-    return Wanted(Speed(read, write, **bounds), model=Model(kind, parameters))
+    return StorageRequest(Speed(read, write, **bounds), model=Model(kind, parameters))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_slow_channels_bound_what_is_moved_in_sequence():
 
 def test_bounds_on_requests_are_bounds_and_what_nobody_bounds_is_not_expected():
     bounded = storage("flash", FLASH, read_iops=70)
-    rates, free = Wanted(Speed(100.0, 50.0)), Wanted(Speed(None, None))
+    rates, free = StorageRequest(Speed(100.0, 50.0)), StorageRequest(Speed(None, None))
 
     assert expected.reads_per_s(bounded, 4096, 32, FILE) == 70
     assert expected.read_us(bounded, 4096, FILE, 0.5) is expected.sequential_mb_per_s(bounded, "read", FILE) is None
@@ -149,8 +149,8 @@ def test_bounds_on_requests_are_bounds_and_what_nobody_bounds_is_not_expected():
 )
 def test_how_threads_scale_on_the_storages_as_they_are_shipped(name, threads, low, high, monkeypatch):
     """Reads of 112 KiB at random places of 2 GB; of the paper, hard disk 2.3 and Lustre 7.8 times at eight threads."""
-    monkeypatch.setattr(testbed_words, "lacking", lambda: None)
-    model = testbed_words.requested([])[name]
+    monkeypatch.setattr(testbed_words, "missing_for_models", lambda: None)
+    model = testbed_words.requested_storages([])[name]
 
     few, many = (expected.reads_per_s(model, 112 << 10, depth, 2 * 10**9) for depth in (1, threads))
 

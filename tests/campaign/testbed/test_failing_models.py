@@ -19,20 +19,21 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.emulation import notices, unbounded
-from campaign.testbed import apply
-from campaign.testbed.spec import Model, Wanted
-from campaign.testbed.state import inspect, look
-from jobs.burst_buffer import BurstBuffer, drain_loop
-from jobs.burst_buffer.restart import latest
-from jobs.checkpoints.direct import Direct
-from jobs.system import emulated
+from campaign.testbed import apply, state
+from campaign.testbed.spec import Model, StorageRequest
+from campaign.testbed.state import inspect_testbed
+from jobs.burst_buffer import BurstBuffer
+from jobs.checkpoints import drain_loop
+from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.restart import latest
+from jobs.system import layers
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.models import DISK, FLASH, built, needed
 from tests.campaign.testbed.testbeds import HDD, SSD, required, traces
 from tests.campaign.work_lists import compose
-from tests.jobs.burst_buffer.child import contents, writer
-from tests.jobs.burst_buffer.shared import bytes_of as contents_of
-from tests.jobs.burst_buffer.shared import reasons
+from tests.jobs.checkpoints.child import contents, writer
+from tests.jobs.checkpoints.shared import bytes_of as contents_of
+from tests.jobs.checkpoints.shared import reasons
 from tests.judged import records_of
 
 OWNER = (0, 0)
@@ -42,7 +43,9 @@ BYTES = os.urandom(3_000_000)
 
 def physical(kind, parameters, speed):
     rates = ("read_mb_per_s", "write_mb_per_s")
-    return Wanted(speed, 64_000_000, Model(kind, {key: parameters[key] for key in parameters if key not in rates}))
+    return StorageRequest(
+        speed, 64_000_000, Model(kind, {key: parameters[key] for key in parameters if key not in rates})
+    )
 
 
 ONE = {"hdd": physical("disk", DISK, HDD)}
@@ -67,17 +70,17 @@ def compiler(tmp_path_factory):
 def bed(tmp_path, monkeypatch, compiler):
     required()
     monkeypatch.setenv("PATH", f"{compiler}:{os.environ['PATH']}")
-    monkeypatch.setattr(emulated, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(layers, "_PATIENCE_S", 0.3)
     folder = tmp_path / "bed"
     yield folder
     if folder.exists():
-        apply.down(folder)
+        apply.take_down(folder)
     assert traces(folder) == []
 
 
 def made(bed, asked=ONE):
     """A testbed with a file on its hdd, written through to the device."""
-    apply.up(bed, asked, OWNER)
+    apply.bring_up(bed, asked, OWNER)
     file = bed / "hdd/data/file"
     with file.open("wb") as out:
         out.write(BYTES)
@@ -86,11 +89,11 @@ def made(bed, asked=ONE):
 
 
 def server(bed, name="hdd"):
-    return inspect(bed).storages[name].server
+    return inspect_testbed(bed).storages[name].server
 
 
 def missing(bed):
-    return apply.states(inspect(bed))["hdd"]["missing"]
+    return apply.storage_states(inspect_testbed(bed))["hdd"]["missing"]
 
 
 def stop(bed):
@@ -142,7 +145,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
         FAILURES[failure](bed)
         told = missing(bed)
         refused = unbounded([str(file.parent)])
-        apply.up(bed, ONE, OWNER)
+        apply.bring_up(bed, ONE, OWNER)
         found = file.read_bytes()
 
     assert told.startswith(("kill -KILL", "umount --lazy"))
@@ -157,7 +160,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
 def test_a_model_that_fails_is_taken_away_whoever_waits_for_it(bed, failure, opened):
     with reader(made(bed), there=opened):
         FAILURES[failure](bed)
-        apply.down(bed)
+        apply.take_down(bed)
         assert traces(bed) == []
     done = subprocess.run(["losetup", "--list", "--noheadings", "-O", "BACK-FILE"], capture_output=True, check=True)
 
@@ -170,13 +173,13 @@ def test_faults_and_what_a_file_system_lost_by_them_are_mended_by_up(bed):
     (file.parent / "new").mkdir()
     with pytest.raises(OSError, match=r"Input/output error|Read-only"):
         os.sync() or (file.parent / "newer").mkdir()
-    read_only = inspect(bed).storages["hdd"].failed
+    read_only = inspect_testbed(bed).storages["hdd"].failed
 
-    apply.up(bed, ONE, OWNER)
+    apply.bring_up(bed, ONE, OWNER)
     (file.parent / "newer").write_bytes(BYTES)
 
     assert read_only
-    assert not any(emulated.served(bed / "hdd.model")["faults"].values())
+    assert not any(layers.ask_server(bed / "hdd.model")["faults"].values())
     assert file.read_bytes() == BYTES
     fault("spike_every 5")(bed)
     assert missing(bed) == f"echo 'spike_every 0' > {bed}/hdd.model/faults"
@@ -187,20 +190,20 @@ def test_other_parameters_are_another_server_and_the_same_bytes_also_after_down_
     before = server(bed), server(bed, "ssd")
     slower = Model("disk", {**ONE["hdd"].model.parameters, "rpm": 5400})
 
-    apply.up(bed, {"hdd": dataclasses.replace(ONE["hdd"], model=slower)}, OWNER)
+    apply.bring_up(bed, {"hdd": dataclasses.replace(ONE["hdd"], model=slower)}, OWNER)
     after, same = server(bed), server(bed, "ssd")
     found = file.read_bytes()
-    apply.down(bed, keep=True)
+    apply.take_down(bed, keep=True)
     left = [each for each in traces(bed) if each != str(bed)]
-    apply.up(bed, {"hdd": Wanted(HDD)}, OWNER)  # as before there were models
-    throttled = inspect(bed).storages["hdd"]
-    apply.up(bed, ONE, OWNER)
+    apply.bring_up(bed, {"hdd": StorageRequest(HDD)}, OWNER)  # as before there were models
+    throttled = inspect_testbed(bed).storages["hdd"]
+    apply.bring_up(bed, ONE, OWNER)
 
     assert after.pid != before[0].pid
-    assert "rpm=5400" in after.words
+    assert "rpm=5400" in after.server_arguments
     assert same == before[1]
     assert left == []
-    assert (throttled.served, throttled.model_mounted, len(throttled.loops)) == ((), False, 1)
+    assert (throttled.model_loops, throttled.model_mounted, len(throttled.loops)) == ((), False, 1)
     assert found == file.read_bytes() == BYTES
 
 
@@ -228,11 +231,11 @@ def test_who_is_not_root_sees_the_status_also_beside_a_testbed_that_is_roots_alo
             child = os.fork()
             if child == 0:
                 os.setuid(65534)
-                apart = look._of_another(str(tmp_path / "bed/hdd.img"), bed)  # noqa: SLF001 - else one is to be made
-                os._exit(apart or apply.states(inspect(bed))["hdd"]["state"] != "up")
+                apart = state._is_of_another(str(tmp_path / "bed/hdd.img"), bed)  # noqa: SLF001 - else one is to be made
+                os._exit(apart or apply.storage_states(inspect_testbed(bed))["hdd"]["state"] != "up")
             assert os.waitpid(child, 0)[1] == 0
         finally:
-            apply.down(bed)
+            apply.take_down(bed)
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -254,7 +257,7 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
 @pytest.mark.filterwarnings("ignore:the drain")  # it may have failed before the next snapshot is taken
 @pytest.mark.parametrize("text", ["eio_to 1e12", "disconnect 1"])
 def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_drained_when_it_is_mended(bed, text):
-    apply.up(bed, BOTH, OWNER)
+    apply.bring_up(bed, BOTH, OWNER)
     fast, slow = bed / "ssd/data/fast", bed / "hdd/data/slow"
     with closing(Direct(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
         target.save(1, writer(1))
@@ -267,7 +270,7 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
         drained, why = buffer.drained(60), " ".join(reasons(fast))
     kept = contents_of(saved.path)
 
-    apply.up(bed, BOTH, OWNER)
+    apply.bring_up(bed, BOTH, OWNER)
     left = drain_loop.drain(fast, slow)
 
     assert not drained
@@ -288,7 +291,7 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
     ids=["errors", "gone", "hangs", "spikes"],
 )
 def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_does_not_count(bed, command, text, why):
-    apply.up(bed, ONE, OWNER)
+    apply.bring_up(bed, ONE, OWNER)
     records = command.cwd / "results/records"
     words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
 
@@ -312,7 +315,7 @@ def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_does_not_count(bed,
 
 @pytest.mark.parametrize("text", ["eio_to 1e12", "hang 1"], ids=["errors", "hangs"])
 def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_whole(bed, command, text):
-    apply.up(bed, ONE, OWNER)
+    apply.bring_up(bed, ONE, OWNER)
     data = bed / "hdd/data"
     tiny = [word for word in TINY if not word.startswith("dataset.files")]
     words = (*tiny, "dataset.files=300", "threads=1", "storage.name=hdd", f"storage.root={data}", "cluster=local")
@@ -325,9 +328,9 @@ def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_
     if "hang" in text:
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=3)
-        apply.up(bed, ONE, OWNER)
+        apply.bring_up(bed, ONE, OWNER)
     told = process.communicate(timeout=60)[1]
-    apply.up(bed, ONE, OWNER)
+    apply.bring_up(bed, ONE, OWNER)
     again = command(*words)
 
     assert process.returncode not in (0, 1)

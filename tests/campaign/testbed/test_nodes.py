@@ -9,23 +9,44 @@ import subprocess
 
 import pytest
 
-from campaign.__main__ import guarded
-from campaign.doctor import node as doctor
+from campaign import doctor_node as doctor
+from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.roots import require_seen
 from campaign.testbed import apply, plan, throttle
-from campaign.testbed.spec import Speed, Wanted
-from campaign.testbed.state import Loop, inspect
+from campaign.testbed.spec import Speed, StorageRequest
+from campaign.testbed.state import Loop, inspect_testbed
 from jobs.system import page_cache
 from jobs.system.device import mount_of
-from jobs.system.emulated import emulated
-from jobs.system.layers import own_cache
+from jobs.system.layers import emulated_storage, has_own_cache
 from tests.campaign.command_line import TINY
-from tests.campaign.testbed.testbeds import BED, attached, killed_at, seen, storage, texts, traces
+from tests.campaign.testbed.testbeds import (
+    BED,
+    attached,
+    bed_state,
+    killed_at,
+    measure_briefly,
+    required,
+    storage,
+    texts,
+    traces,
+)  # fmt: skip
 
 OWNER = (1234, 2345)
-NODE = Wanted(Speed(60.0, None), 64_000_000, node=True)
+NODE = StorageRequest(Speed(60.0, None), 64_000_000, node=True)
 NODES = {"node0": NODE, "node1": NODE}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """A testbed with both nodes up, for tests that leave it so."""
+    required()
+    folder = tmp_path_factory.mktemp("nodes") / "bed"
+    with pytest.MonkeyPatch.context() as patch:
+        measure_briefly(patch.setattr)
+        apply.bring_up(folder, NODES, OWNER)
+        yield folder
+        apply.take_down(folder)
 
 
 def written(first):
@@ -35,7 +56,7 @@ def written(first):
 
 
 def test_the_image_is_marked_before_any_node_has_it_and_each_node_has_it_by_a_name_of_its_own():
-    lines = texts(plan.up(NODES, OWNER, seen({name: storage(name) for name in NODES}, numbers=[])))
+    lines = texts(plan.plan_creation(NODES, OWNER, bed_state({name: storage(name) for name in NODES}, numbers=[])))
     made = [line for line in lines if "throttle" not in line and ".tfio-testbed.json" not in line]
 
     assert [line.split()[0] for line in made] == [
@@ -53,18 +74,23 @@ def test_the_image_is_marked_before_any_node_has_it_and_each_node_has_it_by_a_na
 @pytest.mark.parametrize("odd", [{"direct": False}, {"read_only": False}])
 def test_a_device_that_a_node_must_not_have_is_taken_away_first(odd):
     loop = dataclasses.replace(Loop("/dev/loop0", "7:0", direct=True, read_only=True), **odd)
-    facts = {"size_bytes": 64_000_000, "inode": 7, "point_there": True, "says": NODE.facts("node0"), "owner": OWNER}
+    facts = {
+        "size_bytes": 64_000_000,
+        "inode": 7,
+        "point_there": True,
+        "marker_facts": NODE.facts("node0"),
+        "owner": OWNER,
+    }
     found = storage("node0", **facts, loops=(loop,), mounted=loop.path)
 
-    lines = texts(plan.up({"node0": NODE}, OWNER, seen({"node0": found}, numbers=["7:0"])))
+    lines = texts(plan.plan_creation({"node0": NODE}, OWNER, bed_state({"node0": found}, numbers=["7:0"])))
 
     assert lines[:2] == [f"umount {BED}/node0", "losetup --detach /dev/loop0"]
 
 
-def test_what_one_node_reads_is_in_no_other_s_page_cache_and_each_is_bounded(bed):
-    apply.up(bed, NODES, OWNER)
-    assert apply.fill(bed, written) == 0
-    found = inspect(bed)
+def test_what_one_node_reads_is_in_no_other_s_page_cache_and_each_is_bounded(nodes):
+    assert apply.write_on_first_node(nodes, written) == 0
+    found = inspect_testbed(nodes)
     files = [each.root / "file" for each in found.storages.values()]
     page_cache.evict(files)
 
@@ -72,31 +98,31 @@ def test_what_one_node_reads_is_in_no_other_s_page_cache_and_each_is_bounded(bed
 
     assert [page_cache.residency([file]).fraction for file in files] == [1.0, 0.0]
     for each, file in zip(found.storages.values(), files, strict=True):
-        assert own_cache(file)
-        assert dict(throttle.find().found[each.loops[0].number]) == {"read_bps": 60_000_000}
-        assert emulated(file) == {"name": "nodes", "model": None, **dataclasses.asdict(NODE.speed)}
+        assert has_own_cache(file)
+        assert dict(throttle.find_throttle().limits[each.loops[0].number]) == {"read_bps": 60_000_000}
+        assert emulated_storage(file) == {"name": "nodes", "model": None, **dataclasses.asdict(NODE.speed)}
         assert (each.root.stat().st_uid, each.root.stat().st_gid) == OWNER
         with pytest.raises(OSError, match="Read-only file system"):
             file.write_text("x")
-    assert {each["state"] for each in apply.states(found).values()} == {"up"}
+    assert {each["state"] for each in apply.storage_states(found).values()} == {"up"}
 
 
 @pytest.mark.long
 def test_up_again_changes_nothing_and_another_link_keeps_the_data(bed):
-    apply.up(bed, NODES, OWNER)
-    apply.fill(bed, written)
-    before = inspect(bed)
-    kept = {"free_bytes": 0, "idle": ()}
+    apply.bring_up(bed, NODES, OWNER)
+    apply.write_on_first_node(bed, written)
+    before = inspect_testbed(bed)
+    kept = {"free_bytes": 0, "free_loops": ()}
 
-    again = apply.up(bed, NODES, OWNER)
-    faster = Wanted(Speed(90.0, None), node=True)
-    apply.up(bed, dict.fromkeys(("node0", "node1", "node2"), faster), OWNER)
+    again = apply.bring_up(bed, NODES, OWNER)
+    faster = StorageRequest(Speed(90.0, None), node=True)
+    apply.bring_up(bed, dict.fromkeys(("node0", "node1", "node2"), faster), OWNER)
 
     assert dataclasses.replace(again, **kept) == dataclasses.replace(before, **kept)
     for name in ("node0", "node2"):
-        assert emulated(bed / name)["read_mb_per_s"] == 90.0
+        assert emulated_storage(bed / name)["read_mb_per_s"] == 90.0
         assert (bed / name / "data/file").stat().st_size == 4_096_000
-    apply.down(bed)
+    apply.take_down(bed)
     assert traces(bed) == []
 
 
@@ -104,17 +130,17 @@ def test_up_again_changes_nothing_and_another_link_keeps_the_data(bed):
 @pytest.mark.parametrize("act", ["up", "fill"])
 def test_killed_before_any_step_the_next_up_goes_on(bed, act):
     def act_once():
-        apply.up(bed, NODES, OWNER) if act == "up" else apply.fill(bed, written)
+        apply.bring_up(bed, NODES, OWNER) if act == "up" else apply.write_on_first_node(bed, written)
 
     step = 0
     if act == "fill":
-        apply.up(bed, NODES, OWNER)
+        apply.bring_up(bed, NODES, OWNER)
     while killed_at(step, act_once):
         step += 1
-        states = apply.states(apply.up(bed, NODES, OWNER))
+        states = apply.storage_states(apply.bring_up(bed, NODES, OWNER))
         assert [each["state"] for each in states.values()] == ["up", "up"], step
         if act == "up":
-            apply.down(bed)
+            apply.take_down(bed)
 
     assert step > 8
     assert len(attached(bed)) == 2
@@ -128,37 +154,36 @@ def test_a_file_system_that_lost_its_power_while_it_was_filled_is_mended(bed):
         shutil.copyfile(first.image, bed.parent / "copy")
         return 0
 
-    apply.up(bed, NODES, OWNER)
-    apply.fill(bed, cut)
-    apply.down(bed, keep=True)
+    apply.bring_up(bed, NODES, OWNER)
+    apply.write_on_first_node(bed, cut)
+    apply.take_down(bed, keep=True)
     (bed / "node0.img").write_bytes((bed.parent / "copy").read_bytes())
     told = subprocess.run(["dumpe2fs", "-h", bed / "node0.img"], capture_output=True, text=True, check=True).stdout
     assert "needs_recovery" in told
 
-    apply.up(bed, NODES, OWNER)
+    apply.bring_up(bed, NODES, OWNER)
 
     assert (bed / "node1/data/file").stat().st_size == 4_096_000
 
 
 def test_what_nobody_made_cannot_be_filled(bed):
     with pytest.raises(EnvironmentFaultError, match="no emulated nodes in") as caught:
-        apply.fill(bed, written)
+        apply.write_on_first_node(bed, written)
 
     assert "testbed up nodes=4" in caught.value.hint
 
 
-def test_a_rank_without_a_node_is_named_and_doctor_says_what_the_others_share(bed):
-    apply.up(bed, NODES, OWNER)
-    described = {"name": "nodes", "root": str(bed / "node0/data"), "node_root": str(bed / "node{rank}/data")}
+def test_a_rank_without_a_node_is_named_and_doctor_says_what_the_others_share(nodes):
+    described = {"name": "nodes", "root": str(nodes / "node0/data"), "node_root": str(nodes / "node{rank}/data")}
     asked = {**described, "cold": True, "exclusive": "lock"}
 
     with pytest.raises(EnvironmentFaultError, match=r"no folder .*node2/data for rank 2"):
         require_seen({"storage": described, "nodes": 3})
-    found = {each.what: each for each in doctor.storage({**asked, "nodes": 2})}
-    too_many = {each.what: each for each in doctor.storage({**asked, "nodes": 3})}
-    subprocess.run(["mount", "--bind", bed / "node0", bed / "node1"], check=True)
-    shared = {each.what: each for each in doctor.storage({**asked, "nodes": 2})}
-    subprocess.run(["umount", bed / "node1"], check=True)
+    found = {each.what: each for each in doctor.examine_storage({**asked, "nodes": 2})}
+    too_many = {each.what: each for each in doctor.examine_storage({**asked, "nodes": 3})}
+    subprocess.run(["mount", "--bind", nodes / "node0", nodes / "node1"], check=True)
+    shared = {each.what: each for each in doctor.examine_storage({**asked, "nodes": 2})}
+    subprocess.run(["umount", nodes / "node1"], check=True)
 
     assert (found["caches"].passed, found["caches"].message) == (True, "2 emulated nodes with a page cache each")
     assert found["write"].passed is True
@@ -170,7 +195,7 @@ def test_a_rank_without_a_node_is_named_and_doctor_says_what_the_others_share(be
 @pytest.mark.shows("storage.node_root")
 def test_a_campaign_is_filled_by_its_words_and_its_ranks_share_no_cache(bed, command, capsys):
     words = (*TINY, "site=twin", "storage=nodes", "nodes=2", "sync=barrier")
-    assert guarded(["testbed", "up", "nodes=2", "node.size_gb=0.1", "--folder", str(bed)]) == 0
+    assert run_guarded(["testbed", "up", "nodes=2", "node.size_gb=0.1", "--folder", str(bed)]) == 0
 
     empty = command(*words, CAMPAIGN_TESTBED=str(bed))
     filled = command("testbed", "fill", *TINY, "--folder", str(bed))

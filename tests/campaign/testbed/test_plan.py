@@ -12,7 +12,7 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, steps
-from campaign.testbed.spec import GB, Model, Speed, Wanted
+from campaign.testbed.spec import GB, Model, Speed, StorageRequest
 from campaign.testbed.state import Loop, Server
 from campaign.testbed.steps import Call, Write
 from campaign.testbed.throttle import Io
@@ -20,13 +20,13 @@ from tests.campaign.testbed.testbeds import (
     BED,
     HDD,
     SSD,
+    bed_state,
     costs_of,
     limited,
-    seen,
+    requests,
     storage,
     texts,
     up_and_running,
-    wanted,
 )
 
 OWNER = (1000, 1000)
@@ -36,20 +36,29 @@ LOOP0, LOOP1 = Loop("/dev/loop0", "7:0"), Loop("/dev/loop1", "7:1")
 def whole(**changes):
     """A testbed of an hdd and an ssd that are up."""
     storages = {"hdd": up_and_running("hdd", LOOP0, HDD), "ssd": up_and_running("ssd", LOOP1, SSD)}
-    return seen(storages, **({"numbers": ["7:0", "7:1"], "bounds": limited(("7:0", HDD), ("7:1", SSD))} | changes))
+    return bed_state(
+        storages, **({"numbers": ["7:0", "7:1"], "device_limits": limited(("7:0", HDD), ("7:1", SSD))} | changes)
+    )
 
 
-def up(found, **changes):
-    return texts(plan.up(wanted(**changes), OWNER, found))
+def with_hdd(**changes):
+    """That testbed with other facts of its hdd."""
+    state = whole()
+    hdd = dataclasses.replace(state.storages["hdd"], **changes)
+    return dataclasses.replace(state, storages={**state.storages, "hdd": hdd})
+
+
+def up(state, **changes):
+    return texts(plan.plan_creation(requests(**changes), OWNER, state))
 
 
 def position(lines, *words):
-    (found,) = [place for place, line in enumerate(lines) if all(word in line for word in words)]
-    return found
+    (match,) = [index for index, line in enumerate(lines) if all(word in line for word in words)]
+    return match
 
 
 def test_an_image_has_its_name_when_it_is_whole_and_a_device_is_usable_when_it_is_throttled_and_marked():
-    lines = up(seen(there=False))
+    lines = up(bed_state(exists=False))
 
     made = lines[position(lines, "install -m 600 /dev/null /bed/hdd.img.new") :][:5]
     assert [line.split()[0] for line in made] == ["install", "truncate", "mkfs.ext4", "sync", "mv"]
@@ -71,40 +80,32 @@ def test_an_image_has_its_name_when_it_is_whole_and_a_device_is_usable_when_it_i
     [
         ({"owner": None}, "install -d"),
         ({"owner": (0, 0), "empty": True}, "install -d"),
-        ({"says": None, "owner": None}, "echo"),
-        ({"mounted": None, "says": None, "owner": None}, "mount -t"),
-        ({"loops": (), "mounted": None, "says": None, "owner": None}, "losetup --find"),
+        ({"marker_facts": None, "owner": None}, "echo"),
+        ({"mounted": None, "marker_facts": None, "owner": None}, "mount -t"),
+        ({"loops": (), "mounted": None, "marker_facts": None, "owner": None}, "losetup --find"),
         ({"costs": None}, "# measure what it takes the kernel to serve hdd, and write /bed/hdd.serving"),
-        ({"costs": costs_of(Wanted(HDD).facts("hdd")) | {"boot_id": "boot-0"}}, "# measure"),
-        ({"costs": costs_of(Wanted(SSD).facts("hdd"))}, "# measure"),
+        ({"costs": costs_of(StorageRequest(HDD).facts("hdd")) | {"boot_id": "boot-0"}}, "# measure"),
+        ({"costs": costs_of(StorageRequest(SSD).facts("hdd"))}, "# measure"),
     ],
 )
 def test_what_a_kill_has_left_undone_is_gone_on_with(lacks, first):
-    found = whole()
-    found = dataclasses.replace(
-        found, storages={**found.storages, "hdd": dataclasses.replace(found.storages["hdd"], **lacks)}
-    )
-
-    lines = [line for line in up(found) if ".tfio-testbed.json" not in line]
+    lines = [line for line in up(with_hdd(**lacks)) if ".tfio-testbed.json" not in line]
 
     assert next(line for line in lines if "throttle" not in line).startswith(first)
     assert not any("mkfs" in line or "ssd" in line for line in lines)
 
 
 def test_what_is_up_needs_nothing_and_data_that_is_there_keeps_its_owner():
-    found = whole()
-    hdd = dataclasses.replace(found.storages["hdd"], owner=(7, 7), empty=False)
-
-    assert plan.up(wanted(), OWNER, found) == []
-    assert plan.up(wanted(), OWNER, dataclasses.replace(found, storages={**found.storages, "hdd": hdd})) == []
+    assert plan.plan_creation(requests(), OWNER, whole()) == []
+    assert plan.plan_creation(requests(), OWNER, with_hdd(owner=(7, 7), empty=False)) == []
 
 
 def test_after_a_reboot_nothing_is_made_anew_and_bounds_of_then_are_not_touched():
     storages = {name: storage(name, size_bytes=3 * GB, point_there=True) for name in ("hdd", "ssd")}
     theirs = limited(("7:0", Speed(1, 1)))
-    found = seen(storages, numbers=["7:0"], bounds=theirs, boot_id="boot-2")
+    state = bed_state(storages, numbers=["7:0"], device_limits=theirs, boot_id="boot-2")
 
-    lines = up(found)
+    lines = up(state)
 
     assert "losetup --find /bed/hdd.img" in lines
     assert "mount -t ext4 -o nosuid,nodev /dev/loop3 /bed/hdd" in lines
@@ -112,7 +113,7 @@ def test_after_a_reboot_nothing_is_made_anew_and_bounds_of_then_are_not_touched(
 
 
 def test_other_speeds_change_the_bounds_and_what_the_storage_says():
-    faster = Wanted(Speed(200.0, 133.14, read_iops=80), 3 * GB)
+    faster = StorageRequest(Speed(200.0, 133.14, read_iops=80), 3 * GB)
 
     lines = up(whole(), hdd=faster)
 
@@ -126,31 +127,31 @@ def test_other_speeds_change_the_bounds_and_what_the_storage_says():
 
 
 def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
-    found = whole(numbers=["7:0", "7:1", "7:5"], bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
+    state = whole(numbers=["7:0", "7:1", "7:5"], device_limits=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
 
-    lines = up(found)
+    lines = up(state)
 
     assert lines[:2] == [f"echo '7:5 0' > /blkio/blkio.throttle.{kind}_bps_device" for kind in ("read", "write")]
     assert '"numbers": ["7:0", "7:1"]' in lines[2]
 
 
 def test_bounds_of_devices_that_we_never_had_stay():
-    found = whole(bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:6", SSD), ("253:0", HDD)))
+    state = whole(device_limits=limited(("7:0", HDD), ("7:1", SSD), ("7:6", SSD), ("253:0", HDD)))
 
-    lines = up(found) + texts(plan.down(found, keep=False))
+    lines = up(state) + texts(plan.plan_removal(state, keep=False))
 
     assert not any("7:6" in line or "253:0" in line for line in lines)
 
 
-@pytest.mark.parametrize("found", [whole(), seen(numbers=[]), seen(there=False)])
-def test_what_is_not_asked_for_is_left_alone(found):
-    lines = texts(plan.up({"hdd": Wanted(HDD, 3 * GB)}, OWNER, found))
+@pytest.mark.parametrize("state", [whole(), bed_state(numbers=[]), bed_state(exists=False)])
+def test_what_is_not_asked_for_is_left_alone(state):
+    lines = texts(plan.plan_creation({"hdd": StorageRequest(HDD, 3 * GB)}, OWNER, state))
 
     assert not any("ssd" in line for line in lines if ".tfio-testbed.json" not in line)
 
 
 def test_down_undoes_it_in_the_other_order_and_the_marker_goes_last():
-    assert texts(plan.down(whole(), keep=False)) == [
+    assert texts(plan.plan_removal(whole(), keep=False)) == [
         "umount /bed/ssd",
         "losetup --detach /dev/loop1",
         "umount /bed/hdd",
@@ -168,17 +169,17 @@ def test_down_undoes_it_in_the_other_order_and_the_marker_goes_last():
 def test_down_touches_no_mount_of_another_device_and_no_folder_without_our_marker():
     theirs = up_and_running("hdd", LOOP0, HDD, mounted="/dev/sdb1")
 
-    lines = texts(plan.down(seen({"hdd": theirs}, numbers=["7:0"]), keep=False))
+    lines = texts(plan.plan_removal(bed_state({"hdd": theirs}, numbers=["7:0"]), keep=False))
 
     assert not any(line.startswith(("umount", "rmdir")) for line in lines)
-    assert plan.down(seen(strangers=("thesis.tex",)), keep=False) == []
-    assert plan.down(seen(), keep=False) == []
+    assert plan.plan_removal(bed_state(foreign_names=("thesis.tex",)), keep=False) == []
+    assert plan.plan_removal(bed_state(), keep=False) == []
 
 
 def test_what_was_half_made_is_removed_with_a_marker_that_was_being_written():
     half = {"hdd": storage("hdd", unfinished=True, model_there=True), "ssd": storage("ssd")}
 
-    assert texts(plan.down(seen(half, leftovers=("..tfio-testbed.json.7.tmp",)), keep=False)) == [
+    assert texts(plan.plan_removal(bed_state(half, leftovers=("..tfio-testbed.json.7.tmp",)), keep=False)) == [
         "rm -f /bed/hdd.img /bed/hdd.img.new /bed/hdd.serving",
         "rmdir /bed/hdd.model",
         "rm -f /bed/..tfio-testbed.json.7.tmp /bed/.tfio-testbed.json",
@@ -197,10 +198,10 @@ def test_what_was_half_made_is_removed_with_a_marker_that_was_being_written():
     ],
 )
 def test_a_share_is_what_is_free_and_not_promised_and_at_most_12_gb(free_gb, hdd_gb, names, sizes_gb):
-    asked = {name: Wanted(HDD, hdd_gb * GB if name == "hdd" and hdd_gb else None) for name in names}
-    found = seen({name: storage(name) for name in names}, there=False, free_bytes=round(free_gb * GB))
+    asked = {name: StorageRequest(HDD, hdd_gb * GB if name == "hdd" and hdd_gb else None) for name in names}
+    state = bed_state({name: storage(name) for name in names}, exists=False, free_bytes=round(free_gb * GB))
 
-    lines = texts(plan.up(asked, OWNER, found))
+    lines = texts(plan.plan_creation(asked, OWNER, state))
 
     assert [int(line.split()[2]) / GB for line in lines if line.startswith("truncate")] == sizes_gb
 
@@ -208,7 +209,10 @@ def test_a_share_is_what_is_free_and_not_promised_and_at_most_12_gb(free_gb, hdd
 def test_what_images_may_still_grow_by_is_not_given_away_twice():
     hdd = up_and_running("hdd", LOOP0, HDD, size_bytes=30 * GB, allocated_bytes=10 * GB)
 
-    lines = up(seen({"hdd": hdd, "ssd": storage("ssd")}, numbers=["7:0"], free_bytes=25 * GB), hdd=Wanted(HDD))
+    lines = up(
+        bed_state({"hdd": hdd, "ssd": storage("ssd")}, numbers=["7:0"], free_bytes=25 * GB),
+        hdd=StorageRequest(HDD),
+    )
 
     assert "truncate --size 4000000000 /bed/ssd.img.new" in lines
 
@@ -216,63 +220,63 @@ def test_what_images_may_still_grow_by_is_not_given_away_twice():
 @pytest.mark.parametrize(("free_gb", "hdd_gb"), [(5, 30), (1.0, 3), (4.05, 3)])
 def test_more_than_there_is_room_for_is_refused_with_the_room(free_gb, hdd_gb):
     with pytest.raises(EnvironmentFaultError, match=rf"{free_gb:.1f} GB are free") as caught:
-        up(seen(there=False, free_bytes=round(free_gb * GB)), hdd=Wanted(HDD, hdd_gb * GB))
+        up(bed_state(exists=False, free_bytes=round(free_gb * GB)), hdd=StorageRequest(HDD, hdd_gb * GB))
 
     assert "--folder" in caught.value.hint
 
 
 def test_an_image_does_not_change_its_size():
     with pytest.raises(UsageError, match="hdd has 3 GB already, 5 GB are asked for"):
-        up(whole(), hdd=Wanted(HDD, 5 * GB))
+        up(whole(), hdd=StorageRequest(HDD, 5 * GB))
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("state", "why"),
     [
-        (seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
+        (bed_state({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
          "/dev/sdb1 is mounted at /bed/hdd, and is not"),
-        (seen({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
-        (seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
-         "no v2"),
+        (bed_state({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
+        (bed_state({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"],
+                   device_limits=Io({}, hindrance=("no v2", ""))), "no v2"),
     ],
     ids=["another mount", "an image that is gone", "no bounds"],
 )  # fmt: skip
-def test_what_stands_in_the_way_of_a_storage_is_refused_and_told_as_what_it_lacks(found, why):
+def test_what_stands_in_the_way_of_a_storage_is_refused_and_told_as_what_it_lacks(state, why):
     with pytest.raises((UsageError, EnvironmentFaultError), match=why):
-        plan.up({"hdd": Wanted(HDD, 3 * GB)}, OWNER, found)
-    told = apply.states(found)["hdd"]
-    assert told["state"] == "incomplete"
-    assert why in told["missing"]
+        plan.plan_creation({"hdd": StorageRequest(HDD, 3 * GB)}, OWNER, state)
+    hdd = apply.storage_states(state)["hdd"]
+    assert hdd["state"] == "incomplete"
+    assert why in hdd["missing"]
 
 
 def test_the_next_step_is_told_as_what_a_storage_lacks_and_other_files_are_refused():
-    found = seen({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"])
+    state = bed_state({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"])
 
-    assert "echo '7:0 163000000' >" in apply.states(found)["hdd"]["missing"]
+    assert "echo '7:0 163000000' >" in apply.storage_states(state)["hdd"]["missing"]
     with pytest.raises(UsageError, match=r"no testbed of ours and holds other files, such as thesis\.tex"):
-        up(seen(strangers=("thesis.tex",)))
+        up(bed_state(foreign_names=("thesis.tex",)))
 
 
 MODEL = Model("disk", {"rpm": 7200})
-MODELLED = Wanted(HDD, 3 * GB, MODEL)
+MODELLED = StorageRequest(HDD, 3 * GB, MODEL)
 CALMED = ["echo 'eio_to 0' > /bed/hdd.model/faults", "touch /bed/hdd || true", "sync --file-system /bed/hdd || true"]
 CUT_OFF = ["umount --lazy /bed/hdd", "losetup --detach /dev/loop0", "umount --lazy /bed/hdd.model"]
 
 
-PROGRAM = seen().program.name
-ASKED = Server(7, PROGRAM, MODELLED.words())
+PROGRAM = bed_state().program.name
+ASKED = Server(7, PROGRAM, MODELLED.server_arguments())
 
 
 def modelled(**changes):
     """An hdd with a model that is up, but for the changes."""
-    facts = {"loops": (), "served": (LOOP0,), "model_there": True, "model_mounted": True, "server": ASKED}
-    facts |= {"says": MODELLED.facts("hdd"), "costs": costs_of(MODELLED.facts("hdd"))} | changes
-    found = seen({"hdd": up_and_running("hdd", LOOP0, HDD, **facts)}, numbers=["7:0"])
-    return dataclasses.replace(found, programs=(found.program.name,))
+    facts = {"loops": (), "model_loops": (LOOP0,), "model_there": True, "model_mounted": True, "server": ASKED}
+    facts |= {"marker_facts": MODELLED.facts("hdd"), "costs": costs_of(MODELLED.facts("hdd"))} | changes
+    state = bed_state({"hdd": up_and_running("hdd", LOOP0, HDD, **facts)}, numbers=["7:0"])
+    return dataclasses.replace(state, programs=(state.program.name,))
 
 
 @pytest.mark.parametrize(
-    ("found", "first"),
+    ("state", "first"),
     [
         (modelled(server=None), CUT_OFF),
         (modelled(server=dataclasses.replace(ASKED, faults=None, stopped=True)), ["kill -KILL 7", *CUT_OFF]),
@@ -281,34 +285,38 @@ def modelled(**changes):
         (modelled(server=Server(7, PROGRAM, ("kind=flash",))), ["umount /bed/hdd"]),
         (modelled(server=dataclasses.replace(ASKED, program="storage_model-0")), ["umount /bed/hdd"]),
         (modelled(failed=True), ["umount /bed/hdd"]),
-        (modelled(served=(), loops=(LOOP0,), model_mounted=False, server=None), ["umount /bed/hdd"]),
+        (modelled(model_loops=(), loops=(LOOP0,), model_mounted=False, server=None), ["umount /bed/hdd"]),
     ],
     ids=["died", "stopped", "hangs", "faults", "other words", "other version", "failed", "throttled"],
 )
-def test_a_model_that_is_not_as_asked_for_is_mended_taken_away_or_cut_off_at_once(found, first):
-    groups = [texts([group]) for group in plan.up({"hdd": MODELLED}, OWNER, found)]
+def test_a_model_that_is_not_as_asked_for_is_mended_taken_away_or_cut_off_at_once(state, first):
+    groups = [texts([group]) for group in plan.plan_creation({"hdd": MODELLED}, OWNER, state)]
 
     assert next(group for group in groups if ".tfio-testbed.json" not in group[0]) == first
-    assert plan.up({"hdd": MODELLED}, OWNER, modelled())[1:] == []
+    assert plan.plan_creation({"hdd": MODELLED}, OWNER, modelled())[1:] == []
 
 
 @pytest.mark.parametrize(
-    "planned", [lambda found: plan.up({"hdd": MODELLED}, OWNER, found), lambda found: plan.down(found, keep=True)]
+    "planned",
+    [
+        lambda state: plan.plan_creation({"hdd": MODELLED}, OWNER, state),
+        lambda state: plan.plan_removal(state, keep=True),
+    ],
 )
 def test_a_model_that_is_only_silent_is_not_killed_for_it_may_wait_for_the_disk_beneath(planned):
-    found = modelled(server=dataclasses.replace(ASKED, faults=None))
+    state = modelled(server=dataclasses.replace(ASKED, faults=None))
 
     with pytest.raises(EnvironmentFaultError, match=r"the model of hdd \(process 7\) does not answer"):
-        planned(found)
+        planned(state)
 
-    assert "does not answer" in apply.states(found)["hdd"]["missing"]
+    assert "does not answer" in apply.storage_states(state)["hdd"]["missing"]
 
 
 def test_a_model_behind_the_page_cache_is_refused_for_that_would_answer_in_its_place():
-    found = modelled(served=(dataclasses.replace(LOOP0, direct=False),))
+    state = modelled(model_loops=(dataclasses.replace(LOOP0, direct=False),))
 
     with pytest.raises(EnvironmentFaultError, match="/dev/loop0 of hdd goes through the page cache"):
-        plan.up({"hdd": MODELLED}, OWNER, found)
+        plan.plan_creation({"hdd": MODELLED}, OWNER, state)
 
 
 @pytest.mark.parametrize(
@@ -321,28 +329,28 @@ def test_a_model_behind_the_page_cache_is_refused_for_that_would_answer_in_its_p
 )
 def test_a_testbed_that_never_gets_ready_is_given_up_and_the_step_named(words, why, monkeypatch):
     monkeypatch.setattr(apply, "_PATIENCE_S", 0.2)
-    endless = itertools.cycle([[[steps.run(word)]] for word in words])
+    endless = itertools.cycle([[[steps.program_step(word)]] for word in words])
 
     with pytest.raises(EnvironmentFaultError, match=why):
-        apply._settle(seen, lambda _: next(endless))  # noqa: SLF001 - whatever is planned
+        apply._carry_out_plans(bed_state, lambda _: next(endless))  # noqa: SLF001 - whatever is planned
 
 
 def test_a_step_that_does_not_end_is_ended_and_named(monkeypatch):
     monkeypatch.setattr(steps, "_LIMIT_S", 0.05)
 
     with pytest.raises(EnvironmentFaultError, match=r"sleep 60: it did not end within 0\.05 s"):
-        steps.run("sleep", 60).do()
+        steps.program_step("sleep", 60).do()
 
 
 def test_a_model_is_compiled_once_and_another_storage_beside_it_stays():
     storages = {"hdd": storage("hdd"), "ssd": up_and_running("ssd", LOOP1, SSD)}
-    found = seen(storages, numbers=["7:1"], bounds=limited(("7:1", SSD)))
-    there = dataclasses.replace(found, programs=(found.program.name,))
+    state = bed_state(storages, numbers=["7:1"], device_limits=limited(("7:1", SSD)))
+    there = dataclasses.replace(state, programs=(state.program.name,))
 
-    lines, again = (texts(plan.up({"hdd": MODELLED}, OWNER, each)) for each in (found, there))
+    lines, again = (texts(plan.plan_creation({"hdd": MODELLED}, OWNER, each)) for each in (state, there))
 
-    served = f"{found.program} /bed/hdd.model /bed/hdd.img kind=disk read_mb_per_s=163 write_mb_per_s=133.14 rpm=7200"
-    assert position(lines, "cc -O2") < position(lines, f"mv {found.program}.new") < position(lines, served)
+    served = f"{state.program} /bed/hdd.model /bed/hdd.img kind=disk read_mb_per_s=163 write_mb_per_s=133.14 rpm=7200"
+    assert position(lines, "cc -O2") < position(lines, f"mv {state.program}.new") < position(lines, served)
     assert lines[position(lines, served) + 1] == "losetup --find --direct-io=on /bed/hdd.model/device"
     assert not any("cc" in line or "ssd" in line.partition(">")[0] for line in again if "json" not in line)
 
@@ -356,19 +364,19 @@ def harmless(path):
 @pytest.mark.parametrize(
     "groups",
     [
-        plan.up(wanted(), OWNER, seen(there=False)),
-        plan.down(whole(leftovers=("..tfio-testbed.json.7.tmp",)), keep=False),
-        plan.down(whole(), keep=True),
+        plan.plan_creation(requests(), OWNER, bed_state(exists=False)),
+        plan.plan_removal(whole(leftovers=("..tfio-testbed.json.7.tmp",)), keep=False),
+        plan.plan_removal(whole(), keep=True),
     ],
     ids=["up", "down", "keep"],
 )
 def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
-    done = [step for group in groups for step in group]
+    steps_of_groups = [step for group in groups for step in group]
 
-    paths = [paths_of(step) for step in done]
+    paths = [paths_of(step) for step in steps_of_groups]
 
     assert all(paths)
-    assert [each for found in paths for each in found if not harmless(each)] == []
+    assert [each for paths_of_step in paths for each in paths_of_step if not harmless(each)] == []
 
 
 def paths_of(step):
@@ -377,4 +385,6 @@ def paths_of(step):
         return [step.path]
     if isinstance(step, Call):
         return [each for each in step.call.args if isinstance(each, Path)]
-    return [Path(word) for word in step.words[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)]
+    return [
+        Path(word) for word in step.command[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)
+    ]

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
-from campaign.testbed import ceph, ceph_conf, ceph_steps, s3
+from campaign.testbed import ceph, s3
 
 
 def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(ceph_steps, "missing", lambda: "not installed: radosgw")
+    monkeypatch.setattr(s3, "missing_for_gateway", lambda: "not installed: radosgw")
 
     with pytest.raises(EnvironmentFaultError, match="not installed: radosgw"):
-        s3.up(tmp_path, s3.Store(size_bytes=1), (0, 0))
+        s3.bring_up_store(tmp_path, s3.StoreRequest(size_bytes=1), (0, 0))
 
     assert not list(tmp_path.iterdir())
 
@@ -28,7 +28,7 @@ def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
 def test_a_preview_names_each_step_in_its_order_and_does_none(tmp_path, capsys):
     bed = tmp_path / "bed"
 
-    assert guarded(["testbed", "up", "--dry-run", "s3=true", "s3_size_gb=2", "--folder", str(bed)]) == 0
+    assert run_guarded(["testbed", "up", "--dry-run", "s3=true", "s3_size_gb=2", "--folder", str(bed)]) == 0
 
     told = capsys.readouterr().out
     steps = (
@@ -45,12 +45,12 @@ def test_a_preview_names_each_step_in_its_order_and_does_none(tmp_path, capsys):
 
 def test_down_removes_an_empty_folder_of_a_store_and_leaves_what_is_not_ours(tmp_path):
     (tmp_path / "s3/site").mkdir(parents=True)
-    s3.down(tmp_path, keep=False)
+    s3.take_down_store(tmp_path, keep=False)
     assert not list(tmp_path.iterdir())
 
     (tmp_path / "s3").mkdir()
     (tmp_path / "s3/mine").touch()
-    s3.down(tmp_path, keep=False)
+    s3.take_down_store(tmp_path, keep=False)
     assert (tmp_path / "s3/mine").exists()
 
 
@@ -60,29 +60,29 @@ def test_the_room_of_a_store_that_is_there_stays_promised(tmp_path):
     (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))
     (tmp_path / "ceph.img").write_bytes(bytes(4_096_000))
 
-    assert s3.promised_beneath(tmp_path, None) == 50_000_000 - (tmp_path / "ceph.img").stat().st_blocks * 512
+    assert s3.bytes_promised_beneath(tmp_path, None) == 50_000_000 - (tmp_path / "ceph.img").stat().st_blocks * 512
     (tmp_path / "s3/gateway.json").write_text(json.dumps({**facts, "loop": False}))
-    assert s3.promised_beneath(tmp_path, None) == 0
+    assert s3.bytes_promised_beneath(tmp_path, None) == 0
     (tmp_path / "s3/gateway.json").write_text("{")
     with pytest.raises(EnvironmentFaultError, match=r"gateway\.json cannot be read"):
-        s3.promised_beneath(tmp_path, None)
+        s3.bytes_promised_beneath(tmp_path, None)
 
 
 def test_a_gateway_that_another_process_is_connected_to_is_not_ended(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         made = SimpleNamespace(facts={"port": port}, endpoint="http://it", pid=lambda _: os.getpid())
-        monkeypatch.setattr(s3, "gateway", lambda _: made)
-        s3.see_that_nobody_uses(tmp_path)
+        monkeypatch.setattr(s3, "gateway_in", lambda _: made)
+        s3.require_unused(tmp_path)
         words = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); print(flush=True); input()"
         with subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
             user.stdout.readline()
             with pytest.raises(
                 EnvironmentFaultError, match=f"s3 is busy: process {user.pid} is connected to http://it"
             ):
-                s3.see_that_nobody_uses(tmp_path)
+                s3.require_unused(tmp_path)
             user.communicate(b"\n")
-        s3.see_that_nobody_uses(tmp_path)
+        s3.require_unused(tmp_path)
 
 
 def test_a_folder_whose_sockets_would_have_too_long_names_is_refused(tmp_path, capsys):
@@ -90,7 +90,7 @@ def test_a_folder_whose_sockets_would_have_too_long_names_is_refused(tmp_path, c
     room = 107 - len(f"{tmp_path}//s3/ceph/client.gateway.asok")
 
     codes = [
-        guarded(["testbed", "up", "--dry-run", "s3=true", "--folder", f"{tmp_path}/{'x' * length}"])
+        run_guarded(["testbed", "up", "--dry-run", "s3=true", "--folder", f"{tmp_path}/{'x' * length}"])
         for length in (room, room + 1)
     ]
 
@@ -130,8 +130,8 @@ def test_the_disk_of_the_store_is_its_loop_device_or_else_its_file(gateway, monk
 
 def test_a_port_that_somebody_listens_on_is_not_given(monkeypatch):
     given = iter([0, 0, 5])
-    monkeypatch.setattr(ceph_conf.secrets, "randbelow", lambda _: next(given))
-    (port,) = ceph_conf.free_ports(1)
+    monkeypatch.setattr(ceph.secrets, "randbelow", lambda _: next(given))
+    (port,) = ceph.find_free_ports(1)
 
     with socket.create_server(("127.0.0.1", port)):
-        assert ceph_conf.free_ports(1) == [port + 5]
+        assert ceph.find_free_ports(1) == [port + 5]

@@ -9,7 +9,7 @@ import pytest
 
 from campaign.testbed import apply, serving
 from campaign.testbed.serving import Window
-from jobs.system.emulated import account
+from jobs.system.layers import account_of_storage
 from tests.campaign.testbed.testbeds import SMALL
 
 OWNER = (1234, 2345)
@@ -21,18 +21,18 @@ def test_the_costs_are_those_of_the_middle_window_without_what_the_kernel_does_w
     large = [Window(1.0, 0.1 + 200 * 3e-5 + cost * 2, 200, 2.0) for cost in (0.25, 0.01, 0.75)]
     written = [Window(1.0, 0.05, 10, 1.0), Window(1.0, 0.0, 10, 1.0), Window(1.0, 0.0, 0, 0.0)]
 
-    found = serving.costs(idle, small, large, written)
+    found = serving.costs_of_windows(idle, small, large, written)
 
     assert found == pytest.approx({"request_cpu_s": 3e-5, "read_gb_cpu_s": 0.25, "written_gb_cpu_s": 0.0})
 
 
-def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed, monkeypatch):
-    seen, costs = [], serving.costs
-    monkeypatch.setattr(serving, "costs", lambda *windows: seen.extend(windows) or costs(*windows))
-    each = apply.up(bed, SMALL, OWNER).storages["hdd"]
+def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(measured_bed, monkeypatch):
+    seen, costs = [], serving.costs_of_windows
+    monkeypatch.setattr(serving, "costs_of_windows", lambda *windows: seen.extend(windows) or costs(*windows))
+    each = apply.bring_up(measured_bed, SMALL, OWNER).storages["hdd"]
 
-    found = account(each.root)
-    again = apply.up(bed, SMALL, OWNER).storages["hdd"]
+    found = account_of_storage(each.root)
+    again = apply.bring_up(measured_bed, SMALL, OWNER).storages["hdd"]
 
     assert found.costs == {key: each.costs[key] for key in ("request_cpu_s", "read_gb_cpu_s", "written_gb_cpu_s")}
     assert min(found.costs.values()) >= 0
@@ -42,4 +42,4 @@ def test_up_measures_what_serving_takes_and_leaves_nothing_but_that(bed, monkeyp
     assert all(window.requests * 4.096e-6 <= window.moved_gb * 1.1 for window in seen[1])
     assert sorted(path.name for path in each.point.iterdir()) == [".tfio-emulated.json", "data", "lost+found"]
     assert again.costs == each.costs
-    assert json.loads(each.serving.read_text())["storage"] == each.says
+    assert json.loads(each.serving.read_text())["storage"] == each.marker_facts

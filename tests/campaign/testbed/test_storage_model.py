@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from campaign.testbed.keys import Disk, Flash, Server
-from campaign.testbed.spec import Speed
+from campaign.testbed.spec import Disk, Flash, Server, Speed
 from tests.campaign.testbed.models import BLOCK, MB, built, needed, read, serving, write
 
 MIB = 1 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shlex
@@ -13,34 +12,34 @@ from pathlib import Path
 
 import pytest
 
-from campaign.__main__ import guarded
+from campaign.__main__ import run_guarded
 from campaign.cli import testbed
-from campaign.config.collect import collect
+from campaign.config.collect import collect_points
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, throttle
-from campaign.testbed.spec import DEFAULT_FOLDER, Speed, Wanted
-from campaign.testbed.state import Server, inspect
+from campaign.testbed.spec import DEFAULT_FOLDER, Speed, StorageRequest
+from campaign.testbed.state import Server, inspect_testbed
 from jobs.system.device import mount_of
-from jobs.system.emulated import emulated
+from jobs.system.layers import emulated_storage
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.testbeds import SMALL, attached, bounds, killed_at, required, traces
 from tests.judged import records_of
 
 OWNER = (1234, 2345)
-MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
+MORE = {**SMALL, "ssd": StorageRequest(Speed(280.55, 195.05, 900, 800), 64_000_000)}
 
 
 def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):
-    seen = apply.up(bed, MORE, OWNER)
+    state = apply.bring_up(bed, MORE, OWNER)
 
-    for name, asked in MORE.items():
-        each = seen.storages[name]
-        (loop,) = each.loops
-        assert each.mounted == mount_of(each.root).source == loop.path
-        assert dict(throttle.find().found[loop.number]) == asked.speed.limits()
-        assert emulated(each.root) == asked.facts(name)
-        assert (each.root.stat().st_uid, each.root.stat().st_gid) == OWNER
-    assert {each["state"] for each in apply.states(seen).values()} == {"up"}
+    for name, request in MORE.items():
+        storage = state.storages[name]
+        (loop,) = storage.loops
+        assert storage.mounted == mount_of(storage.root).source == loop.path
+        assert dict(throttle.find_throttle().limits[loop.number]) == request.speed.limits()
+        assert emulated_storage(storage.root) == request.facts(name)
+        assert (storage.root.stat().st_uid, storage.root.stat().st_gid) == OWNER
+    assert {storage["state"] for storage in apply.storage_states(state).values()} == {"up"}
 
 
 def test_devices_are_given_in_their_order_and_a_server_is_known_by_the_folder_that_it_serves(tmp_path):
@@ -50,26 +49,26 @@ def test_devices_are_given_in_their_order_and_a_server_is_known_by_the_folder_th
     command = [tmp_path / "storage_model-0", tmp_path / "hdd.model", "-", "kind=disk", "rpm=7200"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:
-            found = inspect(tmp_path, ["hdd", "ssd"])
+            state = inspect_testbed(tmp_path, ["hdd", "ssd"])
         finally:
             server.kill()
 
-    numbers = [int(loop.path.removeprefix("/dev/loop")) for loop in found.idle]
+    numbers = [int(loop.path.removeprefix("/dev/loop")) for loop in state.free_loops]
     assert numbers == sorted(numbers)
-    assert found.strangers == ("hdd.model", "storage_model-0")
-    assert found.storages["ssd"].server is None
-    assert found.storages["hdd"].server == Server(server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None)
+    assert state.foreign_names == ("hdd.model", "storage_model-0")
+    assert state.storages["ssd"].server is None
+    assert state.storages["hdd"].server == Server(server.pid, "storage_model-0", ("kind=disk", "rpm=7200"), faults=None)
 
 
 def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
-    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
     (bed / "hdd/data/precious").write_text("x")
 
-    kept = apply.states(apply.down(bed, keep=True))
+    kept = apply.storage_states(apply.take_down(bed, keep=True))
     left = [each for each in traces(bed, [loop.number]) if each != str(bed)]
-    back = apply.up(bed, SMALL, OWNER)
+    back = apply.bring_up(bed, SMALL, OWNER)
     survived = (bed / "hdd/data/precious").read_text()
-    apply.down(bed)
+    apply.take_down(bed)
 
     assert kept["hdd"]["state"] == "down"
     assert left == []
@@ -81,15 +80,15 @@ def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
 @pytest.mark.parametrize("ends", ["down", "up"])
 def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
     numbers, step = set(), 0
-    while killed_at(step, lambda: apply.up(bed, SMALL, OWNER)):
+    while killed_at(step, lambda: apply.bring_up(bed, SMALL, OWNER)):
         step += 1
         if ends == "up":
-            seen = apply.up(bed, SMALL, OWNER)
+            seen = apply.bring_up(bed, SMALL, OWNER)
             numbers |= {loop.number for loop in seen.storages["hdd"].loops}
-            assert apply.states(seen)["hdd"]["state"] == "up"
+            assert apply.storage_states(seen)["hdd"]["state"] == "up"
         else:
-            numbers |= {loop.number for loop in inspect(bed, SMALL).storages["hdd"].loops}
-        apply.down(bed)
+            numbers |= {loop.number for loop in inspect_testbed(bed, SMALL).storages["hdd"].loops}
+        apply.take_down(bed)
         if bed.exists():  # killed between its making and its marker: nothing says that it is ours
             bed.rmdir()
         assert traces(bed, numbers) == [], step
@@ -101,10 +100,10 @@ def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
 def test_killed_before_any_step_of_down_it_ends_well(bed):
     step = 0
     while True:
-        (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
-        killed = killed_at(step, lambda: apply.down(bed))
+        (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
+        killed = killed_at(step, lambda: apply.take_down(bed))
         step += 1
-        apply.down(bed)
+        apply.take_down(bed)
         if bed.exists():  # killed between the removal of the marker and that of the folder
             bed.rmdir()
         assert traces(bed, [loop.number]) == [], step
@@ -116,20 +115,21 @@ def test_killed_before_any_step_of_down_it_ends_well(bed):
 
 def test_two_at_once_wait_for_each_other(bed):
     script = (
-        "from pathlib import Path; from tests.campaign.testbed.testbeds import SMALL\n"
-        f"from campaign.testbed import apply; print(apply.up(Path({str(bed)!r}), SMALL, (0, 0)).storages['hdd'].loops)"
+        "from pathlib import Path; from tests.campaign.testbed.testbeds import SMALL, measure_briefly\n"
+        "from campaign.testbed import apply; measure_briefly()\n"
+        f"print(apply.bring_up(Path({str(bed)!r}), SMALL, (0, 0)).storages['hdd'].loops)"
     )
-    both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+    processes = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
 
-    told = [each.communicate()[0] for each in both]
+    outputs = [each.communicate()[0] for each in processes]
 
-    assert [each.returncode for each in both] == [0, 0]
-    assert told[0] == told[1]
+    assert [each.returncode for each in processes] == [0, 0]
+    assert outputs[0] == outputs[1]
     assert len(attached(bed)) == 1
 
 
 def test_a_bound_that_was_left_on_anothers_device_is_cleared(bed, tmp_path):
-    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
     subprocess.run(["umount", bed / "hdd"], check=True)
     subprocess.run(["losetup", "--detach", loop.path], check=True)
     theirs = tmp_path / "theirs.img"
@@ -138,7 +138,7 @@ def test_a_bound_that_was_left_on_anothers_device_is_cleared(bed, tmp_path):
     try:
         assert bounds(loop.number) != {}
 
-        apply.down(bed)
+        apply.take_down(bed)
 
         assert attached(tmp_path) == [loop.path]
         assert bounds(loop.number) == {}
@@ -147,34 +147,34 @@ def test_a_bound_that_was_left_on_anothers_device_is_cleared(bed, tmp_path):
 
 
 def test_a_storage_in_use_is_said_to_be_and_stays(bed, tmp_path, monkeypatch):
-    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
     (tmp_path / "other").mkdir()
     with (bed / "hdd/data/open").open("w"):
         busy = rf"hdd is busy: process {os.getpid()} has {bed}/hdd/data/open open"
         with pytest.raises(EnvironmentFaultError, match=busy):
-            apply.down(bed)
-    assert apply.states(inspect(bed))["hdd"]["state"] == "up"
+            apply.take_down(bed)
+    assert apply.storage_states(inspect_testbed(bed))["hdd"]["state"] == "up"
     monkeypatch.setattr(apply, "_PATIENCE_S", 0.3)
     subprocess.run(["mount", loop.path, tmp_path / "other"], check=True)  # a second time
     try:
         with pytest.raises(EnvironmentFaultError, match="nothing has changed"):
-            apply.down(bed)
+            apply.take_down(bed)
     finally:
         subprocess.run(["umount", tmp_path / "other"], check=True)
-    apply.down(bed)
+    apply.take_down(bed)
 
     assert traces(bed, [loop.number]) == []
 
 
 def test_a_file_of_another_in_the_folder_stays(bed):
-    apply.up(bed, SMALL, OWNER)
+    apply.bring_up(bed, SMALL, OWNER)
     (bed / "thesis.tex").write_text("x")
 
-    apply.down(bed)
+    apply.take_down(bed)
 
     assert [path.name for path in bed.iterdir()] == ["thesis.tex"]
     with pytest.raises(UsageError, match="holds other files"):
-        apply.up(bed, SMALL, OWNER)
+        apply.bring_up(bed, SMALL, OWNER)
 
 
 @pytest.mark.parametrize("below", ["", "bed", "more/bed"], ids=["itself", "its parent", "further up"])
@@ -197,7 +197,7 @@ def test_a_folder_in_which_others_could_lay_a_trap_is_refused(how, below, tmp_pa
 
     for folder in (trap / below, trap / below / "not there yet", Path("trap") / below):
         with pytest.raises(UsageError, match=r"no folder|not root's alone"):
-            inspect(folder)
+            inspect_testbed(folder)
 
 
 def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
@@ -205,67 +205,66 @@ def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
     tmp_path.chmod(0o1777)
     (tmp_path / "bed").mkdir(mode=0o755)
 
-    assert inspect(tmp_path / "bed").there
-    assert not inspect(tmp_path / "not there yet").there
+    assert inspect_testbed(tmp_path / "bed").exists
+    assert not inspect_testbed(tmp_path / "not there yet").exists
 
 
 def test_nobody_but_root_reads_an_image(bed):
-    apply.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+    apply.bring_up(bed, {"ssd": MORE["ssd"]}, OWNER)
     marker = bed / ".tfio-testbed.json"  # as it is while hdd is made
-    told = json.loads(marker.read_text())
-    marker.write_text(json.dumps(told | {"storages": told["storages"] | {"hdd": SMALL["hdd"].facts("hdd")}}))
-    left = bed / "hdd.img.new"  # of one that was killed, and that somebody has open
-    left.write_bytes(b"half")
-    left.chmod(0o644)
-    with left.open("rb") as theirs:
-        apply.up(bed, SMALL, OWNER)
+    facts = json.loads(marker.read_text())
+    marker.write_text(json.dumps(facts | {"storages": facts["storages"] | {"hdd": SMALL["hdd"].facts("hdd")}}))
+    unfinished = bed / "hdd.img.new"  # of one that was killed, and that somebody has open
+    unfinished.write_bytes(b"half")
+    unfinished.chmod(0o644)
+    with unfinished.open("rb") as theirs:
+        apply.bring_up(bed, SMALL, OWNER)
         nothing_new = theirs.read()
 
     assert (bed / "hdd.img").stat().st_mode & 0o777 == 0o600
     assert nothing_new == b"half"
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        *itertools.product(("hdd.img", "hdd.img.new", "hdd/thesis"), ("no testbed", "a testbed")),
-        ("hdd/thesis", "a testbed that is not mounted"),  # its image would be ours
-    ],
-)
-def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_removed(bed, ours, theirs):
+@pytest.mark.parametrize("ours", ["no testbed", "a testbed", "a testbed that is not mounted"])
+def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_removed(bed, ours):
     bed.mkdir(mode=0o755)
+    files = [bed / "hdd.img", bed / "hdd.img.new", bed / "hdd/thesis"]
     if ours == "a testbed":
-        apply.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+        apply.bring_up(bed, {"ssd": MORE["ssd"]}, OWNER)
     elif ours == "a testbed that is not mounted":
-        apply.up(bed, SMALL, OWNER)
+        apply.bring_up(bed, SMALL, OWNER)
         subprocess.run(["umount", str(bed / "hdd")], check=True)
-    file = bed / theirs
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(b"years" * 1000)
+        del files[:2]  # its image is ours
+    (bed / "hdd").mkdir(exist_ok=True)
+    for file in files:  # each of them alone
+        file.write_bytes(b"years" * 1000)
+        with pytest.raises(UsageError, match=r"not ours|no testbed of ours"):
+            apply.bring_up(bed, MORE, OWNER)
+        file.rename(bed.parent / file.name)
+    for file in files:
+        (bed.parent / file.name).rename(file)
 
-    with pytest.raises(UsageError, match=r"not ours|no testbed of ours"):
-        apply.up(bed, MORE, OWNER)
-    apply.down(bed)
+    apply.take_down(bed)
 
-    assert file.read_bytes() == b"years" * 1000
+    assert {file.read_bytes() for file in files} == {b"years" * 1000}
     assert attached(bed) == []
     shutil.rmtree(bed)
 
 
 def test_the_bounds_of_another_testbed_stay(bed, tmp_path):
     other = tmp_path / "other"
-    number = apply.up(bed, SMALL, OWNER).storages["hdd"].loops[0].number
+    number = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops[0].number
     subprocess.run(["umount", str(bed / "hdd")], check=True)
     subprocess.run(["losetup", "--detach", *attached(bed)], check=True)
     try:
-        assert apply.up(other, SMALL, OWNER).storages["hdd"].loops[0].number == number
+        assert apply.bring_up(other, SMALL, OWNER).storages["hdd"].loops[0].number == number
         before = bounds(number)
 
-        apply.down(bed)
+        apply.take_down(bed)
 
         assert bounds(number) == before != {}
     finally:
-        apply.down(other)
+        apply.take_down(other)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +277,7 @@ def test_half_a_marker_is_said_to_be_none(bed, marker):
     (bed / ".tfio-testbed.json").write_text(marker)
 
     with pytest.raises(EnvironmentFaultError, match="is no marker of ours"):
-        inspect(bed)
+        inspect_testbed(bed)
 
     shutil.rmtree(bed)
 
@@ -292,25 +291,25 @@ def test_a_folder_of_nobodys_home_is_a_folder(bed, monkeypatch, capsys):
 
 
 def test_the_command_makes_tells_and_takes_away(bed, capsys):
-    def said(verb, *words):
-        code = guarded(["testbed", verb, *words, "--folder", str(bed)])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+    def answer(verb, *words):
+        code = run_guarded(["testbed", verb, *words, "--folder", str(bed)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     words = ("storages=[hdd]", "hdd.size_gb=0.1")
-    preview = said("up", "--dry-run", *words)
-    nothing = bed.exists()
-    made, told, gone, after = said("up", *words), said("status", "--json"), said("down"), said("status")
+    preview = answer("up", "--dry-run", *words)
+    is_made = bed.exists()
+    up, status, down, after = answer("up", *words), answer("status", "--json"), answer("down"), answer("status")
 
-    assert [each[0] for each in (preview, made, told, gone, after)] == [0, 0, 0, 0, 1]
-    assert nothing is False
+    assert [each[0] for each in (preview, up, status, down, after)] == [0, 0, 0, 0, 1]
+    assert is_made is False
     assert f"losetup --find --direct-io=on {bed}/hdd.model/device" in preview[1]
-    assert "emulated" in made[1]
-    assert f"export CAMPAIGN_TESTBED={bed}" in made[2]
-    told = json.loads(told[1])
-    hdd = told["storages"]["hdd"]
+    assert "emulated" in up[1]
+    assert f"export CAMPAIGN_TESTBED={bed}" in up[2]
+    status = json.loads(status[1])
+    hdd = status["storages"]["hdd"]
     assert (hdd["emulated"], hdd["state"], hdd["read_mb_per_s"], hdd["size_bytes"]) == (True, "up", 163.0, 100_000_000)
-    assert told["beneath"]["point"] == mount_of(bed.parent).point
+    assert status["beneath"]["point"] == mount_of(bed.parent).point
     assert "no testbed in" in after[1]
     assert traces(bed) == []
 
@@ -325,7 +324,7 @@ def test_a_flag_of_another_verb_is_refused(verb, flag, tmp_path):
 
 
 def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
-    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (loop,) = apply.bring_up(bed, SMALL, OWNER).storages["hdd"].loops
     shutil.rmtree(bed, ignore_errors=True)
 
     with pytest.raises(EnvironmentFaultError, match=f"{bed} does not say any more that it is a testbed") as caught:
@@ -339,7 +338,7 @@ def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
     assert (sudo, still) == ("sudo", str(bed / "hdd"))
     assert traces(bed, [loop.number]) == [str(bed)]
     assert testbed.main(["down", "--folder", str(bed)]) == 0
-    assert apply.states(apply.up(bed, SMALL, OWNER))["hdd"]["state"] == "up"
+    assert apply.storage_states(apply.bring_up(bed, SMALL, OWNER))["hdd"]["state"] == "up"
 
 
 @pytest.mark.parametrize("verb", ["up", "down"])
@@ -356,30 +355,30 @@ def test_without_root_it_is_refused_with_the_reason(verb, monkeypatch, tmp_path)
 def test_who_called_sudo_owns_the_storages(monkeypatch):
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "2345")
-    called = apply.owner()
+    called = apply.find_owner()
     monkeypatch.delenv("SUDO_UID")
 
     assert called == OWNER
-    assert apply.owner() == (os.geteuid(), os.getegid())
+    assert apply.find_owner() == (os.geteuid(), os.getegid())
 
 
 @pytest.mark.long
 def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_continued_at_another_speed(bed, command):
-    apply.up(bed, SMALL, (0, 0))
+    apply.bring_up(bed, SMALL, (0, 0))
     words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
 
     done = command(*words)
     (record,) = records_of(command.cwd / "results")
-    apply.up(bed, {"hdd": Wanted(Speed(20.0, 20.0))}, (0, 0))
+    apply.bring_up(bed, {"hdd": StorageRequest(Speed(20.0, 20.0))}, (0, 0))
     slower = command(*words, "runs=4")
 
     assert done.returncode == 0, done.stderr
     assert "hdd is emulated: at most 163 MB/s read, 133.14 MB/s written" in done.stderr
-    assert "hdd (emulated)" in done.stdout
+    assert "; hdd emulated; " in done.stdout
     assert record["provenance"]["emulated"] == {"storage": SMALL["hdd"].facts("hdd")}
     assert {check["passed"] for run in record["runs"] for check in run["checks"] if check["rule"] != "quiet"} == {True}
     assert "emulated: hdd" in command("status").stdout
-    assert "emulated   storage hdd: at most 163 MB/s" in command("why", record["cell"]["id"]).stdout
+    assert "emulated   storage hdd: at most 163 MB/s" in command("show", record["cell"]["id"]).stdout
     assert slower.returncode == 2
     assert "on a storage that is another now (emulated.storage.read_mb_per_s was 163.0, is 20.0)" in slower.stderr
 
@@ -387,7 +386,7 @@ def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_contin
 def test_the_twin_is_found_where_it_was_made(monkeypatch):
     monkeypatch.setenv("CAMPAIGN_TESTBED", "/scratch/bed")
     words = ["-m", "site=twin", "benchmark=alexnet", "storage=hdd,ssd,optane,lustre", "checkpoint=burst_buffer"]
-    points = collect(words)
+    points = collect_points(words)
     monkeypatch.delenv("CAMPAIGN_TESTBED")
 
     assert [point["storage"]["root"] for point in points] == [
@@ -395,4 +394,4 @@ def test_the_twin_is_found_where_it_was_made(monkeypatch):
     ]
     assert {point["storage"]["shared"] for point in points} == {False}
     assert points[0]["checkpoint"]["fast"]["root"] == "/scratch/bed/optane/data"
-    assert collect(["-m", "site=twin", "storage=hdd"])[0]["storage"]["root"] == f"{DEFAULT_FOLDER}/hdd/data"
+    assert collect_points(["-m", "site=twin", "storage=hdd"])[0]["storage"]["root"] == f"{DEFAULT_FOLDER}/hdd/data"

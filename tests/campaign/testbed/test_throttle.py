@@ -35,7 +35,7 @@ def v1(tmp_path):
     def find(**files):
         for kind in throttle.KINDS:
             (folder / f"blkio.throttle.{kind}_device").write_text(files.get(kind, ""))
-        return throttle.find(mountinfo)
+        return throttle.find_throttle(mountinfo)
 
     return find
 
@@ -57,7 +57,7 @@ def v2(tmp_path):
         (root / "init.scope.txt").write_text("no group")
         (tmp_path / "own").write_text(f"{own}\n")
         mountinfo = mounted(tmp_path, f"26 20 0:23 / {root} rw - cgroup2 cgroup2 rw,nsdelegate")
-        return throttle.find(mountinfo, tmp_path / "own")
+        return throttle.find_throttle(mountinfo, tmp_path / "own")
 
     return find
 
@@ -66,7 +66,7 @@ def test_version_1_is_found_by_its_controller(v1):
     found = v1(read_bps="7:0 163000000\n253:0 5\n", write_iops="7:0 9\n")
 
     assert isinstance(found, Blkio)
-    assert found.found == {"7:0": {"read_bps": 163_000_000, "write_iops": 9}, "253:0": {"read_bps": 5}}
+    assert found.limits == {"7:0": {"read_bps": 163_000_000, "write_iops": 9}, "253:0": {"read_bps": 5}}
 
 
 def test_version_1_gets_a_line_for_each_bound_that_is_another(v1):
@@ -128,7 +128,9 @@ def test_in_a_container_its_own_root_group_is_throttled(v2, tmp_path):
     (tmp_path / "cgroup/io.max").write_text("")
     (tmp_path / "cgroup").joinpath("cgroup.controllers").write_text("io memory")
 
-    found = throttle.find(mounted(tmp_path, f"26 20 0:23 / {tmp_path}/cgroup rw - cgroup2 cgroup2 rw"), tmp_path / "x")
+    found = throttle.find_throttle(
+        mounted(tmp_path, f"26 20 0:23 / {tmp_path}/cgroup rw - cgroup2 cgroup2 rw"), tmp_path / "x"
+    )
 
     assert [step.path for step in found.steps("7:0", LIMITS)] == [tmp_path / "cgroup/io.max"]
 
@@ -155,6 +157,6 @@ def test_what_is_written_is_in_force_when_it_is_read_again(v2, tmp_path, limits)
     for step in v2(user="", system=f"{LINE}\n").steps("7:0", limits):
         step.do()
 
-    again = throttle.find(tmp_path / "mountinfo", tmp_path / "own")
+    again = throttle.find_throttle(tmp_path / "mountinfo", tmp_path / "own")
 
     assert again.steps("7:0", limits) == []

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from campaign.testbed import apply, throttle
-from campaign.testbed.spec import GB, Speed, Wanted
-from campaign.testbed.state import Loop, Seen, Storage
+from campaign.testbed import apply, serving, throttle
+from campaign.testbed.spec import GB, Speed, StorageRequest
+from campaign.testbed.state import Loop, Storage, TestbedState
 from campaign.testbed.throttle import Blkio
 
 BED = Path("/bed")
 HDD, SSD = Speed(163.0, 133.14), Speed(280.55, 195.05)
-SMALL = {"hdd": Wanted(HDD, 64_000_000)}
+SMALL = {"hdd": StorageRequest(HDD, 64_000_000)}
 BOOT = "boot-1"
 
 
-def wanted(**changes):
+def requests(**changes):
     """An hdd of 3 GB and an ssd of an equal share."""
-    return {"hdd": Wanted(HDD, 3 * GB), "ssd": Wanted(SSD)} | changes
+    return {"hdd": StorageRequest(HDD, 3 * GB), "ssd": StorageRequest(SSD)} | changes
 
 
 def storage(name, **changes):
@@ -33,8 +33,8 @@ def storage(name, **changes):
 def up_and_running(name, loop, speed, owner=(1000, 1000), **changes):
     """A storage as `up` leaves it."""
     facts = {"size_bytes": 3 * GB, "allocated_bytes": 0, "point_there": True, "loops": (loop,), "mounted": loop.path}
-    says = Wanted(speed).facts(name)
-    return storage(name, **(facts | {"says": says, "owner": owner, "costs": costs_of(says)} | changes))
+    says = StorageRequest(speed).facts(name)
+    return storage(name, **(facts | {"marker_facts": says, "owner": owner, "costs": costs_of(says)} | changes))
 
 
 def costs_of(says):
@@ -42,15 +42,29 @@ def costs_of(says):
     return {"boot_id": BOOT, "storage": says, "request_cpu_s": 1e-5}
 
 
-def seen(storages=None, *, numbers=None, bounds=None, there=True, **changes):
+def bed_state(storages=None, *, numbers=None, device_limits=None, exists=True, **changes):
     """A testbed: without storages there is nothing yet; `numbers` makes it one that has its marker."""
     storages = {"hdd": storage("hdd"), "ssd": storage("ssd")} if storages is None else storages
-    told = {name: Wanted(speed).facts(name) for name, speed in (("hdd", HDD), ("ssd", SSD)) if name in storages}
-    marker = None if numbers is None else {"schema": 1, "storages": told, "boot_id": BOOT, "numbers": numbers}
-    idle = tuple(Loop(f"/dev/loop{n}", f"7:{n}") for n in range(3, 9))
-    facts = {"folder": BED, "there": there, "marker": marker, "leftovers": (), "strangers": (), "storages": storages}
-    facts |= {"bounds": bounds or Blkio(Path("/blkio"), {}), "idle": idle, "free_bytes": 100 * GB, "boot_id": BOOT}
-    return Seen(**(facts | changes))
+    storage_facts = {
+        name: StorageRequest(speed).facts(name) for name, speed in (("hdd", HDD), ("ssd", SSD)) if name in storages
+    }
+    marker = None if numbers is None else {"schema": 1, "storages": storage_facts, "boot_id": BOOT, "numbers": numbers}
+    free_loops = tuple(Loop(f"/dev/loop{n}", f"7:{n}") for n in range(3, 9))
+    facts = {
+        "folder": BED,
+        "exists": exists,
+        "marker": marker,
+        "leftovers": (),
+        "foreign_names": (),
+        "storages": storages,
+    }
+    facts |= {
+        "device_limits": device_limits or Blkio(Path("/blkio"), {}),
+        "free_loops": free_loops,
+        "free_bytes": 100 * GB,
+        "boot_id": BOOT,
+    }
+    return TestbedState(**(facts | changes))
 
 
 def limited(*pairs):
@@ -66,17 +80,23 @@ def required():
     """Skip where no loop device can be made and throttled."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("losetup", "mkfs.ext4", "mount"))):
         pytest.skip("a testbed needs root, losetup, mkfs.ext4 and mount")
-    bounds = throttle.find()
+    bounds = throttle.find_throttle()
     if getattr(bounds, "hindrance", None):
         pytest.skip(bounds.hindrance[0])
     if not Path("/dev/loop-control").exists():
         pytest.skip("a testbed needs loop devices")
 
 
+def measure_briefly(change=setattr):
+    """Let `up` measure what serving costs in one short window; `change` sets an attribute of a module."""
+    change(serving, "_TIMES", 1)
+    change(serving, "_WINDOW_S", 0.01)
+
+
 def bounds(number):
     """What the kernel says that a device is bounded to."""
-    found = throttle.find()
-    steps = found.steps(number, {})
+    throttled = throttle.find_throttle()
+    steps = throttled.steps(number, {})
     return {step.path.name: step.text for step in steps}
 
 
@@ -101,14 +121,14 @@ def killed_at(step, act):
     pid = os.fork()
     if pid == 0:
         left = iter(range(step))
-        do = apply._do  # noqa: SLF001 - the steps are counted where they are done
+        do = apply._do_step  # noqa: SLF001 - the steps are counted where they are done
 
         def counted(each):
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             do(each)
 
-        apply._do = counted  # noqa: SLF001
+        apply._do_step = counted  # noqa: SLF001
         try:
             act()
         finally:

@@ -2,7 +2,7 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import batch as batches
-from campaign.worker.runner import tail
+from campaign.worker.runner import last_lines
 from tests.campaign.on_disk import leave_batch
 from tests.campaign.work_lists import LATER
 
@@ -18,10 +18,10 @@ def made(folder):
 
 
 def test_a_batch_is_found_again_as_it_was_saved_for_its_owner_alone(folder, made):
-    assert batches.read_all(folder) == []
+    assert batches.read_batches(folder) == []
     one, other = made(job_id="77"), made("second-0", utc=LATER, refused="invalid partition")
 
-    assert batches.read_all(folder) == [one, other]
+    assert batches.read_batches(folder) == [one, other]
     assert (one.open_workers(), other.open_workers()) == ([0, 1], [])
     assert one.folder.stat().st_mode & 0o777 == 0o700
 
@@ -29,13 +29,13 @@ def test_a_batch_is_found_again_as_it_was_saved_for_its_owner_alone(folder, made
 def test_batches_come_back_oldest_first_and_those_of_one_submission_in_their_order(folder, made):
     late, tenth, ninth = made("a-0", utc=LATER), made("b-10"), made("b-9")
 
-    assert batches.read_all(folder) == [ninth, tenth, late]
+    assert batches.read_batches(folder) == [ninth, tenth, late]
 
 
 def test_a_cell_belongs_to_the_worker_that_had_it_last(made):
     early, late = made(), made("second-0", cells=(("d",), ("b",)), utc=LATER)
 
-    found = batches.latest([early, late])
+    found = batches.last_workers([early, late])
 
     assert found == {"a": (early, 0), "b": (late, 1), "c": (early, 1), "d": (late, 0)}
 
@@ -45,12 +45,12 @@ def test_how_workers_ended_is_kept_and_what_was_known_first_stands(folder, made)
     batch.save_ends({})
     assert not (batch.folder / "ended.json").exists()
     batch.save_ends({0: {"code": "NODE_FAIL"}})
-    (again,) = batches.read_all(folder)
+    (again,) = batches.read_batches(folder)
     assert again.open_workers() == [1]
     again.save_ends({0: {"code": "LOST"}, 1: {"code": "COMPLETED"}})
     again.save()
 
-    (found,) = batches.read_all(folder)
+    (found,) = batches.read_batches(folder)
 
     assert found.ended == {0: {"code": "NODE_FAIL"}, 1: {"code": "COMPLETED"}}
     assert found.open_workers() == []
@@ -97,21 +97,21 @@ def test_the_last_words_of_a_worker_are_the_last_telling_line_of_its_last_log(lo
 def test_the_end_of_a_log_is_a_few_lines_of_64_kib_at_most(lines, shown, tmp_path):
     log = tmp_path / "log"
     log.write_text("\n".join(f"line {number}" for number in range(lines)))
-    assert tail(log).splitlines() == [f"line {number}" for number in range(lines - shown, lines)]
-    assert tail(log, 1) == f"line {lines - 1}"
+    assert last_lines(log).splitlines() == [f"line {number}" for number in range(lines - shown, lines)]
+    assert last_lines(log, 1) == f"line {lines - 1}"
     log.write_bytes(b"a" + b"b" * (1 << 16))
-    assert tail(log) == "b" * (1 << 16)
+    assert last_lines(log) == "b" * (1 << 16)
     log.write_bytes(b"a" + b"b" * ((1 << 16) - 1))
-    assert tail(log).startswith("ab")
-    assert tail(tmp_path / "none") == ""
+    assert last_lines(log).startswith("ab")
+    assert last_lines(tmp_path / "none") == ""
 
 
 def test_cancelled_workers_are_kept_in_their_order_with_those_before(made):
     batch = made()
-    assert batch.cancelled() == []
+    assert batch.cancelled_workers() == []
     for indices in ([12, 3], [3, 5], []):
         batch.save_cancelled(indices)
-    assert batch.cancelled() == [3, 5, 12]
+    assert batch.cancelled_workers() == [3, 5, 12]
 
 
 @pytest.mark.parametrize(("name", "text"), [("batch.json", "{"), ("batch.json", "{}"), ("ended.json", "[]")])
@@ -120,7 +120,7 @@ def test_a_damaged_file_of_a_batch_is_told_with_the_cure(name, text, folder, mad
     file.write_text(text)
 
     with pytest.raises(EnvironmentFaultError, match=rf"first-0/{name} is damaged") as caught:
-        batches.read_all(folder)
+        batches.read_batches(folder)
 
     assert "move its folder away" in caught.value.hint
     assert file.read_text() == text

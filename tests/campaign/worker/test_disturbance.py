@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from campaign.cluster import display, progress
-from campaign.cluster.conclude import WorkerState
+from campaign.cluster import progress
+from campaign.cluster.cell_state import WorkerState
 from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
-from campaign.worker import disturbance
+from campaign.worker import session
 from jobs import checks
 from jobs.checks import Limits
 from jobs.model.codes import wait_sentence
@@ -27,7 +27,7 @@ def disturbed():
 @pytest.fixture
 def seconds(clock, monkeypatch):
     """A function that gives how others are in each second that is looked at, and are at last for ever."""
-    given = clock(disturbance)
+    given = clock(session)
 
     def others(*cores):
         seen = list(cores)
@@ -37,7 +37,7 @@ def seconds(clock, monkeypatch):
             busy = seen.pop(0) if len(seen) > 1 else seen[0]
             return checks.quiet({**BUSY, "other_cpu": busy}, Limits(**limits))
 
-        monkeypatch.setattr(disturbance, "look", look)
+        monkeypatch.setattr(session, "check_quiet", look)
         return given
 
     return others
@@ -54,7 +54,7 @@ def test_after_two_disturbed_runs_it_waits_for_quiet_and_then_ends_with_the_word
     template = FakeTemplate(*[disturbed()] * 20)
 
     with pytest.raises(NotQuietError, match=r"2 runs in succession were disturbed, others kept 1\.83") as caught:
-        worker.Worker(folder, work, template).walk()
+        worker.Worker(folder, work, template).run_all()
 
     assert len(template.asked) == 2
     assert patience_s <= given.now - began <= patience_s + 2
@@ -94,15 +94,15 @@ def test_without_patience_runs_go_on_as_they_are(folder, one, seconds):
 
 def test_while_it_waits_that_is_shown_with_the_key_and_on_a_log_once(folder, one, seconds, monkeypatch, capsys):
     given = seconds(*[2.5] * 12, 0.1)
-    share = progress.Share(one["cells"][0]["id"], 5, 5, one["cells"][0]["settings"])
+    share = progress.CellShare(one["cells"][0]["id"], 5, 5, one["cells"][0]["settings"])
     follower = progress.Follower(folder, [share], 1, one["token"])
-    pictures, look = [], disturbance.look
+    pictures, look = [], session.check_quiet
 
     def looked(*words):
-        pictures.append(progress.Watched({0: follower}).picture({0: WorkerState("running")}))
+        pictures.append(progress.WatchedWorkers({0: follower}).take_picture({0: WorkerState("running")}))
         return look(*words)
 
-    monkeypatch.setattr(disturbance, "look", looked)
+    monkeypatch.setattr(session, "check_quiet", looked)
     walk(folder, one, *[disturbed()] * 2)
 
     said = [*dict.fromkeys(wait_sentence(wait) for picture in pictures for wait in picture.waits)]
@@ -110,7 +110,7 @@ def test_while_it_waits_that_is_shown_with_the_key_and_on_a_log_once(folder, one
     assert said[0].startswith("the machine to become quiet, 120 s at most (wait_quiet_s): 2 runs in succession")
     assert "checks.other_cpu_max=1.9 lets such runs count here; now others kept 2.50 cores busy" in said[0]
     assert [each.rpartition(", ")[2] for each in said] == ["1 s so far", "6 s so far", "11 s so far"]
-    with display.display(lambda _: None) as show:
+    with progress.open_display(lambda _: None) as show:
         for picture in pictures:
             show(picture)
     assert capsys.readouterr().err.count("become quiet") == 1
@@ -131,6 +131,6 @@ def test_the_front_process_is_told_that_another_try_may_do_better(folder, one, s
 
 
 def test_a_second_of_rest_is_judged_by_the_limits_of_the_runs(tmp_path):
-    assert disturbance.look(tmp_path, {"other_cpu_max": 1e4, "other_device_max": 1})["passed"] is not False
-    limits = disturbance.look(tmp_path, {"other_cpu_max": -1.0, "other_device_max": 0.25})["limit"]
+    assert session.check_quiet(tmp_path, {"other_cpu_max": 1e4, "other_device_max": 1})["passed"] is not False
+    limits = session.check_quiet(tmp_path, {"other_cpu_max": -1.0, "other_device_max": 0.25})["limit"]
     assert limits == {"other_cpu": -1.0, "other_device": 0.25}

@@ -9,12 +9,12 @@ import tempfile
 import pytest
 
 from campaign.cells import record
-from campaign.cells.folder import opened
+from campaign.cells.folder import open_or_create
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
-from campaign.worker.signals import WorkerStoppedError
-from jobs.system import durable, files
+from campaign.worker.session import WorkerStoppedError
+from jobs.system import files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import LATER, UTC, asked_again, judged, walk
@@ -103,7 +103,7 @@ def test_what_was_given_up_or_finished_in_the_meantime_gets_neither_run_nor_warm
     template, found = walk(folder, again)
 
     assert well == [False, True, True]
-    assert len(record.read(folder.record(work["cells"][0]["id"]))["runs"]) == 2
+    assert len(record.read_record(folder.record(work["cells"][0]["id"]))["runs"]) == 2
     assert template.asked == []
     assert [(each["status"], len(each["runs"]), each["campaign"]["token"]) for each in found] == [
         ("done", 7, "second"), ("done", 6, "second")
@@ -128,7 +128,7 @@ def test_what_a_later_submission_has_or_this_list_has_ended_is_left(submitted, s
     if submitted == "damaged":
         folder.record(cell.id).write_text("{")
 
-    assert session.verdict(folder, work, cell.id) is known
+    assert session.verdict_if_over(folder, work, cell.id) is known
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ def begun_elsewhere(folder, one):
         with pytest.raises(WorkerStoppedError):
             walk(folder, one, figures(111), figures(111), WorkerStoppedError())
         path = folder.record(one["cells"][0]["id"])
-        recorded = record.read(path)
+        recorded = record.read_record(path)
         change(recorded)
-        record.write(path, recorded)
+        record.write_record(path, recorded)
         return path
 
     return begin
@@ -214,8 +214,8 @@ class TakenOver(FakeTemplate):
         if len(self.asked) == 2:
             path = self.folder.record(self.work["cells"][0]["id"])
             before = path.read_bytes()
-            recorded, _ = session.begin(self.folder, self.work, self.work["cells"][0])
-            record.write(path, recorded)
+            recorded, _ = session.begin_session(self.folder, self.work, self.work["cells"][0])
+            record.write_record(path, recorded)
             if self.late:
                 path.write_bytes(before)
             self.theirs = path.read_bytes()
@@ -228,7 +228,7 @@ def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_noth
     template = TakenOver(folder, work, late=late)
 
     with pytest.raises(session.TakenOverError):
-        Worker(folder, work, template).walk()
+        Worker(folder, work, template).run_all()
 
     assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
     assert len(template.asked) == 3
@@ -243,7 +243,7 @@ def test_a_worker_whose_cell_another_took_leaves_it_and_goes_on_or_ends_if_it_is
     )
 
     with pytest.raises(WorkerStoppedError) if stopped else contextlib.nullcontext():
-        assert Worker(folder, work, template).walk()
+        assert Worker(folder, work, template).run_all()
 
     records = [folder.record(item["id"]) for item in work["cells"]]
     assert records[0].read_bytes() == template.theirs
@@ -252,16 +252,16 @@ def test_a_worker_whose_cell_another_took_leaves_it_and_goes_on_or_ends_if_it_is
 
 def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, one):
     item = one["cells"][0]
-    first, second = (session.begin(folder, one, item)[0] for _ in range(2))
+    first, second = (session.begin_session(folder, one, item)[0] for _ in range(2))
 
-    record.write(folder.record(item["id"]), first)
+    record.write_record(folder.record(item["id"]), first)
 
-    session.make_sure_it_is_ours(folder, second)
+    session.require_lease(folder, second)
     with pytest.raises(session.TakenOverError):
-        session.make_sure_it_is_ours(folder, first)
+        session.require_lease(folder, first)
     for spoil in (lambda claim: claim.write_text("{"), lambda claim: claim.unlink()):
         spoil(folder.lease(item["id"]))
-        session.make_sure_it_is_ours(folder, first)  # then it is nobody's
+        session.require_lease(folder, first)  # then it is nobody's
 
 
 def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monkeypatch):
@@ -323,7 +323,7 @@ def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(tries, folder,
             raise OSError(errno.ENOSPC, "No space left on device")
         return make(**where)
 
-    clock(durable)
+    clock(files)
     monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", folder_aside)
 
     _, (recorded,) = walk(folder, one)
@@ -344,7 +344,7 @@ class Removed(FakeTemplate):
         if len(self.asked) == 2:
             shutil.rmtree(self.folder.root)
             if self.anew:
-                opened(self.folder.root)
+                open_or_create(self.folder.root)
         return super().run(*request)
 
 
@@ -353,13 +353,13 @@ def in_batch(folder, monkeypatch, clock):
     """As a job: in a folder of the campaign, and nobody waits for the clock, which is returned."""
     (folder.workers / "first-0").mkdir()
     monkeypatch.chdir(folder.workers / "first-0")
-    return clock(durable)
+    return clock(files)
 
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(anew, folder, job, in_batch):
     with pytest.raises(EnvironmentFaultError, match="was removed while a job of its campaign ran"):
-        Worker(folder, job(), Removed(folder, anew=anew)).walk()
+        Worker(folder, job(), Removed(folder, anew=anew)).run_all()
 
     assert [*folder.records.glob("*")] == []
     assert folder.root.exists() is anew
@@ -368,8 +368,8 @@ def test_a_job_whose_campaign_folder_was_removed_ends_and_makes_nothing_anew(ane
 def test_a_campaign_folder_that_is_removed_while_a_record_is_written_is_not_waited_for(
     folder, job, in_batch, monkeypatch
 ):
-    checked, began = session.make_sure_it_is_ours, in_batch.now
-    monkeypatch.setattr(session, "make_sure_it_is_ours", lambda *words: (checked(*words), shutil.rmtree(folder.root)))
+    checked, began = session.require_lease, in_batch.now
+    monkeypatch.setattr(session, "require_lease", lambda *words: (checked(*words), shutil.rmtree(folder.root)))
 
     with pytest.raises(EnvironmentFaultError, match="was removed"):
         walk(folder, job(save_patience_s=600))
@@ -377,10 +377,10 @@ def test_a_campaign_folder_that_is_removed_while_a_record_is_written_is_not_wait
 
 
 def test_a_campaign_folder_that_is_away_is_waited_for_and_not_made_anew(folder, job, clock):
-    work, waiting = job(save_patience_s=30), clock(durable)
+    work, waiting = job(save_patience_s=30), clock(files)
 
     with pytest.raises(FileNotFoundError):
-        Worker(folder, work, Removed(folder, anew=False)).walk()
+        Worker(folder, work, Removed(folder, anew=False)).run_all()
 
     assert waiting.now >= 1020
     assert not folder.root.exists()

@@ -13,11 +13,11 @@ from campaign.errors import EnvironmentFaultError, NotQuietError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
-from campaign.worker.leader import RankLostError
+from campaign.worker.batch import Request
+from campaign.worker.ranks import RankLostError
 from campaign.worker.runner import Template
-from campaign.worker.signals import WorkerStoppedError
-from campaign.worker.work_list import Request
-from jobs.system import durable
+from campaign.worker.session import WorkerStoppedError
+from jobs.system import files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import UTC, judged, walk
 
@@ -45,7 +45,7 @@ def test_where_any_cell_needs_a_gpu_it_is_looked_for_before_all_runs(answer, is_
     template = FakeTemplate(answer)
 
     with nullcontext() if is_there else pytest.raises(EnvironmentFaultError, match="no GPU is visible"):
-        Worker(folder, work, template).walk()
+        Worker(folder, work, template).run_all()
 
     assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe")
     assert len(template.asked) == (19 if is_there else 1)
@@ -57,10 +57,10 @@ def test_the_record_is_on_disk_before_during_and_after_each_run(folder, one):
 
     class Looking(FakeTemplate):
         def run(self, *request):
-            seen.append([run["status"] for run in record.read(path)["runs"]])
+            seen.append([run["status"] for run in record.read_record(path)["runs"]])
             return super().run(*request)
 
-    Worker(folder, one, Looking()).walk()
+    Worker(folder, one, Looking()).run_all()
 
     assert seen[:3] == [["running"], ["ended", "running"], ["ended", "ended", "running"]]
 
@@ -87,7 +87,7 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
     with pytest.raises(WorkerStoppedError):
         walk(folder, work, figures(), figures(), WorkerStoppedError())
 
-    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    recorded = record.read_record(folder.record(work["cells"][0]["id"]))
     assert [run["status"] for run in recorded["runs"]] == ["ended", "ended", "failed"]
     assert recorded["runs"][2]["end"] == {"code": "stopped"}
     assert recorded["status"] == "running"
@@ -245,7 +245,7 @@ def test_a_job_that_lost_a_rank_goes_back_and_lets_the_others_go(job, listed, an
 
 def test_a_job_that_makes_data_makes_all_of_them_and_has_no_run(job, listed, answers, monkeypatch):
     made, work = [], job()
-    monkeypatch.setattr(session, "with_dataset", lambda folder, item, progress: made.append(item["id"]))
+    monkeypatch.setattr(session, "make_missing_data", lambda folder, item, progress: made.append(item["id"]))
     work |= {"cells": [], "to_make": work["cells"]}
 
     assert worker.main(str(listed(work))) == 0
@@ -294,7 +294,7 @@ def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_t
 ):
     at_work = []
     template = FakeTemplate()
-    template.start = lambda: at_work.append(folder.worker_at_work())
+    template.start = lambda: at_work.append(folder.is_worker_running())
     monkeypatch.setattr(worker, "Template", lambda *_: template)
     for each in (work, job()):
         worker.main(str(listed(each)))
@@ -311,7 +311,7 @@ def licensed(one):
 
 def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof_of_a_licence(folder, licensed, monkeypatch):
     says = iter([{}, {"Licenses": "lustre:1"}])
-    monkeypatch.setattr(worker.job, "described", lambda: next(says))
+    monkeypatch.setattr(worker.job, "describe_job", lambda: next(says))
 
     _, (recorded,) = walk(folder, licensed)
 
@@ -325,7 +325,7 @@ def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof_of_a_lic
 def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licensed):
     template = FakeTemplate()
 
-    well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).walk()
+    well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).run_all()
 
     (recorded,) = judged(folder, licensed)
     assert (well, template.asked) == (False, [])
@@ -339,7 +339,7 @@ def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_t
         raise session.TakenOverError(same_list=True)
 
     monkeypatch.setattr(worker, "Template", lambda *_: FakeTemplate())
-    monkeypatch.setattr(session, "make_sure_it_is_ours", taken)
+    monkeypatch.setattr(session, "require_lease", taken)
     path = listed(job())
 
     code = worker.main(str(path))
@@ -356,7 +356,7 @@ def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(listed_job, an
             raise OSError(left.pop(), "Read-only file system", str(path))
         return unlink(path, **how)
 
-    clock(durable)
+    clock(files)
     monkeypatch.setattr(Path, "unlink", read_only)
 
     code = worker.main(str(listed_job))
@@ -368,10 +368,10 @@ def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(listed_job, an
 def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot_be_imported(tmp_path):
     template = Template(tmp_path / "no-folder" / "template.log", preload=("json",))
 
-    assert template.start().poll() is None
+    assert template.start() is template.start()
     template.close()
 
-    with pytest.raises(EnvironmentFaultError, match=r"TensorFlow cannot be imported: .*no_such_module"):
+    with pytest.raises(EnvironmentFaultError, match=r"what a run needs cannot be imported: .*no_such_module"):
         Template(tmp_path / "template.log", preload=("no_such_module",)).start()
 
 
@@ -413,12 +413,12 @@ def test_where_the_machine_does_not_become_quiet_all_cells_in_turn_are_settled(f
     def never(*_):
         raise NotQuietError("loud", "later")
 
-    monkeypatch.setattr(worker.Disturbance, "let_go_on", never)
+    monkeypatch.setattr(worker.Disturbance, "may_continue", never)
 
     with pytest.raises(NotQuietError):
         _in_turn(folder, work)
 
-    found = [record.read(folder.record(item["id"])) for item in work["cells"]]
+    found = [record.read_record(folder.record(item["id"])) for item in work["cells"]]
     assert [each and each["status"] for each in found] == ["ended", None, None]
 
 
@@ -428,7 +428,7 @@ def test_tensorflow_is_imported_for_those_who_need_it(benchmarks, imported, one,
     one["cells"] = [{**one["cells"][0], "benchmark": name} for name in benchmarks]
     (tmp_path / "work-0.json").write_text(json.dumps(one))
     monkeypatch.setattr(worker, "Template", lambda _, preload: made.append(preload) or FakeTemplate())
-    monkeypatch.setattr(Worker, "walk", lambda _: True)
+    monkeypatch.setattr(Worker, "run_all", lambda _: True)
 
     assert worker.main(str(tmp_path / "work-0.json")) == 0
     assert ("tensorflow" in made[0]) is imported

@@ -8,15 +8,15 @@ import h5py
 import numpy as np
 import pytest
 
-from analysis.timelog.log import PHASES
-from analysis.timelog.read_time_logs import read as read_logs
-from campaign.worker import together
+from campaign.worker import runner
 from jobs.benchmarks import hepcnn
 from jobs.data import staged_copies
 from jobs.data.make import make
 from jobs.data.manifest import load
 from jobs.data.synthetic_hdf5 import HepSpec
-from jobs.profiler import table
+from jobs.events import posix_window
+from jobs.events.read_time_logs import read_logs
+from jobs.events.time_log import PHASES
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import DEAF, check, judged, passed, request_of
 
@@ -87,7 +87,7 @@ def test_files_that_have_copies_are_read_from_these(run, made, tmp_path):
 
     assert figures["status"] == "valid", figures
     assert {rule: passed(figures)[rule] for rule in PREDICTED} == dict.fromkeys(PREDICTED, True)
-    read = {Path(name) for name in read_logs([tmp_path / "a.timelog"])[0].files}
+    read = {Path(name) for name in read_logs([tmp_path / "a.timelog"])[0].events.words["file"]}
     assert {path for path in read if path.parent.name == "train"} == {
         copy, *(made / f"train/train_{number:04d}.h5" for number in (0, 2, 3))
     }  # fmt: skip
@@ -98,7 +98,7 @@ def test_the_calls_that_the_profiler_saw_are_the_loads(run, made, tmp_path):
     figures = run(profile=tmp_path / "calls.npz", shuffle="none", epochs=2)
 
     assert passed(figures)["profile_complete"] is True
-    window = table.read(tmp_path / "calls.npz")
+    window = posix_window.read_window(tmp_path / "calls.npz")
     counts = zip(window.paths, window.counters["opens"].tolist(), strict=True)
     seen = {Path(path).name: count for path, count in counts if path.endswith(".h5")}
     names = {"train": "train_{:04d}.h5", "validation": "validation_{:04d}.h5"}
@@ -113,14 +113,14 @@ def test_the_time_log_has_the_true_epochs_and_phases(run, tmp_path):
 
     log, _ = read_logs([tmp_path / "a.timelog"])
     events = log.events
-    loads = events.at(events.action == log.actions.index("load"))
+    loads = events.of("kind", "load")
     told = figures["load_list"]
     phases = [PHASES.index(phase) for phase in told["phase"]]
-    found = sorted(zip(loads.phase.tolist(), loads.epoch.tolist(), strict=True))
+    found = sorted(zip(loads["phase"].tolist(), loads["epoch"].tolist(), strict=True))
     assert found == sorted(zip(phases, told["epoch"], strict=True))
-    reads = events.at(events.action == log.actions.index("read"))
-    assert reads.size_bytes.sum() == figures["bytes_read"]
-    assert {log.actions[code] for code in {*events.action.tolist()}} == {
+    reads = events.of("kind", "read")
+    assert reads["bytes"].sum() == figures["bytes_read"]
+    assert {log.actions[code] for code in {*events["kind"].tolist()}} == {
         "open", "read", "load", "shuffle", "next", "compute", "validate",
     }  # fmt: skip
     assert figures["timelog"] == "a.timelog"
@@ -166,7 +166,7 @@ def _on_two_ranks(template, made, tmp_path, sync):
     request = request_of(made, settings, limits={**DEAF, "time_error_max": 5.0}, timelog=str(tmp_path / "a.timelog"))
     conduct = {"ranks_timeout_s": 60, "run_timeout_s": 100}
 
-    return judged(together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct), request)
+    return judged(runner.run_on_ranks(runner.local_ranks(template, 2), request, tmp_path / "run.log", conduct), request)
 
 
 @pytest.mark.long

@@ -1,8 +1,12 @@
 """The clock and the book-keeping of `micro`, against what really happened."""
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 
-from jobs.benchmarks import micro
+from jobs import ranks
+from jobs.benchmarks import images, micro
 from jobs.ranks.rank import Rank
 from tests.jobs.jobs_factory import Tensor, make_settings, truncate, write_slow_jpeg
 
@@ -13,19 +17,6 @@ def measure(job, paths):
         return job("measure", names=paths, settings=make_settings(**changes))
 
     return run
-
-
-def test_waiting_for_a_batch_is_load_time_and_all_of_it(clock):
-    def batches():
-        for number in range(5):
-            clock.sleep(0.02)
-            yield Tensor([number]), Tensor([1000 + number]), None
-
-    _, figures = micro._iterate(batches(), 5)  # noqa: SLF001 - the clock alone
-
-    assert figures["step_load_s"] == pytest.approx([0.02] * 5)
-    assert [figures[part] for part in ("load_s", "wall_s", "other_s")] == pytest.approx([0.1, 0.1, 0.0])
-    assert figures["bytes_read"] == 1000 + 1001 + 1002 + 1003 + 1004
 
 
 @pytest.mark.shows("batch_size", "iterations")
@@ -54,7 +45,7 @@ def test_dropped_files_before_the_last_one_delivered_are_counted_and_later_ones_
     figures = measure(threads=8, batch_size=4, iterations=2)
 
     assert (figures["images"], figures["image_errors"], len(figures["step_load_s"])) == (8, 2, 2)
-    assert [bad["file"] for bad in figures["unreadable"]] == [str(order[0]), str(order[3])]
+    assert [bad["file"] for bad in figures["unreadable"]] == [order[0].name, order[3].name]
     delivered = [order[place] for place in (1, 2, *range(4, 10))]  # the next ones move up
     assert figures["bytes_read"] == sum(path.stat().st_size for path in delivered)
 
@@ -74,7 +65,7 @@ def test_a_dropped_last_file_is_counted_where_the_list_came_to_its_end(measure, 
     figures = measure(batch_size=4, iterations=6)
 
     assert (figures["images"], figures["image_errors"]) == (23, 1)
-    assert figures["unreadable"][0]["file"] == str(order[-1])
+    assert figures["unreadable"][0]["file"] == order[-1].name
 
 
 @pytest.mark.parametrize("bad", [24, 23])
@@ -109,21 +100,18 @@ def test_ranks_meet_as_often_as_the_one_with_most_batches_has_one_and_the_first_
     clock, monkeypatch, own, others, met
 ):
     rank = Slow(clock, others)
-    monkeypatch.setattr(micro, "here", lambda: rank)
+    monkeypatch.setattr(ranks, "here", lambda: rank)
+    monkeypatch.setattr(images.accelerator, "started", lambda _: "cpu")
+    batches = [(Tensor([number]), Tensor([10]), None) for number in range(own)]
+    monkeypatch.setattr(micro.Reading, "built", lambda _: batches)
+    paths = [Path(str(number)) for number in range(own)]
 
-    _, figures = micro._iterate(iter([(Tensor([0]), Tensor([10]), None)] * own), own)  # noqa: SLF001 - the clock alone
+    figures = micro.Reading(make_settings(batch_size=1), images.Images(Path(), paths, paths)).measure(nullcontext())
 
     assert len(rank.met) == met + 1
     assert [figures[part] for part in ("wall_s", "sync_s")] == pytest.approx([0.03 * met] * 2)
     assert figures["wall_parts"] == ["load_s", "compute_s", "checkpoint_s", "other_s", "sync_s"]
-
-
-def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(clock, monkeypatch):
-    monkeypatch.setattr(micro, "range", clock.slow_turns, raising=False)
-
-    _, figures = micro._iterate(iter([(Tensor([0]), Tensor([10]), None)] * 5), 5)  # noqa: SLF001 - the clock alone
-
-    assert figures["wall_s"] - figures["load_s"] - figures["other_s"] == pytest.approx(0.1)
+    assert (figures["images"], figures["bytes_read"]) == (own, 10 * own)
 
 
 def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_for(job, paths):

@@ -6,11 +6,13 @@ from contextlib import closing
 from pathlib import Path
 
 from jobs.benchmarks.alexnet_network import Network
-from jobs.burst_buffer import BurstBuffer, snapshots
-from jobs.burst_buffer.restart import Snapshot, latest
-from jobs.checkpoints.direct import Direct
+from jobs.burst_buffer import BurstBuffer
+from jobs.checkpoints import snapshots
+from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.restart import Snapshot, latest
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.lazy_imports import tf
+from jobs.system import clock
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.template_jobs import STILL_S
 
@@ -83,9 +85,9 @@ class _Gate:
         folder.mkdir()
         write(folder)
         self.given.append(step)
-        return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, 0.0, 0.0, 0.0, 0.0)
+        return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, clock.moment(), 0.0, 0.0, 0.0)
 
-    def report(self, _ended_at=None):
+    def report(self, _ended=None):
         return [{"step": step, "durable_fast_s": 0.0, "durable_slow_s": None} for step in self.given]
 
 

@@ -5,10 +5,13 @@ from contextlib import closing
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, lease, restart, snapshots
-from jobs.checkpoints.direct import Direct
+from jobs.burst_buffer import BurstBuffer
+from jobs.checkpoints import restart, snapshots
+from jobs.checkpoints.buffer import Direct
 from jobs.errors import FolderError, RoomError
-from tests.jobs.burst_buffer.child import contents, writer
+from jobs.system import clock
+from tests.jobs.checkpoints.child import contents, writer
+from tests.jobs.checkpoints.shared import snapshots_in
 from tests.lies import setup
 
 
@@ -23,54 +26,37 @@ def target(folder):
         yield target
 
 
-def test_a_saved_snapshot_is_complete_and_the_newest(target):
+def test_a_saved_snapshot_is_complete_and_the_newest(target, folder):
     target.save(1, writer(1))
     snapshot = target.save(2, writer(2))
 
-    assert restart.latest(target.folder) == snapshot.path
+    assert restart.latest(target.fast) == snapshot.path
     assert {name: (snapshot.path / name).read_bytes() for name in contents(2)} == contents(2)
-    assert snapshots.verify(snapshot.path.parent) == []
-
-
-def test_a_writer_that_fails_leaves_what_was_there(target, folder):
-    target.save(1, writer(1))
-    before = sorted(folder.iterdir())
-
-    with pytest.raises(ZeroDivisionError):
-        target.save(2, lambda files: (files / "half").write_bytes(b"x") / 0)
-
-    assert sorted(folder.iterdir()) == before
+    assert snapshots_in(folder).verify(snapshot.name) == []
 
 
 def test_what_a_killed_trainer_was_writing_goes_and_the_order_goes_on_and_the_newest_are_kept(folder):
     with closing(Direct(folder)) as target:
         for step in (7, 8, 9):
             target.save(step, writer(step))
-    (folder / "staging-00000004-step8-0123abcd" / "files").mkdir(parents=True)
+    (folder / "00000004-step8-0123abcd" / "files").mkdir(parents=True)
 
     with closing(Direct(folder, keep=2)) as target:
         target.save(3, writer(3))
 
-    assert [(snapshots.sequence(name), snapshots.step(name)) for name in snapshots.names(folder)] == [(3, 9), (4, 3)]
-    assert snapshots.names(folder, "staging") == []
+    assert [(snapshots.sequence(name), snapshots.step(name)) for name in snapshots_in(folder).states()] == [
+        (3, 9),
+        (4, 3),
+    ]
 
 
 def test_a_direct_snapshot_needs_no_drain_and_its_times_say_so(target):
     target.save(1, writer(1))
 
-    (line,) = target.report(training_ended_at=0.0)
+    (line,) = target.report(clock.moment())
     assert target.drained(0.0)
     assert (line["where"], line["drain_s"], line["exposed_s"]) == ("only", 0.0, 0.0)
     assert 0 < line["write_s"] <= line["blocked_s"] == line["durable_fast_s"] == line["durable_slow_s"]
-
-
-def test_two_trainers_cannot_share_a_folder(target, folder, monkeypatch):
-    monkeypatch.setattr(lease, "_TRAINER_WAIT_S", 0.1)
-
-    with pytest.raises(FolderError, match="in use by another trainer"):
-        Direct(folder)
-
-    target.save(1, writer(1))
 
 
 @pytest.mark.parametrize("other", ["stranger", "missing", "newer", "fast", "slow"])
@@ -111,4 +97,4 @@ def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, stag
         with pytest.raises(RoomError, match="is full"):
             target.save(2, writer(2, size=3 << 20))
 
-        assert restart.latest(target.folder) == first.path
+        assert restart.latest(target.fast) == first.path

@@ -1,30 +1,36 @@
 """The snapshots of a run: asked for by settings, named in its record, proved, and gone when it is over."""
 
+import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import pytest
 
 from jobs import checks
-from jobs.burst_buffer import reclaim, snapshots
 from jobs.checkpoints import run_snapshots as checkpoint
-from jobs.checkpoints.direct import Direct
+from jobs.checkpoints import snapshots
+from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.snapshots import Snapshots
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.model import settings
 from jobs.model.declared import defaults
-from jobs.system import durable
+from jobs.store.folder import Folder
+from jobs.system import files, page_cache
+from tests.jobs.checkpoints.shared import snapshots_in
 from tests.jobs.jobs_factory import check, make_alexnet_settings, request_of, write_classes
+from tests.lies import setup
 
-CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
+CHILD = Path(__file__).with_name("child.py")
 DIRECT = {**defaults(settings.Direct), "name": "hdd", "root": "/hdd", "every": 2}
 SIDES = {"fast": {"name": "optane", "root": "/optane"}, "slow": {"name": "hdd", "root": "/hdd"}}
 BUFFERED = {**defaults(settings.Buffered), "name": "burst_buffer", **SIDES, "every": 2}
 LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}
+MIB = 1 << 20
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 
 
@@ -102,13 +108,43 @@ def test_a_run_proves_each_of_its_snapshots_and_leaves_nothing_of_them(save, tmp
     steps = [step for step in range(1, 9) if step % node["every"] == 0]
     proof = check(figures, "checkpoints_durable")
     assert [(line["step"], line["verified"]) for line in figures["checkpoints"]] == [(step, True) for step in steps]
+    last = figures["checkpoints"][-1]
     assert all(0 <= line["bytes"] - figures["state_bytes"] < 20_000 for line in figures["checkpoints"])
     assert (proof["passed"], proof["observed"]["verified"], proof["limit"]["verified"]) == (True, *[len(steps)] * 2)
     assert proof["observed"]["written_share"] >= 1
+    assert figures["restore_mb_per_s"] == pytest.approx(last["bytes"] / 1e6 / figures["restore_s"])
+    assert figures["restore_resident"] in (0.0, None)
     assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
     assert [target["storage"] for target in figures["targets"]] == [path.parts[-3] for path in places(node, tmp_path)]
     for folder in places(node, tmp_path):
         assert list(folder.parent.iterdir()) == []
+
+
+def test_a_snapshot_is_read_back_from_the_disk_below_a_loop_device_not_from_the_memory_of_its_file(
+    disk, staged, monkeypatch
+):
+    image, verify, left = disk / "image", Snapshots.verify, list[int]()
+    root = staged(setup.disk, image, disk / "point").point / "cell"
+    monkeypatch.setattr(
+        Snapshots, "verify", lambda *of: (left.append(page_cache.residency([image]).resident), verify(*of))[1]
+    )
+    with closing(Direct(root)) as target:
+        target.save(1, lambda folder: (folder / "blob").write_bytes(os.urandom(4 * MIB)))
+    with closing(checkpoint.Checkpoints(DIRECT, [Folder(root)], 60.0, MIB)) as made:
+        assert page_cache.residency([image]).resident >= 4 * MIB // page_cache.PAGE_BYTES
+        figures = made.metrics()
+
+    assert figures["restore_resident"] == left[-1] == 0
+
+
+def test_a_snapshot_on_a_loop_device_whose_file_is_in_memory_is_not_read_back_cold(tmp_path, staged):
+    image = staged(setup.memory, tmp_path / "memory", 100) / "image"
+    root = staged(setup.disk, image, tmp_path / "point").point / "cell"
+    with closing(Direct(root)) as target:
+        target.save(1, lambda folder: (folder / "blob").write_bytes(os.urandom(MIB)))
+
+    with closing(checkpoint.Checkpoints(DIRECT, [Folder(root)], 60.0, MIB)) as made:
+        assert made.metrics()["restore_resident"] == 1.0
 
 
 @pytest.mark.parametrize("control", ["no_compute", "no_io"])
@@ -152,13 +188,10 @@ def opened(node, folders, **changes):
     return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
 
 
-KEYS = {"keep": 3, "when_full": "fall_through", "bandwidth_mb_per_s": 7.0, "direct": True, "streams": 3}
+KEYS = {"keep": 3, "bandwidth_mb_per_s": 7.0, "streams": 3}
 
 
-@pytest.mark.shows(
-    "checkpoint.keep", "checkpoint.when_full", "checkpoint.bandwidth_mb_per_s", "checkpoint.direct",
-    "checkpoint.streams",
-)  # fmt: skip
+@pytest.mark.shows("checkpoint.keep", "checkpoint.bandwidth_mb_per_s", "checkpoint.streams")
 @pytest.mark.parametrize(("key", "value"), KEYS.items())
 def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
     given = []
@@ -166,7 +199,7 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
     def buffer(*folders, **options):
         given.append(options)
         for folder in folders:
-            folder.mkdir()
+            Path(str(folder)).mkdir()
         return Direct(tmp_path / "other")
 
     monkeypatch.setattr(checkpoint, "BurstBuffer", buffer)
@@ -192,7 +225,7 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
 )
 @pytest.mark.usefixtures("idle")
 def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, node, planned, told):
-    monkeypatch.setattr(durable, "free_bytes", lambda folder: 3_999 if "hdd" in str(folder) else 1_000)
+    monkeypatch.setattr(files, "free_bytes", lambda folder: 3_999 if "hdd" in str(folder) else 1_000)
     folders = places(node, tmp_path)
 
     with pytest.raises((RoomError, BurstBufferError), match=told) if told else nullcontext():  # noqa: SIM117
@@ -202,19 +235,17 @@ def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_bucket_is_asked_for_the_room_of_all_that_it_holds_at_once_and_cleared_before_and_after(
-    tmp_path, monkeypatch
-):
-    bucket, (fast, _) = Mock(disk=None, marker=lambda: None), places(BUFFERED, tmp_path)
+def test_a_bucket_is_asked_for_the_room_of_all_that_it_holds_at_once(tmp_path, monkeypatch, store):
+    fast, _ = places(BUFFERED, tmp_path)
     fast.mkdir(parents=True)
-    monkeypatch.setattr(checkpoint, "place_of", lambda word: bucket if word == "there" else Path(word))
     monkeypatch.setattr(checkpoint, "BurstBuffer", Mock())
-
-    with checkpoint.opened({**BUFFERED, "keep": 2}, asked([fast, "there"], leave=True), lambda: (9, 1_000)):
-        assert bucket.mock_calls == [call.require_room(3_000)]
-    reclaim.clear([fast, bucket])
-
-    assert bucket.mock_calls[1:] == [call.clear()]
+    slow = f"{store.storage['endpoint']}/bucket/p"
+    for left, fits in ((2_999, False), (3_000, True)):
+        store.room = {"X-RGW-Bytes-Used": "1000", "X-RGW-Quota-Bucket-Size": str(1000 + left)}
+        asked_for = asked([fast, slow], leave=True)
+        with nullcontext() if fits else pytest.raises(RoomError, match="3 snapshots of 0 MB do not fit on http"):  # noqa: SIM117
+            with checkpoint.opened({**BUFFERED, "keep": 2}, asked_for, lambda: (9, 1_000)):
+                pass
 
 
 TIMES_UP = [((4.9, False), False), ((5.0, False), True), ((5.1, False), True), ((5.1, True), False)]
@@ -226,7 +257,7 @@ def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint, "Direct", lambda *_, **__: target)
     clock.sleep(-clock.now())  # no digit is lost
 
-    figures = checkpoint.Checkpoints(DIRECT, [tmp_path], 5.0, 1_000).metrics()
+    figures = checkpoint.Checkpoints(DIRECT, [Folder(tmp_path)], 5.0, 1_000).metrics()
 
     told = ["the drain was not over after drain_timeout_s=5"] * late
     assert (figures["drain_wait_s"], figures["checkpoint_troubles"]) == (drain[0], [*told, "of the target"])
@@ -251,12 +282,12 @@ def test_the_next_run_of_a_cell_tidies_up_after_one_that_was_killed(tmp_path):
     folders = places(BUFFERED, tmp_path)
     for folder in folders:
         folder.parent.mkdir()
-    killed = subprocess.run([sys.executable, CHILD, "save", "staged", "-", "1", *folders], check=False)
+    killed = subprocess.run([sys.executable, CHILD, "save", "saved", "1", *folders], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert snapshots.names(folders[0])
+    assert snapshots_in(folders[0]).names()
 
     with opened(BUFFERED, folders):
-        left = [name for folder in folders for name in snapshots.names(folder)]
+        left = [name for folder in folders for name in snapshots_in(folder).states()]
 
     assert left == []
     assert [list(folder.parent.iterdir()) for folder in folders] == [[], []]
@@ -273,9 +304,9 @@ def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own_and_a_buffer_i
     ]
 
     assert [code for _, code in told] == [0, 0, 0]
-    assert [snapshots.step(name) for name in snapshots.names(tmp_path / "mine")] == [4, 8, 4, 8]
+    assert [snapshots.step(name) for name in snapshots_in(tmp_path / "mine").names()] == [4, 8, 4, 8]
     assert [line["where"] for line in told[-1][0]["checkpoints"]] == ["fast", "fast"]
-    assert len(snapshots.names(tmp_path / "s")) == 2
+    assert len(snapshots_in(tmp_path / "s").names()) == 2
 
 
 def _sides(fast, slow, device="dsk/sda", **more):

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from jobs.burst_buffer import snapshots
+from tests.jobs.checkpoints.shared import snapshots_in
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def test_a_restart_has_the_weights_the_optimiser_and_the_next_loss(run, tmp_path
     assert steps == [2, 4]
     assert same is True
     assert loss == expected
-    for name in snapshots.names(tmp_path / folders[-1]):
-        assert snapshots.verify(tmp_path / folders[-1] / name) == []
+    last = snapshots_in(tmp_path / folders[-1])
+    assert [last.verify(name) for name in last.names()] == [[], []]
 
 
 @pytest.mark.shows("checkpoint.in_flight")

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.data import make as module
-from jobs.data.journal import Journal
 from jobs.data.make import make
 from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
 from jobs.data.specs import dataset_id
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
+from jobs.store.folder import Folder
 from tests.lies import setup
 
 ODD = ("", "{", "[]", "7", "null", "\xff", "[" * 100_000, '{"schema": 1}', '{"schema": 1e999}', '{"schema": []}')
@@ -38,12 +38,12 @@ LARGE = ImageSpec(files=320, median_bytes=25_000, sigma=0.3, width=240, height=2
 MAKE = """
 import sys
 from pathlib import Path
-import jobs.data.journal
+import jobs.store.store
 from jobs.data.make import make
 from jobs.data.synthetic_images import ImageSpec
 
 if __name__ == "__main__":
-    jobs.data.journal._INTERVAL_S = 0.2
+    jobs.store.store._INTERVAL_S = 0.2
     spec = ImageSpec(**{spec!r})
     make(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
 """
@@ -139,15 +139,6 @@ def test_another_seed_gives_other_bytes_and_another_folder(any_kind, tmp_path):
     assert dataset_id("test", other) != dataset_id("test", spec)
 
 
-def test_a_dataset_that_is_there_is_not_touched(made):
-    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
-
-    manifest = make(made, SPEC, name="test", processes=2)
-
-    assert manifest == load(made)
-    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
-
-
 @pytest.mark.long
 def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
@@ -160,7 +151,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert not alive, "processes outlived the make"
     assert not (broken / "manifest.json").exists()
     (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
-    kept = Journal(broken / ".tfio-journal", module.versions(LARGE) | {"dataset": dataset_id("test", LARGE)}).read()
+    kept = module._files_put(Folder(broken), LARGE, dataset_id("test", LARGE), Folder(broken).entries())[1]  # noqa: SLF001
     names = [LARGE.name(index) for index in kept]
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names}
     first = []
@@ -248,37 +239,6 @@ def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs
     assert not [*made.rglob("*.tmp")]
 
 
-@pytest.mark.parametrize(
-    "journal", ["", "{}\n[[0, 1]]\n", '{"generator": 1}\n[[0, 1], [1, 2]]\n'], ids=["none", "another", "an older"]
-)
-def test_an_image_that_the_journal_does_not_know_is_made_anew(made, whole, journal):
-    (made / "manifest.json").unlink()
-    (made / ".tfio-journal").write_text(journal)
-    torn = made / "class_000/image_000000.jpg"
-    torn.write_bytes(bytes(torn.stat().st_size))
-
-    make(made, SPEC, name="test", processes=1)
-
-    assert contents(made) == contents(whole)
-
-
-def test_a_folder_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
-
-    with pytest.raises(DatasetError, match=r"thesis\.tex") as caught:
-        make(tmp_path, SPEC, name="test", processes=1)
-
-    assert "empty or a new folder" in caught.value.hint
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_folder_of_another_dataset_is_refused(made):
-    with pytest.raises(DatasetError, match="holds the dataset") as caught:
-        make(made, replace(SPEC, seed=6), name="test", processes=1)
-
-    assert "another folder" in caught.value.hint
-
-
 def _shortened(text):
     document = json.loads(text)
     document["files"].pop()
@@ -305,9 +265,9 @@ def test_an_odd_manifest_is_an_error_that_names_it_with_a_cure(made, change, tol
 
 
 def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.durable, "free_bytes", lambda _: 1_000)
+    monkeypatch.setattr(Folder, "free_bytes", lambda _: 1_000)
 
-    with pytest.raises(DatasetError, match="0 MB free") as caught:
+    with pytest.raises(DatasetError, match="has 0 MB free") as caught:
         make(tmp_path, SPEC, name="test", processes=1)
 
     assert "free some space" in caught.value.hint
@@ -315,7 +275,7 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
 
 
 def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch, staged):
-    monkeypatch.setattr(module.durable, "lack_of_room", lambda *_: "")
+    monkeypatch.setattr(module, "lack_of_room", lambda *_: "")
     full = staged(setup.memory, tmp_path / "full", 1)
 
     with pytest.raises(DatasetError, match="No space left") as caught:
@@ -334,7 +294,7 @@ def test_what_the_system_refuses_is_an_error_with_a_cure(tmp_path, monkeypatch, 
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(module.files, "write", refuse)
+    monkeypatch.setattr(Folder, "put", refuse)
 
     with pytest.raises(DatasetError, match=os.strerror(number)) as caught:
         make(tmp_path, SPEC, name="test", processes=1)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from jobs.benchmarks import images
 from jobs.data import staged, staged_copies
 from jobs.data.staged_copies import identity
 from jobs.errors import DatasetError
-from jobs.profiler import table
+from jobs.events import posix_window
 from jobs.system import files, page_cache
 from tests.jobs.jobs_factory import check, make_request
 
@@ -67,22 +68,24 @@ def test_a_run_reads_the_copies_and_proves_what_it_read(disk, staged_map, paths,
 
     assert run["status"] == "valid", run["reason"]
     assert check(run, "same_data")["passed"] is True
-    read = set(table.read(disk / "profile-0.npz").files)
+    read = set(posix_window.read_window(disk / "profile-0.npz").files)
     assert {path for path in read if path.endswith(".jpg")} == set(staged(paths, staged_map))
 
 
-def test_a_training_is_told_the_originals_whose_folders_are_its_classes(staged_map, paths, tmp_path):
-    told = []
+def test_a_run_is_given_the_originals_whose_folders_are_its_classes(staged_map, paths, tmp_path):
+    given = []
 
-    def prepare(_, read, originals, source):
-        told.append((read, originals, source))
+    class Loop(SimpleNamespace):
+        wanted, measure, to_save = len(paths), None, dict
+
+        def __init__(self, _settings, images, *_):
+            given.append((images.paths, images.originals, images.source))
 
     request = make_request(paths[0].parent, tmp_path / "held") | {"staged": str(staged_map)}
-    begun = images.begin_with(prepare, lambda _, number: number, labelled=True)
-    with begun(request) as work:
+    with images.begun(Loop, request) as work:
         assert work.folders == (paths[0].parent, tmp_path / "fast")
 
-    assert told == [([Path(path) for path in staged(paths, staged_map)], paths, None)]
+    assert given == [([Path(path) for path in staged(paths, staged_map)], paths, None)]
 
 
 def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
@@ -92,7 +95,7 @@ def test_a_folder_in_which_the_marker_was_being_written_is_ours(tmp_path):
         "half"
     )  # as `files.whole` names it
 
-    with staged_copies.held(copies, tmp_path):
+    with staged_copies.locked(copies, tmp_path):
         assert sorted(files.names(copies)) == [".tfio-lock", staged_copies.MARKER]
 
 
@@ -106,14 +109,14 @@ def test_copies_are_taken_away_but_those_to_keep_and_what_is_no_copy_any_more(tm
     (copies / "b/other").write_text("theirs")
     (copies / "f").symlink_to(source / "c")
 
-    assert staged_copies.taken_away(source, copies, keep=("d",)) == (
+    assert staged_copies.remove_copies(source, copies, keep=("d",)) == (
         4,
         [copies / "b/other", copies / "e", copies / "f"],
     )
     assert sorted(path.name for path in copies.rglob("*")) == ["b", "d", "e", "f", "other"]
     for name in ("e", "b/other", "f"):
         (copies / name).unlink()
-    assert staged_copies.taken_away(source, copies) == (1, [])
+    assert staged_copies.remove_copies(source, copies) == (1, [])
     assert not copies.exists()
 
 
@@ -131,9 +134,9 @@ def test_files_are_copied_in_batches_of_so_many_files_and_bytes(sizes, batches, 
     wanted = [(str(number), size, 7) for number, size in enumerate(sizes)]
     source = {tmp_path / "data" / name: (size, changed) for name, size, changed in wanted}
     monkeypatch.setattr(staged_copies, "identity", source.get)
-    monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 1 << 40)
+    monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 1 << 40)
 
-    found = staged_copies.missing(tmp_path / "data", tmp_path, wanted)
+    found = staged_copies.missing_copies(tmp_path / "data", tmp_path, wanted)
 
     assert [len(batch) for batch in found] == batches
     assert [each for batch in found for each in batch] == wanted

@@ -80,8 +80,12 @@ def test_a_dataset_of_another_user_is_read_when_it_is_what_its_manifest_says(the
 def test_a_dataset_of_another_user_that_is_not_what_its_manifest_says_is_left_alone(theirs):
     os.truncate(theirs / SPEC.name(0), 7)
 
-    with pytest.raises(DatasetError, match="is nobody's"):
+    before = {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")}
+
+    with pytest.raises(DatasetError, match="1 of the wrong size"):
         _made(theirs)
+
+    assert {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")} == before
 
 
 def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs):
@@ -93,9 +97,9 @@ def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs
         manifest.verify(theirs, manifest.load(theirs))
 
 
-@pytest.mark.parametrize("name", ["../../secret.jpg", "/etc/secret.jpg", "a//b.jpg", 7])
-def test_a_manifest_names_files_below_its_folder_alone(tmp_path, name):
-    made = manifest.Manifest("synthetic", {}, {}, (manifest.ImageFile(name, 1, 0),), ("a",))
+@pytest.mark.parametrize("names", [["../../secret.jpg"], ["/etc/secret.jpg"], ["a//b.jpg"], [7], ["", "../secret.jpg"]])
+def test_a_manifest_names_files_below_its_folder_alone(tmp_path, names):
+    made = manifest.Manifest("synthetic", {}, {}, tuple(manifest.ImageFile(name, 1, 0) for name in names), ("a",))
     (tmp_path / "manifest.json").write_text(made.to_json())
 
     with pytest.raises(DatasetError, match="damaged"):

@@ -14,28 +14,17 @@ import time
 import numpy as np
 import pytest
 
-from analysis.errors import AnalysisError
-from analysis.timelog import log as known
-from analysis.timelog.read_time_logs import read
 from jobs.events import TimeLog, TimeLogError, time_log
+from jobs.events.read_time_logs import read_logs
+from jobs.events.table import EventsError
 
 
 def table(path, **asked):
     """Return (action, file, bytes, phase, epoch, step) of each event."""
-    log, _ = read([path], **asked)
-    events = log.events
-    files = [log.files[file] if file >= 0 else None for file in events.file]
-    names = ([words[code] for code in codes] for words, codes in (
-        (log.actions, events.action), (known.PHASES, events.phase),
-    ))  # fmt: skip
-    action, phase = names
-    rest = (column.tolist() for column in (events.epoch, events.step))
-    return list(zip(action, files, events.size_bytes.tolist(), phase, *rest, strict=True))
-
-
-def test_both_rooms_know_the_same_words():
-    assert set(known.ACTIONS) == set(time_log.ACTIONS)
-    assert known.PHASES == time_log.PHASES
+    log, _ = read_logs([path], **asked)
+    action, file, phase = (log.events.texts(name) for name in ("kind", "file", "phase"))
+    size, epoch, step = (log.events[name].tolist() for name in ("bytes", "epoch", "step"))
+    return list(zip(action, file, size, phase, epoch, step, strict=True))
 
 
 def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
@@ -56,11 +45,11 @@ def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
         ("open", file, -1, "none", -1, -1), ("read", file, 100, "train", 0, 7), ("load", None, -1, "train", 0, 7),
         ("read", "b", 5, "train", 1, -1), ("compute", None, -1, "train", 0, 7),
     ]  # fmt: skip
-    events, stream = read([tmp_path / "log"])[0].events, read([tmp_path / "log"])[0].streams[0]
+    events, stream = read_logs([tmp_path / "log"])[0].events, read_logs([tmp_path / "log"])[0].streams[0]
     assert (stream.rank, stream.ranks, stream.run, stream.process) == (1, 2, "one", os.getpid())
-    assert stream.start_ns <= events.start_ns.min() <= events.end_ns.max() <= stream.end_ns
+    assert stream.start_ns <= events["start"].min() <= events["end"].max() <= stream.end_ns
     assert abs(stream.end_ns - time.time_ns()) < 60e9
-    assert events.start_ns[2] <= events.start_ns[1] <= events.end_ns[1] <= events.end_ns[2]
+    assert events["start"][2] <= events["start"][1] <= events["end"][1] <= events["end"][2]
 
 
 def _ended(path):
@@ -83,7 +72,7 @@ def test_the_clock_of_the_day_is_read_at_the_moment_that_was_least_interrupted(t
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (lambda log: log.event("sleep"), "there is no action 'sleep'; take one of: open, read"),
+        (lambda log: log.event("sleep"), "there is no action 'sleep'; take one of: compute, validate"),
         (lambda log: log.at("test"), "there is no phase 'test'; take one of: none, train"),
         (lambda log: log.at("train", -2), "there is no epoch -2 with a step -1"),
         (lambda log: log.at("train", 0, -2), "there is no epoch 0 with a step -2"),
@@ -145,7 +134,7 @@ def test_no_event_of_any_thread_is_lost_or_twice(tmp_path, monkeypatch):
     found = table(tmp_path / "log")
     assert sorted(size for _, _, size, *_ in found) == list(range(each * threads))
     assert all(int(file) == size % each % 50 for _, file, size, *_ in found)
-    assert len(set(read([tmp_path / "log"])[0].events.thread.tolist())) == threads
+    assert len(set(read_logs([tmp_path / "log"])[0].events["thread"].tolist())) == threads
 
 
 def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path, monkeypatch):
@@ -267,8 +256,8 @@ def test_what_was_flushed_is_there_when_the_process_is_killed(tmp_path, monkeypa
         os._exit(1)
     os.waitpid(child, 0)
 
-    with pytest.raises(AnalysisError, match="has no end: its process was killed, or goes on"):
-        read([tmp_path / "log"])
+    with pytest.raises(EventsError, match="has no end: its process was killed, or goes on"):
+        read_logs([tmp_path / "log"])
     assert [event[-1] for event in table(tmp_path / "log", unfinished=True)] == [0, 1]
 
 

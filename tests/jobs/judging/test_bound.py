@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs.judging import bound, judge
+from jobs.judging import bound
 from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
 from jobs.judging.work_done import UNKNOWN, Given, Steps, Work, given, work_of
+from jobs.model.record import ODD_FIGURES
 
 LIMITED, MORE, FULL = Given(at_most=100.0), Given(to_more=100.0, readers=16), Given(50.0, 100.0, 16)
 
@@ -272,7 +273,7 @@ def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
     for run in record["runs"]:
         del run["elapsed_s"]
 
-    with pytest.raises(judge.ODD_FIGURES):
+    with pytest.raises(ODD_FIGURES):
         bound_of(record, peaks)
 
 

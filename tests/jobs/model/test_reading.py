@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.model import reading
+from jobs.model.reading import Amount, Count, Line, Nested, unprintable
 from jobs.model.record import Manifest, Record
-from jobs.model.values import Amount, Count, Line, Nested, unprintable
 from jobs.model.work import WorkList
 from jobs.system.untrusted import UntrustedError
 from tests.jobs.odd_json import ODD, changed
@@ -120,11 +120,12 @@ def test_a_file_of_no_schema_or_of_another_kind_is_refused(value, why):
         (lambda path: path.write_text('{"schema": 1, "x": 1e999}'), "it has inf for a number"),
     ],
 )  # fmt: skip
-def test_what_is_no_file_of_ours_is_refused_and_never_waited_for(tmp_path, make, why):
+def test_what_is_no_file_of_ours_is_refused_and_never_waited_for(tmp_path, monkeypatch, make, why):
+    monkeypatch.setattr(reading, "MOST_BYTES_OF_JSON", 64)
     make(tmp_path / "file")
 
     with pytest.raises(UntrustedError, match=why):
-        reading.read(tmp_path / "file", Shape, 1, most_bytes=64)
+        reading.read(tmp_path / "file", Shape, 1)
 
 
 def test_a_good_file_is_read_whole_with_the_keys_that_nobody_declared(tmp_path):

@@ -90,6 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         key, data = self._key(), self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(self.server.delay_s)
         if "PUT" in self.server.hangs:
             time.sleep(1.0)
             return

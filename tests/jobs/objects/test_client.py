@@ -1,5 +1,7 @@
 """The client: it delivers what is stored, and counts whatever goes wrong on the way."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import hashlib
@@ -10,11 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.errors import ObjectStoreError
+from jobs.data import make, specs
+from jobs.errors import DatasetError, ObjectStoreError
+from jobs.objects import address, faults, source
 from jobs.objects import client as client_module
-from jobs.objects import credentials, source
-from jobs.objects.ahead import Ahead
-from jobs.objects.client import Client, DataError
+from jobs.objects.client import Client, DataError, Room
+from jobs.objects.source import Ahead
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.store.store import lack_of_room
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
 from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED, FakeStore
 
@@ -235,7 +241,7 @@ def test_keys_of_the_profile_are_not_sent_with_a_session_token_of_the_environmen
 
 
 def test_credentials_come_from_the_environment_else_from_the_profile(signed, monkeypatch, tmp_path):
-    assert credentials.found() == {"access_key_id": "AKIDTEST", "secret_access_key": SECRET}
+    assert address.credentials() == {"access_key_id": "AKIDTEST", "secret_access_key": SECRET}
 
     file = tmp_path / "credentials"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
@@ -243,16 +249,16 @@ def test_credentials_come_from_the_environment_else_from_the_profile(signed, mon
     for name in CREDENTIALS:
         monkeypatch.delenv(name)
     file.write_text("[default]\naws_access_key_id = no\n[lab]\naws_access_key_id=A\naws_secret_access_key=B%C\n")
-    assert credentials.found() == {"access_key_id": "A", "secret_access_key": "B%C"}
+    assert address.credentials() == {"access_key_id": "A", "secret_access_key": "B%C"}
     file.write_text(f"[lab]\n{SECRET}\n")
     with pytest.raises(ObjectStoreError) as caught:
-        credentials.found()
+        address.credentials()
     assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r}"
     file.unlink()
     with pytest.raises(ObjectStoreError, match="no credentials"):
-        credentials.found()
+        address.credentials()
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-    assert credentials.found() == {"skip_signature": True}
+    assert address.credentials() == {"skip_signature": True}
 
 
 @pytest.mark.shows("storage.concurrency")
@@ -361,3 +367,111 @@ def test_who_is_named_by_a_redirection_gets_no_signature(store, client):
     assert "Authorization" in store.headers
     assert other.gets == [KEY]
     assert "Authorization" not in other.headers
+
+
+def test_a_large_object_is_one_request(store, tmp_path):
+    content = bytes(6 << 20)  # obstore alone would begin a multipart upload at 5 MiB, which this store cannot
+    (tmp_path / "large").write_bytes(content)
+    client = Client({**store.storage, "retries": 0})
+
+    assert client.put("bytes", content) == store.etag("bytes")
+    assert client.put("file", tmp_path / "large") == store.etag("file")
+    assert store.objects["file"] == store.objects["bytes"] == content
+
+
+def test_a_put_may_take_its_time_limit_for_each_part_of_its_size(store, monkeypatch):
+    monkeypatch.setattr(client_module, "PART_BYTES", 1000)
+    store.delay_s = 1.0
+    client = Client({**store.storage, "timeout_s": 0.5, "retries": 0})
+
+    client.put("large", bytes(7001))
+    with pytest.raises(ObjectStoreError, match="timeout"):
+        client.put("small", bytes(1000))
+
+
+def test_what_is_more_than_one_request_takes_is_refused_before_anything_is_sent(store, monkeypatch):
+    monkeypatch.setattr(client_module, "MOST_PUT_BYTES", 1000)
+    client = Client(store.storage)
+
+    client.put("most", bytes(1000))
+    with pytest.raises(ObjectStoreError, match=r"s3://bucket/more would have 1,001 bytes, and one .* takes 1,000"):
+        client.put("more", bytes(1001))
+    assert (client.put("again", b"1"), "more" in store.objects) == (store.etag("again"), False)
+
+
+USED, MOST = "X-RGW-Bytes-Used", "X-RGW-Quota-Bucket-Size"
+LARGE = {"files": 100, "median_bytes": 1_000_000, "sigma": 0.0, "width": 2000, "height": 1500, "classes": 1, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "room"),
+    [
+        ({USED: "600", MOST: "1000"}, Room(600, 1000)),
+        ({USED: "600", MOST: "-1"}, Room(600, None)),  # no quota
+        ({USED: "600"}, Room(600, None)),
+        ({MOST: "1000"}, None),
+        ({USED: "much", MOST: "1000"}, None),
+        ({}, None),  # not Ceph
+    ],
+)
+def test_a_bucket_has_the_room_that_its_store_tells(store, headers, room):
+    store.room = headers
+
+    assert Client(store.storage).room() == room
+
+
+def test_of_a_store_that_does_not_answer_no_room_is_known(store):
+    client = Client(store.storage)
+    store.close()
+
+    assert client.room() is None
+    assert lack_of_room(Bucket(store.storage, "s3://bucket"), 1 << 60) == ""
+
+
+@pytest.mark.parametrize(("used", "nearly"), [(899, False), (900, False), (901, True)])
+def test_a_bucket_is_nearly_full_from_nine_tenths_of_its_room_on(used, nearly):
+    assert Room(used, 1000).is_nearly_full is nearly
+    assert not Room(used, None).is_nearly_full
+    words = "3.4 of 5.1 GB used", "3.4 GB used"
+    assert (str(Room(3_440_000_000, 5_060_000_000)), str(Room(3_440_000_000, None))) == words
+
+
+def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, monkeypatch):
+    store.room = {USED: "600", MOST: "1600"}
+    monkeypatch.setattr("jobs.system.files.free_bytes", lambda _: 1000)
+
+    for place in (Folder(tmp_path), Bucket(store.storage, "s3://bucket")):
+        assert [bool(lack_of_room(place, size)) for size in (999, 1000, 1001)] == [False, False, True]
+
+
+def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
+    store.room = {USED: "0", MOST: "50000000"}
+    before = dict(store.objects)
+    spec = specs.spec_of(LARGE)
+    bucket = Bucket({**store.storage, "prefix": "datasets/large"}, "s3://bucket/datasets/large")
+
+    with pytest.raises(DatasetError, match=r"needs 1\d\d MB more, and has 50 MB free") as caught:
+        make.make(bucket, spec, name="large", processes=1)
+    assert Bucket.at(f"{store.storage['endpoint']}/bucket/p").free_bytes() == 50_000_000
+
+    assert "s3_size_gb" in caught.value.hint
+    assert {key for key in store.objects.keys() - before.keys() if key.endswith(".jpg")} == set()
+
+
+@pytest.mark.parametrize(("retries", "puts"), [(60, 3), (1, 2)])
+def test_a_store_that_answers_reads_and_no_writes_is_said_to_be_full_after_three_of_them(store, retries, puts):
+    store.hangs = ("PUT",)
+    client = Client({**store.storage, "timeout_s": 0.2, "retries": retries})
+
+    with pytest.raises(ObjectStoreError, match=faults.FULL[0]):
+        client.put("one", b"1")
+
+    assert client.counts.errors == {"timeout": puts}
+
+
+def test_a_store_that_answers_nothing_is_asked_on(store):
+    store.hangs = ("PUT", "HEAD")
+    client = Client({**store.storage, "timeout_s": 0.2, "retries": 4})
+
+    with pytest.raises(ObjectStoreError, match=r"gives no answer \(timeout\) after 5 requests"):
+        client.put("one", b"1")

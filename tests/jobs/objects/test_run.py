@@ -11,12 +11,13 @@ import psutil
 import pytest
 
 from jobs.benchmarks import baseline
-from jobs.burst_buffer.bucket import Bucket
 from jobs.checkpoints import run_snapshots as checkpoints
 from jobs.data import manifest
 from jobs.errors import EngineError
 from jobs.objects import servers
 from jobs.objects.client import Client
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
 from tests.jobs.jobs_factory import check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
 from tests.jobs.objects.fake_store import BUSY, DENIED
@@ -141,10 +142,10 @@ def test_a_store_that_refuses_ends_the_run_with_its_word(request_of, store, temp
 def test_servers_that_are_not_ceph_or_elsewhere_are_none_and_a_name_is_resolved_once(monkeypatch):
     asked, resolve = [], servers.socket.getaddrinfo
     monkeypatch.setattr(servers.socket, "getaddrinfo", lambda *host: asked.append(host[0]) or resolve(*host))
-    assert [servers.of(f"http://localhost:{port}") for port in (8, 9)] == [[], []]
+    assert [servers.processes_of(f"http://localhost:{port}") for port in (8, 9)] == [[], []]
     assert asked.count("localhost") <= 1
-    assert servers.of("http://127.0.0.1:9") == []
-    assert servers.of("https://192.0.2.1") == []
+    assert servers.processes_of("http://127.0.0.1:9") == []
+    assert servers.processes_of("https://192.0.2.1") == []
 
 
 @pytest.fixture
@@ -168,7 +169,9 @@ def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(h
     monkeypatch.setattr(servers.socket, "getaddrinfo", found)
     monkeypatch.setattr(checkpoints, "_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
-    made = checkpoints.Checkpoints(settings, [tmp_path, Bucket(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0)
+    made = checkpoints.Checkpoints(
+        settings, [Folder(tmp_path), Bucket.at(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0
+    )
 
     _, slow = made.metrics()["targets"]
 
@@ -188,7 +191,7 @@ def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(h
 def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden(before, after, used):
     other = {9: ("b", 4.0, 3)}
 
-    found = servers.between({**other, **before}, {9: ("b", 4.5, 14), **after})
+    found = servers.usage_between({**other, **before}, {9: ("b", 4.5, 14), **after})
 
     names = ("processes", "cpu_s", "read_bytes")
     assert found == {"a": dict(zip(names, used, strict=True)), "b": dict(zip(names, (1, 0.5, 11), strict=True))}
@@ -197,7 +200,7 @@ def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden
 def test_what_a_process_has_used_is_what_the_kernel_says_of_it():
     me = psutil.Process()
 
-    ((pid, (name, cpu_s, _)),) = servers.used([me]).items()
+    ((pid, (name, cpu_s, _)),) = servers.usage_of([me]).items()
 
     assert (pid, name) == (me.pid, me.name())
     assert 0 < cpu_s <= sum(me.cpu_times()[:2])

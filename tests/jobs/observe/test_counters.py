@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.observe import counters
-from jobs.observe.counters import Count, Reading, between, device_use
+from jobs.observe.counters import Count, Reading, subtract_readings, use_of_devices
 from jobs.system import page_cache
 from jobs.system.device import Device, Use, device_of
-from jobs.system.extents import Fetch
+from jobs.system.page_cache import Fetch
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
 
 
@@ -35,6 +35,7 @@ BEFORE = Reading(
     busy_s=40.0,
     steal_s=1.0,
     own_cpu_s=3.0,
+    io_pressure_s=1.0,
 )
 AFTER = Reading(
     at_s=104.0,
@@ -52,11 +53,12 @@ AFTER = Reading(
     busy_s=47.0,
     steal_s=1.5,
     own_cpu_s=8.0,
+    io_pressure_s=3.5,
 )
 
 
 def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
-    assert between(BEFORE, AFTER) == {
+    assert subtract_readings(BEFORE, AFTER) == {
         "elapsed_s": 4.0,
         "device_bytes": 8_000,
         "written_bytes": 30,
@@ -67,8 +69,9 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
         "cpu_s": 5.0,
         "other_cpu": 0.5,
         "steal_s": 0.5,
+        "io_pressure_s": 2.5,
     }
-    assert device_use(BEFORE, AFTER) == [
+    assert use_of_devices(BEFORE, AFTER) == [
         {
             "device": "vda",
             "block_bytes": 512,
@@ -88,14 +91,14 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
 
 @pytest.mark.parametrize(("on_disk", "extents", "reads"), [(8_000, 10, 10), (16_000, 10, 5), (8_000, 1, 2), (0, 0, 2)])
 def test_each_piece_of_a_file_that_was_fetched_is_a_request_of_ours(on_disk, extents, reads):
-    assert device_use(BEFORE, AFTER, Fetch(bytes=on_disk, extents=extents))[0]["own_reads"] == reads
+    assert use_of_devices(BEFORE, AFTER, Fetch(bytes=on_disk, extents=extents))[0]["own_reads"] == reads
 
 
 def test_what_the_lowest_device_gave_to_the_one_above_is_not_others():
     before = replace(BEFORE, lowest=count("sda", read_bytes=5))
     after = replace(AFTER, lowest=count("sda", reads=30, read_bytes=12_005, writes=1, flushes=1))
 
-    _, below = device_use(before, after)
+    _, below = use_of_devices(before, after)
 
     assert [below[key] for key in ("device", "reads", "own_reads", "read_bytes", "own_read_bytes")] == [
         "sda", 30, 20, 12_000, 11_000
@@ -108,10 +111,10 @@ def test_what_others_read_for_a_run_is_its_own():
     before = replace(BEFORE, readers={7: (100, 0, 1.0)})
     after = replace(AFTER, readers={7: (2_100, 0, 1.5), 8: (500, 0, 0.25)})
 
-    found = between(before, after)
+    found = subtract_readings(before, after)
 
     assert (found["device_bytes"], found["readers_cpu_s"]) == (10_500, 0.75)
-    assert device_use(before, after)[0]["own_read_bytes"] == 10_500
+    assert use_of_devices(before, after)[0]["own_read_bytes"] == 10_500
     assert found["other_cpu"] == (7.0 - 5.0 - 0.75) / 4
 
 
@@ -126,9 +129,9 @@ def test_what_a_run_saves_and_what_works_for_it_are_not_others():
         helpers={7: (3_100, 3_100, 1.5)},
     )
 
-    found = between(before, after)
+    found = subtract_readings(before, after)
 
-    (use,) = device_use(before, after)
+    (use,) = use_of_devices(before, after)
     assert (use["device"], use["read_bytes"], use["written_bytes"]) == ("vda+vdb", 11_000 + 3_000, 2_500 + 6_400)
     assert (use["own_read_bytes"], use["own_written_bytes"]) == (8_000 + 3_000, 5_000 + 3_000)
     assert found["other_cpu"] == pytest.approx((7.0 - 5.0 - 0.5) / 4)
@@ -137,8 +140,8 @@ def test_what_a_run_saves_and_what_works_for_it_are_not_others():
 
 def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_not_counted():
     saving = {"further": ()}
-    (came,) = device_use(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 7, 0.25)}))
-    (went,) = device_use(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
+    (came,) = use_of_devices(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 7, 0.25)}))
+    (went,) = use_of_devices(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
 
     assert (came["own_read_bytes"], came["own_written_bytes"]) == (8_000 + 1_000, 30 + 7)
     assert (went["own_read_bytes"], went["own_written_bytes"]) == (8_000, 30)
@@ -152,7 +155,7 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
 
     with other_process(script, str(disk / "file")) as process:
         nobody = 2**22 + 1  # beyond the largest number of a process
-        looked = counters.reading(device_of(disk), helpers=[process.pid, nobody])
+        looked = counters.read_counters(device_of(disk), helpers=[process.pid, nobody])
 
     assert looked.helpers.keys() == {process.pid}
     assert looked.helpers[process.pid][1] >= 1 << 20
@@ -170,8 +173,8 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
 def test_what_is_not_told_makes_unknown_what_rests_on_it(before, after, known):
     readings = replace(BEFORE, **before), replace(AFTER, **after)
 
-    assert tuple(between(*readings)[key] for key in ("device_bytes", "device_read_bytes")) == known
-    assert device_use(*readings) is None
+    assert tuple(subtract_readings(*readings)[key] for key in ("device_bytes", "device_read_bytes")) == known
+    assert use_of_devices(*readings) is None
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e6))
@@ -179,47 +182,47 @@ def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
     before = replace(BEFORE, at_s=0.0, busy_s=0.0, own_cpu_s=0.0)
     after = replace(AFTER, at_s=elapsed, busy_s=everybody, own_cpu_s=ours)
 
-    assert between(before, after)["other_cpu"] == pytest.approx(max(everybody - ours, 0) / elapsed)
+    assert subtract_readings(before, after)["other_cpu"] == pytest.approx(max(everybody - ours, 0) / elapsed)
 
 
 def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_none(disk):
     paths = write_jpegs(disk / "data", 24)
     page_cache.evict(paths)
-    before = counters.reading(device_of(disk))
+    before = counters.read_counters(device_of(disk))
 
     read_all(paths)
-    cold = counters.reading(device_of(disk))
+    cold = counters.read_counters(device_of(disk))
     read_all(paths)
 
-    found = between(before, cold)
+    found = subtract_readings(before, cold)
     assert found["device_bytes"] == pages(paths) * PAGE
     assert found["device_read_bytes"] >= pages(paths) * PAGE
-    assert between(cold, counters.reading(device_of(disk)))["device_bytes"] == 0
+    assert subtract_readings(cold, counters.read_counters(device_of(disk)))["device_bytes"] == 0
 
 
 def test_what_another_process_reads_is_not_ours(disk):
     paths = write_jpegs(disk / "data", 24)
     page_cache.evict(paths)
-    before = counters.reading(device_of(disk))
+    before = counters.read_counters(device_of(disk))
 
     script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"
     with other_process(script, *map(str, paths)):
-        after = counters.reading(device_of(disk))
+        after = counters.read_counters(device_of(disk))
 
     # Once it is waited for, the kernel adds a child's bytes to its parent's: look before.
-    assert between(before, after)["device_bytes"] == 0
-    (use,) = device_use(before, after)
+    assert subtract_readings(before, after)["device_bytes"] == 0
+    (use,) = use_of_devices(before, after)
     assert use["read_bytes"] - use["own_read_bytes"] >= pages(paths) * PAGE
 
 
 def test_work_of_this_process_is_its_own():
-    before = counters.reading(None)
+    before = counters.read_counters(None)
 
     began = time.process_time()
     while time.process_time() - began < 0.3:
         pass
 
-    found = between(before, counters.reading(None))
+    found = subtract_readings(before, counters.read_counters(None))
     assert found["cpu_s"] >= 0.3
     assert found["device_read_bytes"] is None
 
@@ -231,7 +234,7 @@ def test_waiting_for_the_disk_and_stolen_time_are_not_work(tmp_path, monkeypatch
     monkeypatch.setattr(counters, "Path", lambda name: stat if name == "/proc/stat" else tmp_path / "missing")
     tick_s = counters._TICK_S
 
-    reading = counters.reading(None)
+    reading = counters.read_counters(None)
 
     assert reading.busy_s == pytest.approx((100 + 200 + 300 + 6 + 7) * tick_s)
     assert reading.steal_s == pytest.approx(80 * tick_s)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from jobs.observe import observers as declared_here
-from jobs.observe.observer import Observer, all_metrics, observed
-from jobs.observe.observers import observers
+from jobs import run
+from jobs.observe.observer import Observer, collect_metrics, run_observers
+from jobs.run import list_observers
 
 
 def test_the_cache_is_first_and_who_looks_at_threads_last_and_none_is_missing():
-    found = observers()
+    found = list_observers()
 
     places = [each.place for each in found]
     assert places == sorted(places)
-    assert [found[0].__name__, found[-1].__name__] == ["Cache", "Waits"]
+    assert [found[0].__name__, found[-1].__name__] == ["Cache", "ThreadWaits"]
     assert len({*found}) == len(found) >= 11
 
 
@@ -29,7 +29,7 @@ def test_who_began_last_ends_first_and_hears_whether_the_run_failed(fails):
 
     watching = [Hears(name, None) for name in "ab"]
     try:
-        with observed(watching):
+        with run_observers(watching):
             heard.append("run")
             assert not fails
     except AssertionError:
@@ -50,7 +50,7 @@ def test_where_one_cannot_begin_those_before_it_end():
         def stop(self, *, failed):
             ended.append((self.request, failed))
 
-    with pytest.raises(OSError, match="b"), observed([Fails(name, None) for name in "abc"]):
+    with pytest.raises(OSError, match="b"), run_observers([Fails(name, None) for name in "abc"]):
         pytest.fail("the run began")
     assert ended == [("a", True)]
 
@@ -60,18 +60,18 @@ def made(name, *gives, **metrics):
 
 
 def test_each_metric_has_one_observer_and_two_of_one_metric_are_refused(monkeypatch):
-    real = observers.__wrapped__()
+    real = list_observers()
     keys = [key for each in real for key in each.gives]
 
     assert len(keys) == len(set(keys)) > len(real)
-    monkeypatch.setattr(declared_here, "declared", lambda *_: [made("One", "a", "b"), made("Other", "c", "b")])
+    monkeypatch.setattr(run, "find_declared", lambda *_: [[made("One", "a", "b"), made("Other", "c", "b")]])
     with pytest.raises(TypeError, match="One and Other both give b"):
-        observers.__wrapped__()
+        list_observers()
 
 
 def test_a_metric_that_its_observer_does_not_declare_is_refused():
     good, bad = made("Good", "a", "b", a=1), made("Bad", "c", c=2, d=3)
 
-    assert all_metrics([good(None, None)]) == {"a": 1}
+    assert collect_metrics([good(None, None)]) == {"a": 1}
     with pytest.raises(TypeError, match="Bad gives d, and does not declare it"):
-        all_metrics([each(None, None) for each in (good, bad)])
+        collect_metrics([each(None, None) for each in (good, bad)])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.observe import trace, trace_sources
+from jobs.observe import trace
 from jobs.observe.trace import Trace
 from jobs.system import page_cache, traffic
 from jobs.system.device import Device, Mount, device_of
@@ -209,13 +209,13 @@ def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
     ],
 )
 def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch, clock, takes_s, expected):
-    take = trace_sources._process
+    take = trace._process_bytes
 
     def slow():
         clock.at_s += takes_s
         return take()
 
-    monkeypatch.setattr(trace_sources, "_process", slow)
+    monkeypatch.setattr(trace, "_process_bytes", slow)
 
     _, rows = run(interval_s=0.1, seconds=1.0 - takes_s)
 
@@ -353,7 +353,7 @@ def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on
             raise OSError(5, "Input/output error", "/proc/self/io")
         return number, 0
 
-    monkeypatch.setattr(trace_sources, "_process", fails)
+    monkeypatch.setattr(trace, "_process_bytes", fails)
 
     found, rows = run(interval_s=0.1, seconds=0.7)
 
@@ -370,7 +370,7 @@ def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error)
     def fails():
         raise error
 
-    monkeypatch.setattr(trace_sources, "_pressure", fails)
+    monkeypatch.setattr(trace, "_io_pressure_us", fails)
 
     found, rows = run()
 
@@ -418,8 +418,8 @@ def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypa
 def test_the_model_of_an_emulated_storage_is_traced_with_its_queue(run, tmp_path, monkeypatch):
     said = iter({"reads": 10 * n, "writes": 5 * n, "queue_s": 0.4 * n, "busy_s": 0.1 * n} for n in range(99))
     monkeypatch.setattr(traffic, "devices_behind", lambda path: [Device("loop7")])
-    monkeypatch.setattr(trace_sources, "model_behind", lambda path: Path("/bed/hdd.model"))
-    monkeypatch.setattr(trace_sources, "served", lambda model: next(said))
+    monkeypatch.setattr(trace, "model_behind", lambda path: Path("/bed/hdd.model"))
+    monkeypatch.setattr(trace, "ask_server", lambda model: next(said))
     monkeypatch.setattr(Device, "traffic", lambda self: (0, 0))
 
     found, rows = run(paths=[tmp_path])
@@ -467,9 +467,9 @@ TOLD = {
 
 
 def test_each_source_takes_its_counts_from_the_lines_of_the_kernel(monkeypatch):
-    monkeypatch.setattr(trace_sources, "read_kernel", TOLD.get)
+    monkeypatch.setattr(trace, "read_kernel", TOLD.get)
 
-    found = {source.name: source.read() for source in trace_sources.sources_of([])[0]}
+    found = {source.name: source.read() for source in trace.find_sources([])[0]}
 
     assert found == {
         "process": (4096, 512), "io pressure": (77, 33), "total cpu usage": (300, 313, 4000, 5000, 80),
@@ -478,16 +478,16 @@ def test_each_source_takes_its_counts_from_the_lines_of_the_kernel(monkeypatch):
 
 
 def test_rates_and_shares_are_per_second_and_a_counter_that_was_set_back_is_unknown_or_none():
-    assert trace_sources._rates([100, -1, 0], 0.5) == [200, None, 0]
-    assert trace_sources._shares([250_000, 0], 0.5) == [50, 0]
-    assert trace_sources._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
+    assert trace._rates_per_s([100, -1, 0], 0.5) == [200, None, 0]
+    assert trace._percent_of_time([250_000, 0], 0.5) == [50, 0]
+    assert trace._percent_of_sum([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
 
 
 @given(st.floats(-1e15, 1e15))
 def test_a_number_is_written_so_that_it_reads_the_same(number):
-    assert float(trace._quoted(number)) == pytest.approx(number, abs=1e-6)
+    assert float(trace._format_cell(number)) == pytest.approx(number, abs=1e-6)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_word_is_written_so_that_it_reads_the_same(word):
-    assert next(csv.reader([trace._quoted(word)], strict=True), None) == [word] or "\n" in word or "\r" in word
+    assert next(csv.reader([trace._format_cell(word)], strict=True), None) == [word] or "\n" in word or "\r" in word

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jobs.events.posix_window import OPERATIONS
 from jobs.lazy_imports import tf
 from jobs.profiler import Profile
-from jobs.profiler.window import OPERATIONS
 
 
 def _calls(events):

@@ -21,7 +21,8 @@ ssize_t read(int fd, void *to, size_t n) {
 BESIDE = """
 import ctypes, os, sys
 from pathlib import Path
-from jobs.profiler import Profile, report, table
+from jobs.events import posix_window
+from jobs.profiler import Profile, report
 seen, descriptor = ctypes.c_int.in_dll(ctypes.CDLL(None), "seen"), os.open(sys.argv[1], os.O_RDONLY)
 with Profile(only=[sys.argv[1]]) as profile:
     before = seen.value
@@ -30,7 +31,7 @@ with Profile(only=[sys.argv[1]]) as profile:
     theirs = seen.value - before
 assert (len(profile.events), theirs) == (7, 7), (len(profile.events), theirs)
 profile.save(sys.argv[1] + ".npz")
-print("; ".join(report.lines(table.read(Path(sys.argv[1] + ".npz")))))
+print("; ".join(report.lines(posix_window.read_window(Path(sys.argv[1] + ".npz")))))
 """
 REWRITES = """#include <unistd.h>
 int reads(int fd) { char c; return read(fd, &c, 1); }

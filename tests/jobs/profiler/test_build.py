@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.profiler import build
-from jobs.profiler.memory import Room
+from jobs.profiler.hook_library import Room
 
 
 def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):

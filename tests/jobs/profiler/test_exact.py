@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
+from jobs.events.posix_window import OPERATIONS
 from jobs.profiler import Profile
-from jobs.profiler.window import OPERATIONS
 
 # Names of the system calls.
 _OWN = {
@@ -55,7 +55,7 @@ with Profile(only=[folder]) as profile:
             except OSError: pass
     os.rename(f"{folder}/a", f"{folder}/b"); os.unlink(f"{folder}/b")
     os.write(2, b"window ends\\n")
-from jobs.profiler.window import OPERATIONS
+from jobs.events.posix_window import OPERATIONS
 for event in profile.events:
     print(OPERATIONS[event["operation"]], event["returned"], event["error"])
 """

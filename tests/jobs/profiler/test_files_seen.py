@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -12,9 +13,14 @@ from jobs.profiler.hook_library import ProfilerError
 CHILDREN = """
 import multiprocessing, os, subprocess, sys
 def size(path): return len(open(path, "rb").read())
+def size_together(path):
+    barrier.wait()  # so that each worker takes one of the two files
+    return size(path)
 if __name__ == "__main__":
     size("whole")
-    multiprocessing.get_context("fork").Pool(2).map(size, ["of_worker", "link"])
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(2)
+    context.Pool(2).map(size_together, ["of_worker", "link"])
     subprocess.run(["cat", "of_cat"], stdout=subprocess.DEVNULL, check=True)
     if os.fork() == 0:
         os.setsid()
@@ -48,25 +54,40 @@ def seen(tmp_path):
     return run
 
 
-def test_files_of_children_workers_and_orphans_are_seen_even_of_those_that_are_killed(seen):
-    read, written, found = seen(CHILDREN)
+@pytest.mark.parametrize(
+    ("script", "read", "written", "processes"),
+    [
+        (CHILDREN, {"whole", "of_worker", "of_cat", "of_orphan", "link"}, set(), 5),
+        (MAPPED + "; import os; os.stat('never'); open('of_cat')", {"whole"}, set(), 1),
+        (WRITES, {"out"}, {"out", "new", "whole"}, 1),
+    ],
+    ids=["children, workers and a killed orphan", "mapped, and only looked at", "written, and the target of a rename"],
+)
+def test_the_files_that_a_program_and_its_children_read_and_write_are_seen(script, read, written, processes, seen):
+    *names, found = seen(script)
 
-    assert read == {"whole", "of_worker", "of_cat", "of_orphan", "link"}
-    assert written == set()
-    assert found.processes >= 5
-    assert not found.full
+    assert names == [read, written]
+    assert found.processes >= processes
 
 
-def test_a_mapped_file_is_read_and_one_that_is_only_looked_at_is_not(seen):
-    read, _, _ = seen(MAPPED + "; import os; os.stat('never'); open('of_cat')")
+def test_the_calls_of_all_processes_on_a_file_are_one_row_whatever_they_called_it(seen, tmp_path):
+    data, began_ns = tmp_path / "data", time.time_ns()
+    seen(f"import os; open('whole').read()\nif os.fork() == 0: open('{data}/link').read(); os._exit(0)\n"
+         "os.wait(); open('./whole').read(); open('never')")  # fmt: skip
 
-    assert read == {"whole"}
+    window = files_seen.window(tmp_path / "held", [data / "whole", data / "target"], began_ns, time.time_ns())
+
+    whole, target = (window.files[str(data / name)] for name in ("whole", "target"))
+    assert len(window.paths) == 2
+    assert (whole["POSIX_OPENS"], whole["POSIX_BYTES_READ"], target["POSIX_BYTES_READ"]) == (2, 200, 100)
+    assert whole["POSIX_SIZE_READ_0_100"] == whole["POSIX_READS"] > 2
+    assert 0 < whole["POSIX_F_OPEN_START_TIMESTAMP"] < whole["POSIX_F_CLOSE_END_TIMESTAMP"] < window.wall_s
+    assert (whole["POSIX_MAX_BYTE_READ"], target["POSIX_OPENS"]) == (99, 1)
 
 
-def test_what_is_written_and_what_a_file_is_renamed_to_is_told_apart(seen):
-    read, written, _ = seen(WRITES)
-
-    assert (read, written) == ({"out"}, {"out", "new", "whole"})
+def test_a_program_that_took_no_hooks_has_no_window(tmp_path):
+    with pytest.raises(ProfilerError, match="took no hooks"):
+        files_seen.window(tmp_path, [], 0, 1)
 
 
 def test_a_program_without_a_folder_for_it_is_left_alone(seen):

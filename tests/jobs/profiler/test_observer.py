@@ -5,8 +5,9 @@ import subprocess
 import pytest
 
 from jobs import checks
-from jobs.profiler import Profile, report, table
-from jobs.profiler.window import MODES
+from jobs.events import posix_window
+from jobs.events.posix_window import MODES
+from jobs.profiler import Profile, report
 from tests.jobs.jobs_factory import check, make_request
 
 
@@ -23,7 +24,7 @@ def test_a_run_tells_every_call_on_its_data(mode, shared_images, template, tmp_p
     assert (found["mode"], found["file"], found["blind_spot"]) == (mode, "profile-0.npz", None)
     assert (found["opens"], found["reads"], found["bytes_read"]) == (24, 48, run["bytes_read"])
     assert found["wall_s"] >= run["wall_s"]
-    window = table.read(tmp_path / "profile-0.npz")
+    window = posix_window.read_window(tmp_path / "profile-0.npz")
     assert sum(each["POSIX_BYTES_READ"] for each in window.files.values()) == run["bytes_read"]
 
 
@@ -43,7 +44,7 @@ def test_a_profile_that_is_not_complete_is_no_proof(read, why, tmp_path):
     with Profile(events=30) as profile:
         read(file)
 
-    judged = checks.profile_complete({"profile": report.figures(profile.window)}, checks.Limits())
+    judged = checks.profile_complete({"profile": report.window_metrics(profile.window)}, checks.Limits())
 
     assert judged["passed"] is (why is None)
     assert why is None or why in judged["message"]

@@ -16,16 +16,16 @@ HERE = Path(__file__).parent
 def test_windows_open_and_end_beside_threads_that_read(sanitizer, tmp_path):
     flags = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizer}", f"-I{build.HERE}"]
     library, program = tmp_path / "libhooks.so", tmp_path / "stress"
-    hooks = (build.HERE / "hooks.c").read_text()
+    names = (build.HERE / "names.c").read_text()
     # All names are forgotten when a window ends, and want one place in the table when the next begins.
     for usual, hard in (
         ("KEPT = 1 << 26", "KEPT = 1"),
         ("return (uint32_t)(hash >> 32) ^ (uint32_t)hash;", "return !hash;"),
     ):
-        assert usual in hooks
-        hooks = hooks.replace(usual, hard)
+        assert usual in names
+        names = names.replace(usual, hard)
     for source in build.HERE.glob("*.c"):
-        (tmp_path / source.name).write_text(hooks if source.name == "hooks.c" else source.read_text())
+        (tmp_path / source.name).write_text(names if source.name == "names.c" else source.read_text())
     sources = sorted(tmp_path.glob("*.c"))
     hidden = ["-fPIC", "-shared", "-fvisibility=hidden"]
     try:

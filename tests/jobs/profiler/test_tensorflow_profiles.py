@@ -1,6 +1,5 @@
 """Our windows in TensorFlow's own traces, held against what TensorFlow recorded in the same traces."""
 
-import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, xspace_messages
-from jobs.profiler.tensorboard import profiles
-from jobs.profiler.tensorboard.plane import LINES, SUMMARY
+from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, tensorflow_profiles
+from jobs.profiler.tensorboard_files import LINES
+from tests.jobs.events.spaces import messages
 
 FILES, BYTES = 12, 3000
 
@@ -25,7 +24,7 @@ def traces(job, tmp_path):
     job("three_ways", of="tests.jobs.profiler.tensorflow_jobs", folder=str(data), out=str(out))
     found = {}
     for path in sorted(out.rglob("*.xplane.pb")):
-        space = xspace_messages.messages().XSpace.FromString(path.read_bytes())
+        space = messages().XSpace.FromString(path.read_bytes())
         found.setdefault(path.relative_to(out).parts[0], []).append({plane.name: plane for plane in space.planes})
     assert not [path for path in out.rglob(".*") if path.is_dir()]  # nothing on the way is left
     assert len(list((out / "fit").glob("events.out.tfevents.*"))) == 2
@@ -42,8 +41,17 @@ def _events(plane, name):
     ]
 
 
-def _told(planes):
-    return json.loads(planes[SUMMARY].stats[0].str_value)
+def _bytes_read(plane):
+    """Return what the reads of our plane have returned, added."""
+    numbers = {key: each.name for key, each in plane.stat_metadata.items()}
+    stats = (
+        stat
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name == "pread"
+        for stat in event.stats
+    )
+    return sum(stat.int64_value for stat in stats if numbers[stat.metadata_id] == "returned")
 
 
 def test_each_way_of_profiling_has_our_window_in_tensorflows_trace(traces):
@@ -65,16 +73,15 @@ def test_each_way_of_profiling_has_our_window_in_tensorflows_trace(traces):
             assert len(calls) == count * FILES
             # TensorFlow's own clock: each call lies in one of its operations, which is a proof of ours.
             assert all(any(begin <= start and end <= until for begin, until in ops) for start, end in calls)
-        assert _told(planes)["figures"]["bytes_read"] == FILES * BYTES
+        assert _bytes_read(ours) == FILES * BYTES
     for planes in traces["fit"]:
         names = planes["/host:CPU"].event_metadata.values()
         assert Counter(meta.name for meta in names)["train"] == 1
         assert len(_events(planes["/host:CPU"], "train")) == 2  # a marker for each of the batches asked for
-    remote = _told(traces["remote"][0])["figures"]
-    assert remote["bytes_read"] == BYTES * remote["reads"] // 2 > 0
+    (remote,) = traces["remote"]
+    assert _bytes_read(remote[LINES]) == BYTES * len(_events(remote[LINES], "pread")) // 2 > 0
     (taken,) = traces["taken"]
-    assert LINES not in taken
-    assert "a window is open already" in _told(taken)["fault"]
+    assert ["a window is open already" in line.name for line in taken[LINES].lines] == [True]
 
 
 def test_what_was_not_started_is_not_stopped(tmp_path, monkeypatch):
@@ -102,9 +109,9 @@ def test_traces_of_one_second_get_names_of_their_own_and_a_window_that_others_en
 
     profiler = SimpleNamespace(start=start, stop=lambda **_: None)
     fake = SimpleNamespace(profiler=SimpleNamespace(experimental=profiler))
-    monkeypatch.setattr(profiles, "tf", fake)
-    monkeypatch.setattr(profiles, "join_tensorflow", lambda **_: None)
-    monkeypatch.setattr(profiles, "SESSION", SimpleNamespace(fault=None, profile=True, window=None))
+    monkeypatch.setattr(tensorflow_profiles, "tf", fake)
+    monkeypatch.setattr(tensorflow_profiles, "join_tensorflow", lambda **_: None)
+    monkeypatch.setattr(tensorflow_profiles, "SESSION", SimpleNamespace(fault=None, profile=True, window=None))
     for _ in range(3):
         profile = TensorFlowProfile(tmp_path)
         profile.start()

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobs.events.posix_window import COUNTERS, EVENT, MODES, OPERATIONS, checked_events
 from jobs.profiler import Profile, ProfilerError, attach, detach, profile
-from jobs.profiler import memory as profile_memory
-from jobs.profiler.hook_library import fitting, library
-from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
+from jobs.profiler import hook_library as profile_memory
+from jobs.profiler.hook_library import library
 from jobs.system import page_cache
 from tests.jobs.profiler.test_exact import calls, returned
 
@@ -356,7 +356,7 @@ def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
 
     assert not counters.view(np.uint8).any()
     with pytest.raises(ValueError, match="not those of its files"):
-        fitting(events, 1)
+        checked_events(events, 1)
 
 
 def test_one_thread_at_a_time_opens_windows_or_detaches(monkeypatch):
@@ -443,7 +443,7 @@ def test_a_window_has_what_the_kernel_fetched_for_the_process(disk):
     fetched = []
     for policy in ("cold", "warm"):
         if policy == "cold":
-            page_cache.cooled([path], [path], disk)
+            page_cache.drop_from_cache([path], [path], disk)
         with Profile("counters", only=[disk]) as seen:
             path.read_bytes()
         fetched.append(seen.window.device_bytes)

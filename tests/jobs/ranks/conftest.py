@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from jobs.ranks.listener import Listener
+from jobs.ranks.peers import Listener
 from tests.jobs.ranks.strangers import SECRET
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jobs.ranks.channel import new_secret
+from jobs.ranks.peers import new_secret
 
 NOBODY = 65534
 SECRET, SOON_S = new_secret(), 20.0

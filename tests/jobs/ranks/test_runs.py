@@ -1,12 +1,16 @@
 """Real runs on several ranks, forked from one template: what each reads, and what all of them give together."""
 
 import contextlib
+import os
+import signal
 import threading
+from functools import partial
 
 import psutil
 import pytest
 
-from campaign.worker import together
+from campaign.worker import runner
+from jobs.ranks.rank import joined
 from tests.jobs.jobs_factory import DEAF, judged, make_request, pages, write_jpegs
 
 
@@ -21,10 +25,30 @@ def together_on(template, tmp_path, disk):
         request["settings"] |= {"nodes": nodes, "sync": sync, "storage": {"root": str(disk)}}
         conduct = {"ranks_timeout_s": 60, "run_timeout_s": 60}
         request["limits"] = {**DEAF, "time_error_max": 5.0}
-        found = together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct)
+        found = runner.run_on_ranks(runner.local_ranks(template, nodes), request, tmp_path / "run.log", conduct)
         return judged(found, request), folder
 
     return run
+
+
+def test_a_rank_that_stalls_in_a_run_is_named_and_the_others_end_with_the_limit_of_the_run(template, tmp_path):
+    places = runner.local_ranks(template, 3)._replace(run_ranks=partial(template.run_together, job=f"{__name__}:stall"))
+    request = {"settings": {"sync": "barrier", "storage": {}}, "dataset": str(tmp_path), "trace": None}
+
+    found = runner.run_on_ranks(places, request, tmp_path / "run.log", {"ranks_timeout_s": 60, "run_timeout_s": 2})
+
+    waited = "rank 1 did not come where the others wait (barrier)"
+    assert found["end"] == {"code": "timed_out", "seconds": 2, "rank": found["end"]["rank"], "late": waited}
+
+
+def stall(request):
+    """Begin with the other ranks; the second one is stopped, and nobody lets it go on."""
+    with joined(request) as rank:
+        rank.start()
+        if rank.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        rank.barrier()
+    return {}
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.system import device
-from jobs.system.device import Device, Mount, Use, carriers, device_of, devices_behind, mount_of
+from jobs.system.device import Device, Mount, Use, device_of, devices_behind, devices_of_every_byte, mount_of
 from tests.lies import setup
 
 RECORDED = r"""
@@ -135,14 +135,14 @@ def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_
     _virtual(node, tmp_path / "sys/block", "sdz", ["md0", "sda/sda1"])
 
     assert devices_behind(tmp_path) == [Device("sdz"), Device("md0"), Device("sda"), Device("sdb")]
-    assert carriers(tmp_path) == [Device("sdz")]  # who knows which part went to which
+    assert devices_of_every_byte(tmp_path) == [Device("sdz")]  # who knows which part went to which
 
 
 def test_behind_a_loop_device_is_the_device_of_its_file(disk, staged):
     name, point = staged(setup.disk, disk / "image", disk / "point")
 
     assert devices_behind(point) == [Device(name), *devices_behind(disk)]
-    assert carriers(point) == [Device(name), *carriers(disk)]
+    assert devices_of_every_byte(point) == [Device(name), *devices_of_every_byte(disk)]
     assert device_of(point) == Device(name)
 
 
@@ -254,7 +254,7 @@ def test_what_was_asked_of_a_device_is_read_from_the_kernels_list_however_long_t
 
 def test_of_a_raid_all_members_are_the_lowest_device_and_of_a_plain_disk_there_is_none(monkeypatch):
     below = {"md0": ["dm-0", "sdb"], "dm-0": ["sda"], "sda": [], "sdb": []}
-    monkeypatch.setattr(device, "_below", lambda each: [Device(name) for name in below[each.name]])
+    monkeypatch.setattr(device, "_devices_below", lambda each: [Device(name) for name in below[each.name]])
     found = []
     for top in ("md0", "sda"):
         monkeypatch.setattr(device, "device_of", lambda _, top=top: Device(top))
@@ -269,9 +269,9 @@ def test_several_devices_are_counted_as_one(monkeypatch):
     monkeypatch.setattr(Device, "logical_block_bytes", property(lambda self: {"a": 512, "b": 4096}[self.name]))
     monkeypatch.setattr(Device, "request_bytes", property(lambda self: {"a": 1 << 17, "b": 1 << 20}[self.name]))
 
-    several = device.together([Device("a"), Device("b"), Device("a")])
+    several = device.combine_devices([Device("a"), Device("b"), Device("a")])
     assert several.use() == Use(11, 12, 13, 14, 15, 16.0, 17.0, 18.0)
     assert several.traffic() == (12, 14)
     assert (several.name, several.logical_block_bytes, several.request_bytes) == ("a+b", 512, 1 << 20)
-    assert device.together([Device("a"), Device("a")]) == Device("a")
-    assert device.together([Device("a"), None]) is None
+    assert device.combine_devices([Device("a"), Device("a")]) == Device("a")
+    assert device.combine_devices([Device("a"), None]) is None

@@ -1,12 +1,13 @@
 """What another user has prepared is not followed, not waited for and not overwritten."""
 
+import errno
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jobs.data.journal import Journal
 from jobs.system import files
 from tests.jobs.durability import killed, watched
 
@@ -38,7 +39,6 @@ def test_what_is_written_is_there_and_nothing_else(tmp_path):
 WRITERS = {
     "text": lambda path: files.write(path, "new"),
     "JSON": lambda path: files.write_json(path, ["new"]),
-    "a journal": lambda path: Journal(path, {"new": 1}).start({3: 5}),
 }
 
 
@@ -69,16 +69,6 @@ def test_a_kill_at_any_point_leaves_the_old_file_or_the_new_one(tmp_path, write)
 
         assert killed(lambda: write(tmp_path / "file"), point)
         assert (tmp_path / "file").read_bytes() == left
-
-
-def test_images_are_entered_in_the_journal_when_they_are_on_the_device(tmp_path, monkeypatch):
-    path, deeds = tmp_path / "journal", []
-    with Journal(path, {}) as journal:
-        journal.start({1: 10})
-        watched(monkeypatch, lambda deed: deeds.append((*deed, journal.read())))
-        journal.add({2: 20})
-
-    assert deeds == [("sync", str(tmp_path), {1: 10}), ("sync", str(path), {1: 10, 2: 20})]
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
@@ -250,3 +240,60 @@ def test_the_stamps_of_files_in_folders_are_those_of_regular_ones_that_no_link_l
     (tmp_path / "b" / "x").chmod(0o600)
     files.write(tmp_path / "a" / "x", "a")
     assert not set(found.items()) & set(files.stamps(tmp_path, "x").items())
+
+
+NS = SimpleNamespace(f_bavail=3_000_000, f_blocks=9_000_000, f_bfree=5_000_000, f_frsize=4096, f_bsize=1 << 20)
+
+
+def test_what_this_user_may_still_write_is_what_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda _: NS)
+
+    assert files.free_bytes(tmp_path) == 3_000_000 * 4096
+    assert files.lack_of_room(tmp_path, 3_000_000 * 4096) == ""
+    lack = files.lack_of_room(tmp_path, 17_000_000_000)
+    assert lack == f"{tmp_path} needs 17,000 MB more, and its device has 12,288 MB free"
+    assert files.lack_of_room(tmp_path, 3_000_000 * 4096 + 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        (OSError(errno.ENOSPC, "x"), True),
+        (OSError(errno.EDQUOT, "x"), True),
+        (OSError(errno.EIO, "x"), False),
+        (ValueError("write: No space left on device [Op:SaveV2]"), True),
+        (ValueError("Disk quota exceeded"), True),
+        (ValueError("x"), False),
+    ],
+)
+def test_a_full_storage_is_told_by_the_number_of_the_error_or_its_text(error, is_full):
+    assert files.is_full(error) is is_full
+
+
+@pytest.fixture
+def clock(clock, monkeypatch):
+    monkeypatch.setattr("time.monotonic", clock.now)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("fails", "timeout_s", "waited_s"), [(0, 0.0, 0.0), (3, 3.5, 3.5), (9, 60.0, 55.5), (3, 3.4, None)]
+)
+def test_a_write_is_tried_again_at_growing_intervals_for_as_long_as_is_allowed(
+    fails, timeout_s, waited_s, clock, capfd
+):
+    began_s, left = clock.now(), [fails]
+
+    def write():
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.ENOSPC, "No space left on device", "/x")
+        return "written"
+
+    if waited_s is None:
+        with pytest.raises(OSError, match="No space"):
+            files.keep_trying(write, timeout_s)
+    else:
+        assert files.keep_trying(write, timeout_s) == "written"
+        assert clock.now() - began_s == waited_s  # 0.5 + 1 + 2 + 4 + 8 + 10 ... s
+        assert capfd.readouterr().err.count("cannot write /x (No space left on device)") == fails

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.errors import DatasetError
 from jobs.system import lustre
-from jobs.system.lustre import Layout, parse, read_back, set_layout
+from jobs.system.lustre import Layout, parse_getstripe, read_layout, set_layout
 
 # As Lustre 2.5 to 2.15 print them, with other names of files; of layouts with several parts most lines are left out.
 OLD_FILE = """\
@@ -65,7 +65,7 @@ NOT_LUSTRE = "lfs setstripe: cannot create: Inappropriate ioctl for device (25)"
     ],
 )
 def test_a_plain_layout_is_taken_apart(text, found):
-    assert tuple(parse(text)[key] for key in ("stripe_count", "stripe_size_bytes", "offset", "pool")) == found
+    assert tuple(parse_getstripe(text)[key] for key in ("stripe_count", "stripe_size_bytes", "offset", "pool")) == found
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_plain_layout_is_taken_apart(text, found):
     [COMPOSITE_FILE, COMPOSITE_FOLDER, "", "no stripe info\n", FILE.replace("4194304", "4 MiB"), "stripe_count: 3\n"],
 )
 def test_a_layout_of_several_parts_and_what_is_none_is_kept_as_it_was_printed(text):
-    assert parse(text) == {"raw": text}
+    assert parse_getstripe(text) == {"raw": text}
 
 
 def test_the_suffix_tells_every_layout_from_every_other():
@@ -109,9 +109,9 @@ def test_a_folder_that_holds_something_keeps_its_stripes(fake_lfs, tmp_path):
 def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
     lfs = fake_lfs(folder=FOLDER, file=FILE)
 
-    found = read_back(tmp_path, tmp_path / "0.jpg", Layout(1, 4))
+    found = read_layout(tmp_path, tmp_path / "0.jpg", Layout(1, 4))
 
-    assert found == {"folder": parse(FOLDER), "file": parse(FILE)}
+    assert found == {"folder": parse_getstripe(FOLDER), "file": parse_getstripe(FILE)}
     assert lfs.read_text() == f"getstripe -d {tmp_path}\ngetstripe {tmp_path}/0.jpg\n"
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, file, told, fa
     fake_lfs(folder=FOLDER, file=file)
 
     with pytest.raises(DatasetError, match=told) as caught:
-        read_back(tmp_path, tmp_path / "0.jpg", layout)
+        read_layout(tmp_path, tmp_path / "0.jpg", layout)
 
     assert "lfs migrate" in caught.value.hint
 
@@ -135,7 +135,7 @@ def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, file, told, fa
 def test_all_targets_is_any_number_of_them(fake_lfs, tmp_path):
     fake_lfs(folder=OLD_FOLDER, file=OLD_FILE)
 
-    assert read_back(tmp_path, tmp_path / "0.jpg", Layout(-1))["file"]["stripe_count"] == 4
+    assert read_layout(tmp_path, tmp_path / "0.jpg", Layout(-1))["file"]["stripe_count"] == 4
 
 
 def test_what_lfs_complains_of_is_said_with_a_cure(fake_lfs, tmp_path):
@@ -144,7 +144,7 @@ def test_what_lfs_complains_of_is_said_with_a_cure(fake_lfs, tmp_path):
     with pytest.raises(DatasetError, match=r"setstripe -c 4 .*Inappropriate ioctl for device \(25\)") as caught:
         set_layout(tmp_path / "data", Layout(4))
     with pytest.raises(DatasetError, match=r"getstripe -d .*Inappropriate"):
-        read_back(tmp_path, tmp_path / "0.jpg", Layout(4))
+        read_layout(tmp_path, tmp_path / "0.jpg", Layout(4))
 
     assert "storage.stripe_count=null" in caught.value.hint
 
@@ -172,4 +172,4 @@ def test_where_nothing_was_asked_an_lfs_that_does_not_tell_is_no_error(there, fa
     if not there:
         monkeypatch.setenv("PATH", os.devnull)
 
-    assert read_back(tmp_path, tmp_path / "0.jpg", Layout()) is None
+    assert read_layout(tmp_path, tmp_path / "0.jpg", Layout()) is None

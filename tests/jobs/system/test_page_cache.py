@@ -1,17 +1,22 @@
-"""Pages go out of memory, and the proof that they did does not rest on the advice that was given."""
+"""Pages go out of memory, and the proof that they did does not rest on the advice that was given.
 
-# ruff: noqa: SLF001 - the parts are tested one by one
+The bytes that a cold read fetches: what the extents tell, held against the kernel's account of a real read.
+"""
 
 import errno
 import mmap
 import os
+from pathlib import Path
 
 import pytest
 
 from jobs.system import page_cache
-from jobs.system.page_cache import Residency, evict, read_through, residency, sync
-from tests.jobs.jobs_factory import PAGE, eventually, pages, read_all, write_jpegs
+from jobs.system.page_cache import Fetch, Residency, evict, fetched_pieces, read_through, residency, sync
+from tests.jobs.jobs_factory import PAGE, eventually, fetched, pages, read_all, write_jpegs
 from tests.lies import setup
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")
 
@@ -40,7 +45,7 @@ def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device
     for name in ("evict", "sync", "residency"):
         monkeypatch.setattr(page_cache, name, getattr(device, name))
 
-    assert page_cache.cooled([], [], tmp_path).resident == 0
+    assert page_cache.drop_from_cache([], [], tmp_path).resident == 0
 
 
 @pytest.fixture(params=["cachestat", "mincore"])
@@ -206,3 +211,110 @@ def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk,
     both = " and ".join(sorted({method, "mincore"}))
     assert residency([file, disk / "lower" / "a"]).method == residency([disk / "lower" / "a", file]).method == both
     assert residency([file]).resident == 0
+
+
+MIB = 1 << 20
+
+
+def _sparse(path):
+    with path.open("wb") as file:
+        file.write(b"y" * 5000)
+        file.seek(MIB)
+        file.write(b"z" * 5000)
+
+
+def _preallocated(path):
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 300_000)
+        file.write(os.urandom(10_000))
+
+
+def _fragmented(path):
+    with path.open("wb") as file:
+        for place in range(100):  # more extents than one call lists
+            file.seek(place * 16384)
+            file.write(os.urandom(4096))
+
+
+SHAPES = {
+    "tiny": lambda path: path.write_bytes(os.urandom(940)),
+    "small": lambda path: path.write_bytes(os.urandom(12_000)),
+    "image": lambda path: path.write_bytes(os.urandom(112_000)),
+    "sparse": _sparse,
+    "preallocated": _preallocated,
+    "fragmented": _fragmented,
+    "empty": lambda path: path.write_bytes(b""),
+}
+
+
+def _told(path):
+    with path.open("rb") as file:
+        found = fetched_pieces(file.fileno(), os.fstat(file.fileno()))
+    return None if found is None else sum(found)
+
+
+def _hold(path):
+    """Hold what the extents tell of a file against what a read of it fetches."""
+    assert page_cache.drop_from_cache([path], [path], path.parent).resident == 0
+    before = fetched()
+
+    path.read_bytes()
+
+    assert fetched() - before == _told(path)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_what_a_cold_read_fetches(shape, disk):
+    SHAPES[shape](disk / shape)
+
+    _hold(disk / shape)
+
+
+@pytest.fixture(params=["ext4", "xfs", "btrfs"])
+def mounted(request, tmp_path, staged):
+    """A file system of this kind on a loop device."""
+    return staged(setup.disk, tmp_path / "image", tmp_path / "mounted", mib=400, fs=request.param).point
+
+
+@pytest.mark.long
+def test_so_it_is_on_other_file_systems(mounted):
+    for shape, make in SHAPES.items():
+        make(mounted / shape)
+
+        _hold(mounted / shape)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mounted", ["btrfs"], indirect=True)
+def test_of_a_compressed_file_nobody_can_tell(mounted):
+    setup.call("mount", "-o", "remount,compress-force=zstd", mounted)
+    (mounted / "text").write_bytes(b"word " * 100_000)
+    page_cache.sync(mounted)
+
+    assert _told(mounted / "text") is None
+
+
+def test_where_extents_are_not_listed_blocks_decide():
+    with Path("/dev/shm", f"tfio-extents-{os.getpid()}").open("w+b") as file:  # noqa: S108 - memory lists no extents
+        Path(file.name).unlink()
+        file.write(b"x" * 10_000)
+        file.flush()
+        full = sum(fetched_pieces(file.fileno(), os.fstat(file.fileno())))
+        file.truncate(MIB)
+
+        assert full == 3 * 4096
+        assert fetched_pieces(file.fileno(), os.fstat(file.fileno())) is None
+
+
+def test_each_inode_counts_once_and_its_other_names_are_counted(disk):
+    first, linked = disk / "first", disk / "linked"
+    first.write_bytes(b"x" * 5000)
+    linked.hardlink_to(first)
+    page_cache.sync(disk)
+    fetch = Fetch()
+
+    for path in (first, linked, first):
+        with path.open("rb") as file:
+            fetch.add(file.fileno(), os.fstat(file.fileno()))
+
+    assert (fetch.bytes, fetch.linked, fetch.unknown) == (8192, 2, 0)

@@ -64,7 +64,7 @@ def test_on_a_machine_whose_calls_are_not_known_nothing_is_told(tmp_path, monkey
     monkeypatch.setattr(threads, "_CALLS", None)
 
     with pytest.raises(PermissionError, match="are not known"):
-        next(Threads([tmp_path]).look())
+        next(Threads([tmp_path]).list_waits())
 
 
 def look_and_sleep():
@@ -109,7 +109,7 @@ def test_the_call_that_a_thread_waits_in_says_what_for(call, file, kind, tmp_pat
         files = {"data": data.fileno(), "pipe": reader, "closed": 10**6, "": 0}
         words = {"poll of nothing": [7, 0, 0], "poll of one": [7, 0, 1]}.get(call) or [numbers[call], files[file], 0]
 
-        assert looking._kind("1", words, threads._CALLS) == kind  # noqa: SLF001
+        assert looking._classify_wait("1", words, threads._CALLS) == kind  # noqa: SLF001
         os.close(reader)
         os.close(writer)
 
@@ -121,13 +121,13 @@ def test_where_the_kernel_has_no_such_file_a_look_fails_and_a_thread_that_has_en
     looking, over = Threads([tmp_path]), threading.Event()
     thread = threading.Thread(target=over.wait, daemon=True)
     thread.start()
-    monkeypatch.setattr(threads, "_told", fail)
+    monkeypatch.setattr(threads, "_read_thread_file", fail)
     with pytest.raises(FileNotFoundError):
-        list(looking.look())
+        list(looking.list_waits())
     over.set()
     thread.join()
-    monkeypatch.setattr(threads, "_names", lambda: [str(thread.native_id)])
-    assert list(looking.look()) == []
+    monkeypatch.setattr(threads, "_thread_names", lambda: [str(thread.native_id)])
+    assert list(looking.list_waits()) == []
 
 
 @pytest.fixture

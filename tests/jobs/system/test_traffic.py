@@ -8,7 +8,7 @@ import pytest
 
 from jobs.system import traffic
 from jobs.system.device import Mount
-from jobs.system.traffic import Lustre, Nfs, client_of
+from jobs.system.traffic import Lustre, Nfs, network_client
 
 RECORDED = Path(__file__).parent / "recorded"
 READ, WRITTEN = 1_283_457_024, 268_435_912  # of scratch, in the old text and the new
@@ -44,7 +44,7 @@ def mountstats(tmp_path, monkeypatch):
     ],
 )
 def test_the_type_of_a_mount_decides_whose_statistics_tell_of_it(source, fstype, client):
-    assert client_of(Mount("/mnt", source, fstype, "rw")) == client
+    assert network_client(Mount("/mnt", source, fstype, "rw")) == client
 
 
 @pytest.mark.parametrize(

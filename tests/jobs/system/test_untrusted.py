@@ -181,10 +181,10 @@ def test_folders_in_each_other_are_entered_to_a_bounded_depth(tmp_path, nested, 
     else:
         with pytest.raises(UntrustedError, match="64 folders in each other"):
             list(untrusted.below(tmp_path))
-        for act in (files.tree, files.remove_tree):
-            with pytest.raises(files.OddFileError, match="64 folders in each other"):
-                act(tmp_path)
-        assert (tmp_path / "d").is_dir()
+        with pytest.raises(files.OddFileError, match="64 folders in each other"):
+            files.tree(tmp_path)
+        files.remove_tree(tmp_path / "d")
+    assert (tmp_path / "d").exists() is is_read
 
 
 def test_folders_that_link_to_each_other_are_entered_once(tmp_path):

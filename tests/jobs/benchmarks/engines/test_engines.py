@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.benchmarks.engines import datafile, external, fio, ior
+from jobs.benchmarks.engines import datafile, external
+from jobs.benchmarks.engines.external import EXTERNAL, fio_command, ior_command, ior_outcome
 from jobs.errors import EngineError
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
 from tests.jobs.jobs_factory import eventually
@@ -22,7 +23,7 @@ RECORDED = Path(__file__).parent / "recorded"
 FIO = (RECORDED / "fio-3.33-read.json").read_text()
 IOR = (RECORDED / "ior-3.3-read.txt").read_text()
 ORDER = order(Path("/mnt/read.bin"), size=32 * MIB)
-ADAPTERS = {"fio": (fio, FIO), "ior": (ior, IOR)}
+ADAPTERS = {"fio": (EXTERNAL["fio"], FIO), "ior": (EXTERNAL["ior"], IOR)}
 needs_fio = pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
 
 
@@ -56,12 +57,12 @@ def test_the_time_of_fio_includes_the_flush_of_what_it_wrote(disk):
     """Without direct access the bytes are in memory first; the least of several times is not that of a busy machine."""
     file = disk / "written.bin"
     asked = order(file, "write", size=64 * MIB, direct=False)
-    command = fio.command(asked)
+    command = fio_command(asked)
     unflushed = [word for word in command if not word.startswith("--end_fsync")]
 
     def took(words):
         file.unlink(missing_ok=True)
-        return fio.outcome(external.said(words, disk, None), asked).wall_s
+        return EXTERNAL["fio"].outcome(external.output_of(words, disk, None), asked).wall_s
 
     pairs = [(took(command), took(unflushed)) for _ in range(4)]
 
@@ -80,24 +81,24 @@ def test_fio_reads_a_file_whose_name_means_something_to_it(disk):
 @needs_fio
 def test_fio_that_fails_says_why_in_one_line(disk):
     with pytest.raises(EngineError, match="fio ended with exit code 1: …") as failed:
-        external.run(fio, None, order(disk / "missing.bin"))
+        external.run(EXTERNAL["fio"], None, order(disk / "missing.bin"))
 
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize("engine", ADAPTERS)
-def test_the_figures_of_an_answer_are_those_it_holds(engine):
-    module, text = ADAPTERS[engine]
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_the_figures_of_an_answer_are_those_it_holds(name):
+    engine, text = ADAPTERS[name]
 
-    outcome = external.believed(module, text, ORDER, 1.0)
+    outcome = external.checked_outcome(engine, text, ORDER, 1.0)
 
     assert (outcome.moved_bytes, outcome.requests) == (32 * MIB, 32)
     assert outcome.wall_s == pytest.approx(0.0441, rel=0.01)
-    assert outcome.version == {"fio": "fio-3.33", "ior": "IOR-3.3.0"}[engine]
+    assert outcome.version == {"fio": "fio-3.33", "ior": "IOR-3.3.0"}[name]
     assert sum(outcome.parts.values()) == pytest.approx(outcome.wall_s) or not outcome.parts
 
 
-@pytest.mark.parametrize("engine", ADAPTERS)
+@pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -109,10 +110,10 @@ def test_the_figures_of_an_answer_are_those_it_holds(engine):
         ("\x00\ufffd{}", "}\n}\n]"),
     ],
 )
-def test_words_around_an_answer_do_not_matter(engine, before, after):
-    module, text = ADAPTERS[engine]
+def test_words_around_an_answer_do_not_matter(name, before, after):
+    engine, text = ADAPTERS[name]
 
-    assert module.outcome(before + text + after, ORDER) == module.outcome(text, ORDER)
+    assert engine.outcome(before + text + after, ORDER) == engine.outcome(text, ORDER)
 
 
 def _fio(change):
@@ -159,7 +160,7 @@ RESULT = IOR[IOR.index('{\n          "access"') : IOR.index('\n      ], \n      
     ],
 )
 def test_what_ior_is_known_to_break_does_not_matter(text):
-    assert ior.outcome(text, ORDER) == ior.outcome(IOR, ORDER)
+    assert ior_outcome(text, ORDER) == ior_outcome(IOR, ORDER)
 
 
 BROKEN_IOR = [
@@ -175,24 +176,24 @@ BROKEN_IOR = [
 
 
 @pytest.mark.parametrize(
-    ("engine", "text", "word"), [*((fio, *each) for each in BROKEN_FIO), *((ior, *each) for each in BROKEN_IOR)]
+    ("engine", "text", "word"), [*(("fio", *each) for each in BROKEN_FIO), *(("ior", *each) for each in BROKEN_IOR)]
 )
 def test_a_broken_answer_is_told_with_its_last_words(engine, text, word, capsys):
     with pytest.raises(EngineError) as failed:
-        external.believed(engine, text, ORDER, 1.0)
+        external.checked_outcome(EXTERNAL[engine], text, ORDER, 1.0)
 
     assert word in str(failed.value)
     assert "\n" not in str(failed.value)
     assert text[-100:].strip() in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ADAPTERS)
+@pytest.mark.parametrize("name", ADAPTERS)
 @given(st.text(), st.integers(0, 3000))
-def test_no_text_whatever_makes_an_adapter_say_anything_but_a_figure_or_an_error(engine, words, cut):
-    module, text = ADAPTERS[engine]
+def test_no_text_whatever_makes_an_adapter_say_anything_but_a_figure_or_an_error(name, words, cut):
+    engine, text = ADAPTERS[name]
     for broken in (words, text[:cut] + words + text[cut:], text[:cut] + words):
         try:
-            outcome = external.believed(module, broken, ORDER, 1.0)
+            outcome = external.checked_outcome(engine, broken, ORDER, 1.0)
         except EngineError:
             continue
         assert outcome.moved_bytes == 32 * MIB
@@ -220,7 +221,7 @@ def fake_ior(tmp_path, monkeypatch):
 
 
 def test_fio_is_told_milliseconds_for_it_takes_a_fraction_of_a_second_for_no_limit(tmp_path):
-    assert "--runtime=750ms" in fio.command(order(tmp_path, "random_read", block=4096, seconds_max=0.75))
+    assert "--runtime=750ms" in fio_command(order(tmp_path, "random_read", block=4096, seconds_max=0.75))
 
 
 @pytest.mark.parametrize("access", ["read", "write"])
@@ -247,19 +248,19 @@ def test_an_engine_that_fails_leaves_its_words(fake_ior, disk, tmp_path, monkeyp
 
 
 def test_ior_writes_a_new_file_and_flushes_it_and_reads_one_that_is_there():
-    written, read = (ior.command(replace(ORDER, access=access)) for access in ("write", "read"))
+    written, read = (ior_command(replace(ORDER, access=access)) for access in ("write", "read"))
 
     assert " ".join(written) == (
         "ior -a POSIX -w -e -k -i 1 -b 33554432 -t 1048576 --posix.odirect -o read.bin -O summaryFormat=JSON"
     )
     assert read[3:5] == ["-r", "-E"]
-    assert "--posix.odirect" not in ior.command(replace(ORDER, direct=False))
+    assert "--posix.odirect" not in ior_command(replace(ORDER, direct=False))
 
 
 def _places(file, **asked):
     """Have fio read blocks at random places of a file; returns the offsets of each reader, in its order."""
-    command = fio.command(order(file, "random_read", block=12_288, seconds_max=60, **asked))
-    external.said([*command, "--write_lat_log=places", "--log_offset=1", "--per_job_logs=1"], file.parent, None)
+    command = fio_command(order(file, "random_read", block=12_288, seconds_max=60, **asked))
+    external.output_of([*command, "--write_lat_log=places", "--log_offset=1", "--per_job_logs=1"], file.parent, None)
     logs = sorted(file.parent.glob("places_clat.*.log"))
     return [[int(line.split(",")[4]) for line in log.read_text().splitlines()] for log in logs]
 
@@ -289,7 +290,7 @@ def test_there_are_no_more_readers_of_fio_than_blocks(disk):
 def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
     code = (
         "import sys; from pathlib import Path; from jobs.benchmarks.engines import external\n"
-        "external.said(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
+        "external.output_of(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
     )
     root = Path(external.__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) as run:

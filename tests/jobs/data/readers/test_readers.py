@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.timelog.log import PHASES
-from analysis.timelog.read_time_logs import read as read_logs
 from jobs.data.readers import READERS, Part, h5py_parts, offsets, opened
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError, EngineError
 from jobs.events import TimeLog
+from jobs.events.read_time_logs import read_logs
+from jobs.events.time_log import PHASES
 
 CLIMATE = [Part("climate/data", (0, 1, 2, 10)), Part("climate/labels"), Part("climate/stats", (10, 0))]
 HEP = [Part(name) for name in ("data", "label", "psr", "normweight", "weight")]
@@ -240,7 +240,7 @@ def test_what_is_larger_than_a_slot_comes_pickled_and_is_read_once(tmp_path):
         assert [reader.read(path, ("train", 0, 0))[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
 
     found, _ = read_logs(sorted(tmp_path.glob("log*")))
-    assert sorted(found.actions[action] for action in found.events.action) == ["open"] * 3 + ["read"] * 3
+    assert sorted(found.actions[action] for action in found.events["kind"]) == ["open"] * 3 + ["read"] * 3
 
 
 class _WithoutWalks:
@@ -258,7 +258,7 @@ class _WithoutWalks:
 def test_the_index_of_chunks_is_walked_once(tmp_path, monkeypatch):
     values = np.arange(4000).reshape(1000, 4)
     path = write(tmp_path / "x.h5", values=values, chunks=(1, 4))
-    monkeypatch.setattr(offsets, "found", lambda file, part: _WithoutWalks(h5py_parts.found(file, part)))
+    monkeypatch.setattr(offsets, "data_set_of", lambda file, part: _WithoutWalks(h5py_parts.data_set_of(file, part)))
 
     with opened("offsets", [Part("x")], [path], readers=1) as reader:
         assert (reader.read(path)[0] == values).all()
@@ -271,9 +271,9 @@ def test_what_is_opened_and_read_is_in_a_log_of_who_did_it(files, tmp_path, name
         size = sum(each.nbytes for each in it.read(paths[0], ("train", 2, 5)))
 
     found, _ = read_logs(sorted(tmp_path.iterdir()))
-    places = zip(found.events.rank, found.events.phase, found.events.epoch, found.events.step, strict=True)
+    places = zip(found.events["rank"], found.events["phase"], found.events["epoch"], found.events["step"], strict=True)
     assert set(places) == {(1, PHASES.index("train"), 2, 5)}
-    assert sorted(zip(found.events.action, found.events.size_bytes, strict=True)) == sorted(
+    assert sorted(zip(found.events["kind"], found.events["bytes"], strict=True)) == sorted(
         [(found.actions.index("open"), -1), (found.actions.index("read"), size)]
     )
-    assert {found.files[file] for file in found.events.file} == {str(paths[0])}
+    assert {found.events.words["file"][file] for file in found.events["file"]} == {str(paths[0])}

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
-from jobs.data.readers.within import MOST_SOFT_LINKS
+from jobs.data.readers.h5py_parts import MOST_SOFT_LINKS
 from jobs.errors import DatasetError
 
 LIMIT_S = 120  # of a child that would wait for ever

@@ -1,0 +1,160 @@
+"""Judge the claims of papers by our cells.
+
+A claim *holds* if our value agrees with the paper's within the tolerance, and *differs* if not. It is *not comparable*
+if its cells cannot be compared (`analysis.statistics.comparable`), if the paper's number is of another device, or if
+an unstable cell leaves the verdict open; *not measured* if cells are missing.
+
+With an unstable cell our value may be within or beyond the tolerance by accident; then a verdict is given only if the
+whole interval agrees with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from analysis.claims import chien2018, nersc2018, tfdarshan2020
+from analysis.claims.cell_sets import Cell, CellSet, Evidence, by_model, emulated
+from analysis.claims.claim import ANY_SITE, EACH, SIZES, STORAGES, Claim, Finding, Missing
+from analysis.records.frame import Row, json_rows
+from analysis.statistics import comparable
+from analysis.text import listed
+
+SMOKE = "smoke"
+HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
+EMULATED, BY_MODEL = "emulated", "emulated (model)"
+COLUMNS = [
+    "claim", "kind", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "tolerance_from",
+    "verdict", "emulated", "why", "cells", "measure",
+]  # fmt: skip
+PAPERS = (chien2018, nersc2018, tfdarshan2020)
+
+
+def checklist(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdicts on all claims: one row per claim and set of cells and, below it, one per pair (`COLUMNS`).
+
+    Each claim on a measured benchmark has a row: without cells or with too few it is `not measured`, and `measure` has
+    the commands to measure it. `kind`: a claim on a `device` of the paper, or on a `shape`. `ours` and `interval`
+    (JSON, low and high) are in `unit`; `tolerance` is a share. `cells` are ids separated by blanks. Rows of a set are
+    in the paper's order; `about` is empty if nothing was measured, `pair` if the verdict is on the whole set.
+
+    `table` and `runs` are as `analysis.figures.all.specs` takes them.
+    """
+    evidence = Evidence(table, runs)
+    about = [group.about for paper in PAPERS for cells in paper.SETS for group in evidence.sets(cells)]
+    place = {words: number for number, words in enumerate(dict.fromkeys(about))}
+    rows = [row for paper in PAPERS for claim in paper.claims(table) for row in _of_claim(claim, evidence)]
+    rows.sort(key=lambda row: place.get(row["about"], len(place)))
+    tested = pd.DataFrame(rows)[COLUMNS]
+    sites = set(table["site"]) - {"", "none"}
+    if len(sites) == 1:
+        tested["measure"] = tested["measure"].str.replace(ANY_SITE, f"site={sites.pop()}", regex=False)
+    return tested
+
+
+def _of_claim(claim: Claim, evidence: Evidence) -> list[Row]:
+    rows = [row | {"about": group.about} for group in evidence.sets(claim.cells) for row in _of_set(claim, group)]
+    return rows or [_row(claim, NOT_MEASURED, "no such cells are done")]
+
+
+def _of_set(claim: Claim, group: CellSet) -> Iterator[Row]:
+    findings = list(claim.compare(group))
+    rows, cells = [judge(claim, finding) for finding in findings], [cell for each in findings for cell in each.cells]
+    yield from [_in_all(claim, rows, cells, group.asked)] if claim.in_all and cells else []
+    yield from rows
+
+
+def judge(claim: Claim, finding: Finding | Missing) -> Row:
+    """Return the row of a finding, with the verdict by the claim's predicate."""
+    if isinstance(finding, Missing):
+        return _row(claim, NOT_MEASURED, finding.why, finding.cells)
+    cells, words = finding.cells, [claim.words.format_map(finding.words)]
+    hindrance = claim.hindrance(cells) or _hindrance(claim, cells)
+    verdict, why = (NOT_COMPARABLE, hindrance) if hindrance else _verdict(claim, finding)
+    if verdict == DIFFERS:
+        words += [claim.doubt] if claim.doubt else by_model(cells)
+        verdict = NOT_COMPARABLE if claim.doubt else DIFFERS
+    _, _, tolerance = claim.predicate.widened(cells)
+    return _row(claim, verdict, "; ".join([why, *words] if why else words), cells) | {
+        "pair": finding.pair, "ours": finding.ours, "unit": finding.unit,
+        "interval": json.dumps([round(finding.low, 6), round(finding.high, 6)]),
+        "tolerance": None if tolerance is None or math.isnan(tolerance) else tolerance,
+        "tolerance_from": claim.predicate.tolerance_from,
+    }  # fmt: skip
+
+
+def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Row:
+    """Return a row without our value and interval."""
+    played = ", ".join(dict.fromkeys(part for cell in cells for part in emulated(cell)))
+    return {
+        "claim": claim.text, "kind": "device" if claim.machine else "shape", "about": "", "pair": "",
+        "source": f"{claim.paper}, {claim.place}", "published": claim.published, "ours": None, "unit": "",
+        "interval": "", "tolerance": None, "tolerance_from": "", "verdict": verdict, "why": why,
+        "emulated": f"{BY_MODEL}: {played}" if by_model(cells) else played, "measure": claim.measure,
+        "cells": " ".join(dict.fromkeys(cell["cell"] for cell in cells)),
+    }  # fmt: skip
+
+
+def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
+    """Return the verdict on a comparable finding, and the reason if it is *not comparable* after all."""
+    low, high, tolerance = claim.predicate.widened(finding.cells)
+    if tolerance is not None and math.isnan(tolerance):
+        return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"
+    within = low <= finding.low and finding.high <= high
+    beyond = finding.high < low or high < finding.low
+    unstable = [cell["cell"] for cell in finding.cells if cell["unstable"] is True]
+    if unstable and not within and not beyond:
+        return NOT_COMPARABLE, f"unstable: the runs of {listed(unstable)} scatter too widely to tell"
+    return HOLDS if (within if claim.predicate.whole else low <= finding.ours <= high) else DIFFERS, ""
+
+
+def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
+    """Return the reason why cells cannot be compared with a claim; empty if they can."""
+    across, sizes = claim.compares == STORAGES, claim.compares == SIZES
+    unlike = "" if claim.compares == EACH else comparable.unlike(cells, across=across, sizes=sizes)
+    if why := unlike or comparable.weak(cells):
+        return why
+    small = any(cell["size"] == SMOKE for cell in cells) and not (claim.emulable and by_model(cells))
+    if claim.predicate.number and small:
+        return "size smoke is a small version of the paper's experiment"
+    # A number of the paper's own devices says nothing of other devices, unless they emulate it.
+    strange = [
+        cell["site"] or "none"
+        for cell in cells
+        if claim.machine and cell["site"] not in claim.machine.split(" or ")
+        and not (claim.emulable and "storage" in emulated(cell))
+    ]  # fmt: skip
+    return f"a number of the paper's own {claim.machine}, and this is site {listed(strange)}" if strange else ""
+
+
+def _in_all(claim: Claim, pairs: Sequence[Row], cells: Sequence[Cell], asked: int) -> Row:
+    """Return the row of a claim over all pairs: it holds if all hold, differs if one differs; `ours`: the worst one."""
+    verdicts = [pair["verdict"] for pair in pairs]
+    verdict = next(each for each in (DIFFERS, NOT_COMPARABLE, HOLDS) if each in verdicts)
+    worst = max((pair for pair in pairs if pair["verdict"] == verdict), key=lambda pair: abs(pair["ours"]))
+    why = [f"{each}: {verdicts.count(each)} of {len(verdicts)} pairs" for each in dict.fromkeys(verdicts)]
+    why += [f"{asked - len(pairs)} of {asked} pairs not done"] if asked > len(pairs) else []
+    why += [f"worst: {worst['pair']} ({worst['why']})"]
+    ours = {name: worst[name] for name in ("ours", "unit", "interval", "tolerance", "tolerance_from")}
+    return _row(claim, verdict, "; ".join(why), cells) | ours
+
+
+def well(tested: pd.DataFrame, *, strict: bool) -> bool:
+    """Return whether no claim differs; `strict`: whether all hold, on hardware. Rows of pairs are not counted."""
+    whole = tested[tested["pair"] == ""]
+    held = (whole["verdict"] == HOLDS) & (whole["emulated"] == "")
+    return bool(held.all() if strict else (whole["verdict"] != DIFFERS).all())
+
+
+def as_json(tested: pd.DataFrame) -> list[dict[str, object]]:
+    """Return the rows for JSON: an interval as two numbers, cells as a list, null for a missing value."""
+    rows = json_rows(tested)
+    return [row | {"interval": json.loads(row["interval"] or "null"), "cells": row["cells"].split()} for row in rows]
+
+
+def kind_of(emulated: str) -> str:
+    """Return the kind of a verdict by its column `emulated`: `""` (on hardware), `EMULATED` or `BY_MODEL`."""
+    return BY_MODEL if emulated.startswith(BY_MODEL) else EMULATED * bool(emulated)

@@ -1,0 +1,69 @@
+"""`python -m analysis mlperf DIR…`: whether a published run of MLPerf Storage is what its ranks' steps say."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from analysis.cli.command import guarded, parser_of
+from analysis.errors import AnalysisError
+from analysis.text import visible
+from jobs.model.codes import ExitCode
+
+EPILOG = """\
+DIR is the output folder of one run of DLIO or MLPerf Storage (version 0.5 to 3.0).
+Definitions: docs/reference/mlperf.md.
+
+exit codes: 0 what could be recomputed is as published, 1 a figure differs by more than 0.02 points, 2 wrong usage, or a
+folder that cannot be read
+"""
+EXIT_DIFFERS = 1
+
+
+def _positive(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < float("inf"):
+            return value
+    raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the verdict on the runs of the given command line; return the exit code."""
+    about = "Recompute the AU of published runs of MLPerf Storage. Not an MLPerf result, not reviewed."
+    parser = parser_of("python -m analysis mlperf", about, EPILOG)
+    parser.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="output folders, one per run")
+    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="put the chart here: AU by rank and epoch")
+    parser.add_argument("--step", metavar="SECONDS", type=_positive, help="nominal time of a step")
+    parser.add_argument("--batch", metavar="N", type=_positive, help="samples per step and rank")
+    parser.add_argument("--minimum", metavar="PERCENT", type=_positive, help="least AU that passes")
+    asked = parser.parse_args(words)
+    return guarded(lambda: report(asked))
+
+
+def report(asked: argparse.Namespace) -> int:
+    """Read the folders, write the chart and print; return the exit code. A folder that cannot be read is named."""
+    from analysis.mlperf import referee, referee_report  # noqa: PLC0415 - brings pandas and matplotlib with it
+    from analysis.mlperf.dlio_folder import read_folder  # noqa: PLC0415
+    from analysis.output import terminal  # noqa: PLC0415
+
+    given = referee.Definition(*(getattr(asked, name) or float("nan") for name in ("batch", "step", "minimum")))
+    runs, unread = [], 0
+    for folder in asked.folders:
+        try:
+            runs.append(referee.judge(read_folder(folder), given))
+        except AnalysisError as error:
+            sys.stderr.write(f"error: {visible(error.args[0])}\n\nhint: {visible(error.hint)}\n")
+            unread += 1
+    written = referee_report.write_chart(runs, asked.out) if asked.out else []
+    if asked.out and not written:
+        sys.stderr.write("warning: there is no chart, for these folders have no steps of a rank\n")
+    if asked.json:
+        print(referee_report.document(runs))
+    elif runs:
+        terminal.put(*referee_report.tables(runs))
+        terminal.put_paths(written) if written else None
+    return ExitCode.USAGE if unread else EXIT_DIFFERS if any(run["differences"] for run in runs) else 0

@@ -1,0 +1,140 @@
+"""How many accelerators a storage feeds: utilisation and MB/s over their number, with the limit and the demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.lines import Line2D
+
+from analysis.figures.kit import panels, storage_colours
+from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figures
+from analysis.records.frame import grouped, rows_of
+from analysis.records.settings import Settings, family_key
+from analysis.statistics.selection import of_done, settled
+from jobs.checks import LEAST_OF_CLIENT
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from analysis.figures.kit.panels import Panels
+
+TITLE = "Accelerators that the storage feeds (not an MLPerf result, not reviewed)"
+NUMBER, SHARE, RATE = "benchmark.accelerators", "au_percent", "read_mb_per_s"
+OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", "sample_bytes")]
+NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
+PLACE = ["storage", "batches", NUMBER]
+COLUMNS = [
+    *PLACE,
+    "storage_name",
+    *NUMBERS,
+    "demand",
+    "minimum",
+    "baseline",
+    "n_valid",
+    "unstable",
+    "status",
+    "host",
+    "cell",
+]
+_FREE = frozenset({NUMBER, "benchmark.source", "cache", "data", "dataset.files", "iterations"})
+_STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
+_LEAST = 2  # numbers of accelerators in a chart
+
+
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return one figure per set of cells that differ only in the number of accelerators and the source of batches."""
+    if not {NUMBER, SHARE, *OWN} <= {*table}:
+        return []
+    cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
+    sets = grouped(cells, cells["set_key"].map(lambda key: family_key(key, _FREE)))
+    return figures("feed", TITLE, over_accelerators, sets, points, caption_of_runs("point"), worth=_several)
+
+
+def _several(frame: pd.DataFrame) -> bool:
+    done = frame[frame["status"] == "done"]
+    return len(set(done[NUMBER])) >= _LEAST
+
+
+def points(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the chart's table: one row per storage, source of batches and number of accelerators.
+
+    ``demand`` are the MB/s that the accelerators need to compute all the time, ``baseline`` those of one whole file.
+    """
+    own = {name.partition(".")[2]: cells[name] for name in OWN}
+    need = cells[NUMBER] * own["batch"] * own["sample_bytes"] / own["step_s"] / 1e6
+    percent = cells["percent_of_baseline"] if "percent_of_baseline" in cells else float("nan")
+    frame = cells.assign(
+        batches=cells["cache"].where(cells["benchmark.source"] != "memory", "memory"),
+        demand=need * cells.get("nodes", 1),
+        minimum=100 * own["minimum"],
+        baseline=100 * cells[RATE] / percent,
+    )
+    frame = frame.astype(dict.fromkeys((*NUMBERS, "demand", "minimum", "baseline"), "float64") | {NUMBER: int})
+    frame = of_done(settled(frame, PLACE, SHARE), NUMBERS)
+    return frame.sort_values([*PLACE, "cell"])[COLUMNS].reset_index(drop=True)
+
+
+@panels.framed
+def over_accelerators(frame: pd.DataFrame) -> Panels:
+    """Draw the utilisation of the worst accelerator with its limit, and MB/s with what is needed and what is there."""
+    figure, (left, right) = panels.grid_of(2, 2, (2.9, 2.4), 5.6)
+    shown = frame[frame[SHARE].notna()]
+    for (_, batches), rows in shown.groupby(["storage", "batches"], sort=False):
+        look = storage_colours.look(rows["storage_name"].iloc[0])
+        _line(left, rows, SHARE, look, _STYLES.get(str(batches), "dashdot"))
+        if batches == "cold":
+            _line(right, rows, RATE, look, "solid")
+    left.axhline(frame["minimum"].iloc[0], color="0.3", linewidth=0.8, linestyle="dashed")
+    numbers = sorted(set(frame[NUMBER]))
+    needs = frame.drop_duplicates(NUMBER).sort_values(NUMBER)
+    right.plot(needs[NUMBER], needs["demand"], color="0.3", linewidth=0.8, linestyle="dashed")
+    for _, rows in shown[shown["baseline"].notna()].groupby("storage"):
+        look = storage_colours.look(rows["storage_name"].iloc[0])
+        right.axhline(rows["baseline"].iloc[0], color=look.color, linewidth=0.8, linestyle="dotted")
+    left.set_ylabel("AU of the worst accelerator (%)")
+    right.set_ylabel("MB/s read")
+    for axes, top in ((left, 110.0), (right, 1.1 * float(frame[["demand", f"{RATE}_max", "baseline"]].max().max()))):
+        axes.set_xlabel("accelerators per node")
+        axes.set_xticks(numbers)
+        axes.minorticks_off()
+        axes.set_ylim(0, top)
+    storages = dict.fromkeys(zip(frame["storage"], frame["storage_name"], strict=True))
+    return figure, [
+        *(panels.line_sign(storage, storage_colours.look(name)) for storage, name in storages),
+        *(_sign(f"batches {name}", _STYLES[name]) for name in dict.fromkeys(shown["batches"]) if name in _STYLES),
+        _sign("needed: share at least, MB/s at 100 %", "dashed"),
+        _sign("one file, end to end", "dotted"),
+    ]
+
+
+def _sign(label: str, style: Any) -> Line2D:
+    return Line2D([], [], color="0.3", linewidth=0.8, linestyle=style, label=label)
+
+
+def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Look, style: str) -> None:
+    panels.line(axes, rows[NUMBER].tolist(), rows_of(rows), metric, look, style, n=panels.several_n(rows))
+
+
+def answers(table: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence per storage and accelerator: the largest number that was fed in all runs, and the next one."""
+    if not {NUMBER, SHARE, *OWN} <= {*table}:
+        return
+    cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
+    families = cells["set_key"].map(lambda key: family_key(key, _FREE))
+    for (storage, _), rows in cells.groupby([cells["storage"], families.map(_words)], sort=False):
+        frame = points(rows)
+        done = frame[frame["status"] == "done"]
+        cold, memory = (done[done["batches"] == kind].set_index(NUMBER) for kind in ("cold", "memory"))
+        fed = cold[f"{SHARE}_min"] >= cold["minimum"]
+        low = max(cold.index[fed], default=0)
+        high = min((number for number in cold.index[~fed] if number > low), default=None)
+        able = high is not None and high in memory.index and memory[f"{SHARE}_min"][high] >= LEAST_OF_CLIENT
+        if able:
+            name = rows[OWN[0]].iloc[0]
+            yield f"{storage} feeds {low or 'less than one'} {name}, not {high} (not an MLPerf result, not reviewed)"
+
+
+def _words(key: Settings) -> str:
+    return str(sorted(key.facts.items(), key=str))

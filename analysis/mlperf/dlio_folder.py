@@ -1,0 +1,294 @@
+"""Read the output folder of a run of DLIO, the program behind MLPerf Storage, as versions 0.5 to 3.0 write it.
+
+There are ``N_output.json`` (of rank N the seconds of each step, by epoch and block), ``per_epoch_stats.json`` (of rank
+0) or ``N_per_epoch_stats.json`` (when blocks began and ended), ``summary.json`` (what is published), and Hydra's
+configuration or ``*_metadata.json``. Source of the fields: ``dlio_benchmark/utils/statscounter.py`` of
+argonne-lcf/dlio_benchmark @03b5ed3 and mlcommons/DLIO_local_changes @53c2fd3.
+
+Ranks are read one after the other, and of each only sums are kept: memory is a few times that of the largest file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
+
+import msgspec
+import numpy as np
+import pandas as pd
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from analysis.errors import AnalysisError
+from jobs.model import reading
+from jobs.model.reading import Amount, Count, Number, Word
+from jobs.system import untrusted
+from jobs.system.untrusted import MOST_BYTES_OF_JSON, UntrustedError
+
+MOST_BYTES_OF_RANK = 1 << 28
+MOST_STEPS = 1 << 22  # of a block
+MOST_NAMES = 200_000
+MOST_EPOCHS = 100_000
+MOST_SECONDS = 1e9
+MOST_BYTES_OF_CONFIG = 1 << 20
+CONFIG_FOLDERS = (".", ".hydra", "configs", "dlio_config")
+CONFIG_FILES = ("overrides.yaml", "config.yaml")  # the second is composed of all: its values count
+NO_FOLDER = "name the output folder of one run of DLIO, with its N_output.json, per_epoch_stats.json and summary.json"
+DAMAGED = "fetch the file again, or take it out of the folder: then it counts as missing"
+_NUMBER = r"(0|[1-9]\d{0,5})"
+_RANK, _STAMPS = re.compile(f"{_NUMBER}_output.json"), re.compile(f"(?:{_NUMBER}_)?per_epoch_stats.json")
+_METADATA, _EPOCH = re.compile(r"\w*_metadata\.json"), re.compile(_NUMBER)
+_BLOCK, _SAVED = re.compile(f"block{_NUMBER}"), re.compile(f"(save_)?ckpt{_NUMBER}")
+# `  name: value`, `- ++part.name=value` or `  name:`
+_SETTING = re.compile(r"( *)(?:- )?'?\+*([\w.]+)(?:[=:] *'?([^'\s]+)'?|:)\s*")
+_Kind = TypeVar("_Kind")
+
+
+class Metric(TypedDict, total=False):
+    """What a summary publishes of its training."""
+
+    train_au_percentage: Annotated[list[Number], Meta(max_length=MOST_EPOCHS)]
+    train_au_mean_percentage: Number
+    train_au_meet_expectation: Word
+    train_throughput_mean_samples_per_second: Number
+
+
+class Summary(TypedDict, total=False):
+    """``summary.json``, of which no key is needed."""
+
+    start: Word
+    end: Word
+    num_accelerators: Annotated[int, Meta(ge=1, le=MOST_NAMES)]
+    num_hosts: Count
+    num_files_train: Count
+    num_samples_per_file: Count
+    metric: Metric
+
+
+class _Span(TypedDict, total=False):
+    start: Word
+    end: Word
+    duration: Word | Number
+
+
+class _Epoch(msgspec.Struct):
+    load: dict[str, msgspec.Raw]
+    proc: dict[str, msgspec.Raw]
+    compute: dict[str, msgspec.Raw]
+    au: dict[str, Amount | list[float]] = {}
+    throughput: dict[str, Amount | list[float]] = {}
+
+
+class Block(NamedTuple):
+    """A rank's steps of an epoch between two checkpoints; seconds are added over the steps that AU counts."""
+
+    rank: int
+    epoch: int
+    block: str
+    steps: int
+    counted: int
+    load_s: float
+    compute_s: float
+    proc_s: float
+    """From the start of loading until the batch is processed."""
+    excluded_s: float
+    """The same of the steps that AU leaves out."""
+    least_s: float
+    most_s: float
+    """The shortest and the longest compute."""
+    own_au: float
+    own_samples_per_s: float
+    """As the rank published them; NaN where it did not."""
+    wall_s: float = math.nan
+    """From the first stamp to the last; NaN if there are none."""
+    own_stamps: bool = False
+    """Whether these are the rank's own, not those of rank 0."""
+    checkpoints_s: float = 0
+    """Of the epoch and the one before: ranks may begin a block while rank 0 still saves."""
+
+
+@dataclass(frozen=True)
+class DlioFolder:
+    """The output folder of a run."""
+
+    path: Path
+    summary: Summary
+    settings: Mapping[str, str]
+    """Of the configuration, by the last two parts of their names, as in ``reader.batch_size``."""
+    blocks: pd.DataFrame
+    """A row per `Block`, and `slowest_s`: `proc_s` of the slowest rank of each step (NaN: the ranks' steps differ)."""
+    epochs_s: Mapping[int, float]
+    """Durations of the epochs, of rank 0."""
+
+
+class Stamps(NamedTuple):
+    """Seconds of a rank's epochs, blocks and checkpoints."""
+
+    epochs_s: dict[int, float]
+    blocks_s: dict[tuple[int, str], float]
+    checkpoints_s: dict[int, float]
+    """Of the checkpoints of an epoch, together."""
+
+
+def read_folder(path: Path) -> DlioFolder:
+    """Return what a run of DLIO left in its output folder; raise AnalysisError if that is none, or is damaged."""
+    with naming(path, NO_FOLDER):
+        home = path.resolve()
+        names = sorted(each.name for each in islice(home.iterdir(), MOST_NAMES + 1))
+        ranks = {int(match[1]): home / name for name in names if (match := _RANK.fullmatch(name))}
+        if len(names) > MOST_NAMES or not (ranks or "summary.json" in names):
+            raise UntrustedError("it is no output folder of DLIO: it has neither N_output.json nor summary.json")
+    summary = read_json(home / "summary.json", Summary) if "summary.json" in names else Summary()
+    stamps = {int(match[1] or 0): _stamps(home / name) for name in names if (match := _STAMPS.fullmatch(name))}
+    settings = dict(_settings(home, filter(_METADATA.fullmatch, names)))
+    with naming(path):
+        excluded = [_whole(settings.get(f"metric.exclude_{end}_steps", n)) for end, n in (("start", "1"), ("end", "0"))]
+    first = stamps[min(stamps)] if stamps else Stamps({}, {}, {})
+    blocks: list[Block] = []
+    slowest: dict[tuple[int, str], NDArray[np.float64]] = {}
+    for rank, file in sorted(ranks.items()):
+        for block, proc in _blocks(rank, file, slice(excluded[0], -excluded[1] or None)):
+            place = block.epoch, block.block
+            wall_s = stamps.get(rank, first).blocks_s.get(place, math.nan)
+            saved_s = sum(first.checkpoints_s.get(epoch, 0) for epoch in (block.epoch, block.epoch - 1))
+            blocks.append(block._replace(wall_s=wall_s, own_stamps=rank in stamps, checkpoints_s=saved_s))
+            known = slowest.setdefault(place, proc)
+            slowest[place] = np.maximum(known, proc) if known.size == proc.size else np.array([math.nan])
+    frame = pd.DataFrame(blocks, columns=Block._fields).astype({"wall_s": float, "own_stamps": bool})
+    frame["slowest_s"] = [slowest[each.epoch, each.block].sum() for each in blocks]
+    return DlioFolder(path, summary, settings, frame, first.epochs_s)
+
+
+@contextmanager
+def naming(path: Path, hint: str = DAMAGED) -> Iterator[None]:
+    """Raise AnalysisError with the path and the hint in place of an error about what a file or folder has."""
+    try:
+        yield
+    except (UntrustedError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise AnalysisError(f"{path}: {error}", hint) from error
+    except OSError as error:
+        raise AnalysisError(f"{path}: {error.strerror}", hint) from error
+
+
+def read_json(path: Path, kind: type[_Kind]) -> _Kind:
+    """Return the content of a small JSON file of this type; DLIO writes NaN for the mean of nothing."""
+    with naming(path):
+        value = untrusted.json_value(untrusted.content(path, MOST_BYTES_OF_JSON), any_number=True)
+        return reading.checked(value, kind)
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(_NUMBER, text):
+        raise UntrustedError(f"its configuration leaves {text[:20]!r} steps out of AU, which is no number of steps")
+    return int(text)
+
+
+def _stamps(path: Path) -> Stamps:
+    stamps = Stamps({}, {}, {})
+    for number, epoch in read_json(path, dict[str, dict[str, Any]]).items():
+        with naming(path):
+            if not _EPOCH.fullmatch(number):
+                continue
+            whole = reading.checked(epoch, _Span)
+            # Version 3 stamps the end again, after it has started the workers of the next epoch.
+            if seconds := _duration(whole) or between(whole):
+                stamps.epochs_s[int(number)] = seconds
+            for name in filter(_BLOCK.fullmatch, epoch):
+                if seconds := between(reading.checked(epoch[name], _Span)):
+                    stamps.blocks_s[int(number), name] = seconds
+            saved = [between(reading.checked(epoch[name], _Span)) or 0 for name in filter(_SAVED.fullmatch, epoch)]
+            stamps.checkpoints_s[int(number)] = sum(saved)
+    return stamps
+
+
+def between(span: Mapping[str, Any]) -> float | None:
+    """Return the seconds from `start` to `end`; None if one is missing; raise UntrustedError if they are no times."""
+    if not {"start", "end"} <= span.keys():
+        return None
+    try:
+        start, end = (datetime.fromisoformat(span[name]) for name in ("start", "end"))
+        seconds = (end - start).total_seconds()
+    except (ValueError, TypeError) as error:
+        raise UntrustedError(f"{span['start'][:40]!r} and {span['end'][:40]!r} are no two times") from error
+    if seconds <= 0:
+        raise UntrustedError(f"it ends at {end}, which is not after its start at {start}")
+    return seconds
+
+
+def _duration(span: _Span) -> float | None:
+    with suppress(KeyError, ValueError):
+        return seconds if 0 < (seconds := float(span["duration"])) < MOST_SECONDS else None
+    return None
+
+
+def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[Block, NDArray[np.float64]]]:
+    """Yield each block of a rank, and the seconds of its counted steps until the batch is processed."""
+    with naming(path):
+        parts = msgspec.json.decode(untrusted.content(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
+        for number in filter(_EPOCH.fullmatch, parts):
+            epoch = msgspec.json.decode(parts[number], type=_Epoch)
+            for name in filter(_BLOCK.fullmatch, epoch.compute):
+                load, proc, compute = (
+                    _seconds(part.get(name, b"[]")) for part in (epoch.load, epoch.proc, epoch.compute)
+                )
+                if not load.size == proc.size == compute.size:
+                    sizes = f"{load.size} / {proc.size} / {compute.size}"
+                    raise UntrustedError(f"epoch {number}, {name} has {sizes} values of load / proc / compute")
+                if proc[counted].size:
+                    left_out_s = proc.sum() - proc[counted].sum()
+                    yield Block(
+                        rank, int(number), name, proc.size, proc[counted].size,
+                        load[counted].sum(), compute[counted].sum(), proc[counted].sum(), left_out_s,
+                        compute.min(), compute.max(), _metric(epoch.au.get(name)), _metric(epoch.throughput.get(name)),
+                    ), proc[counted]  # fmt: skip
+
+
+def _seconds(text: msgspec.Raw | bytes) -> NDArray[np.float64]:
+    text = bytes(text)
+    if text.count(b",") >= MOST_STEPS:
+        raise UntrustedError(f"it has more than {MOST_STEPS:,} steps in a block")
+    seconds = np.array(msgspec.json.decode(text, type=list[float]))
+    if seconds.size and not (seconds.min() >= 0 and seconds.max() <= MOST_SECONDS):
+        raise UntrustedError(f"it has a step of {min(seconds, key=lambda each: (each >= 0, -each)):g} s")
+    return seconds
+
+
+def _metric(value: float | list[float] | None) -> float:
+    return value if isinstance(value, float) else math.nan  # version 1 leaves an empty list
+
+
+def _settings(home: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a run by the last two parts of their names, those that count more later."""
+    for name in metadata:
+        values = read_json(home / name, dict[str, Any])
+        yield "workload", f"{values.get('model')}_{values.get('accelerator')}"
+        yield from _flat(values.get("parameters"))
+    for path in (home / folder / name for name in CONFIG_FILES for folder in CONFIG_FOLDERS):
+        if path.exists():
+            with naming(path):
+                text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
+            yield from _lines(text)
+
+
+def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _flat(each, *names, name)
+    else:
+        yield ".".join(names[-2:]), str(value)
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings of YAML as OmegaConf writes it, or of Hydra's overrides (``- ++train.epochs=5``)."""
+    above: list[tuple[int, str]] = []
+    for match in filter(None, map(_SETTING.fullmatch, text.splitlines())):
+        above = [*(each for each in above if each[0] < len(match[1])), (len(match[1]), match[2])]
+        if match[3] is not None:
+            yield ".".join(".".join(name for _, name in above).split(".")[-2:]), match[3]

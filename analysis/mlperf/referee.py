@@ -1,0 +1,314 @@
+"""Recompute what a run of MLPerf Storage published from the steps of its ranks, and say what the published mean hides.
+
+AU is the accelerator utilisation in percent. Of a block with n steps, of which the first s are left out,
+``AU = 100 x sum(compute[s:]) / (end - start - sum(proc[:s]))``; an epoch is the mean over its ranks, a run that over
+its epochs. That is DLIO's code (`analysis.mlperf.dlio_folder`). The rules' text is another definition (Rules.md of
+mlcommons/storage @0366ccf, 3.3.2); the nominal one has the time of a step that the configuration says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.errors import AnalysisError
+from analysis.mlperf.dlio_folder import DlioFolder, Metric, between, naming
+from analysis.records.frame import rows_of
+
+NOTICE = "Not an MLPerf result, not reviewed"
+TOLERANCE = 0.02
+"""Points of AU, and percent of samples/s, by which a recomputed figure may differ from the published one."""
+OWN_SKEW_S, MOST_SKEW_S = 0.05, 1.0
+"""How far a block as AU counts it may be from the rank's own stamps (it ends when its loader has, versions 0.5 and 1),
+and from those of rank 0 (ranks come and go at their own time, and while rank 0 saves a checkpoint)."""
+NEAR = 0.01
+"""How far a step may be from its nominal time, as a share of it."""
+FITS = 1e-4
+"""How far the steps that samples/s counts may be from those of a counting, as a share of them."""
+MOST_NAMED = 8
+FIGURES = ["au", "own_au", "checked_au", "samples_per_s", "own_samples_per_s"]
+# How samples/s may count: steps of n left out, and whether the time is that of the whole block. As in versions 0.5 and
+# 1, as in the source of version 2, and as the data of version 3 have it.
+COUNTINGS = {
+    "all n steps over the whole block": (0, True),
+    "n \N{MINUS SIGN} 2 steps over the time of AU": (2, False),
+    "n \N{MINUS SIGN} 1 steps over the time of AU": (1, False),
+}
+
+
+class Definition(NamedTuple):
+    """An emulated accelerator: samples per step, seconds per step, least AU that passes (percent)."""
+
+    batch: float = math.nan
+    step_s: float = math.nan
+    minimum: float = math.nan
+
+
+# mlcommons/storage, configs/dlio/workload, at the commits in docs/reference/mlperf.md; the last one is of version 0.5.
+DEFINITIONS = {
+    "unet3d_b200": Definition(7, 0.162, 90), "unet3d_h100": Definition(7, 0.323, 90),
+    "unet3d_a100": Definition(7, 0.636, 90), "retinanet_b200": Definition(24, 0.04755, 85),
+    "retinanet_mi355": Definition(32, 0.0634, 85), "retinanet_h100": Definition(16, 0.180, 85),
+    "flux_b200": Definition(48, 1.35, 90), "resnet50_h100": Definition(400, 0.224, 90),
+    "resnet50_a100": Definition(400, 0.435, 90), "cosmoflow_h100": Definition(1, 0.0035, 70),
+    "cosmoflow_a100": Definition(1, 0.00551, 70), "dlrm_b200": Definition(16384, 0.000375, 70),
+    "unet3d": Definition(4, 1.3604, 90),
+}  # fmt: skip
+
+
+def terms(folder: DlioFolder, given: Definition) -> tuple[Definition, dict[str, str]]:
+    """Return batch, step and least AU of a run, and of each where it is from.
+
+    They are as given, else as configured, else of the workload that is named, or (not the batch) whose step is just
+    below the shortest compute. Versions 0.5 and 1 record the nominal time, which is then the same in each step.
+    """
+    settings, shortest = folder.settings, folder.blocks["least_s"].min()
+    workload, guess = settings.get("workload", ""), ""
+    defined = DEFINITIONS.get(workload)
+    if not defined:
+        workload = next((name for name, each in DEFINITIONS.items() if 0 <= shortest / each.step_s - 1 < NEAR), "")
+        guess, defined = ", by its step", DEFINITIONS.get(workload, Definition())._replace(batch=math.nan)
+    sources = {
+        "given": given,
+        "configured": Definition(
+            _number(settings, "reader.batch_size"),
+            _number(settings, "train.computation_time", "computation_time.mean"),
+            100 * _number(settings, "metric.au"),
+        ),
+        "recorded": Definition(step_s=shortest if shortest == folder.blocks["most_s"].max() else math.nan),
+        f"of {workload}{guess}": defined,
+        "DLIO's default": Definition(minimum=90 if "reader.batch_size" in settings else math.nan),
+    }
+    values: list[float] = []
+    names: dict[str, str] = {}
+    for key in Definition._fields:
+        usable = {name: getattr(each, key) for name, each in sources.items() if 0 < getattr(each, key) < math.inf}
+        names |= {key: next(iter(usable))} if usable else {}
+        values.append(next(iter(usable.values()), math.nan))
+    return Definition(*values), names
+
+
+def _number(settings: Mapping[str, str], *names: str) -> float:
+    for name in names:
+        with suppress(KeyError, ValueError):
+            return float(settings[name])
+    return math.nan
+
+
+def recomputed(blocks: pd.DataFrame, batch: float) -> tuple[pd.DataFrame, str, float]:
+    """Return blocks with the figures of their steps, how samples/s counts (of `COUNTINGS`; empty: unknown), the batch.
+
+    `au` is by the stamps, which may be rank 0's, and are in any case not quite the times that DLIO used. The rank's
+    samples/s say, too, how long its block took: where they agree with its AU, and nearly with the stamps, `checked_au`
+    is its own AU, and else `au`. `misfit` is by which share of the steps the two of them disagree.
+    """
+    counted_s = (blocks["wall_s"] - blocks["excluded_s"]).where(lambda each: each > 0)
+    # Of a rank that began while rank 0 still saved a checkpoint, rank 0's stamps give less time than its steps took.
+    began_early = ~blocks["own_stamps"] & (blocks["checkpoints_s"] > 0)
+    blocks = blocks.assign(counted_s=counted_s.mask(began_early, np.maximum(counted_s, blocks["proc_s"])))
+    blocks["au"] = 100 * blocks["compute_s"] / blocks["counted_s"]
+    own_s = (100 * blocks["compute_s"] / blocks["own_au"]).where(blocks["own_au"] > 0)
+    batches, misfits = {}, {}
+    for name, (left_out, whole) in COUNTINGS.items():
+        samples = blocks["own_samples_per_s"] * (own_s + whole * blocks["excluded_s"]) / (blocks["steps"] - left_out)
+        batches[name] = float(np.round(samples.median())) if math.isnan(batch) else batch
+        misfits[name] = (samples / batches[name] - 1).abs()
+    counting = min(misfits, key=lambda name: misfits[name].median())
+    left_out, whole = COUNTINGS[counting]
+    known = bool(misfits[counting].median() <= FITS)
+    blocks["misfit"] = misfits[counting] if known else math.nan
+    steps = blocks["steps"] - left_out if known else math.nan
+    blocks["samples_per_s"] = batches[counting] * steps / (blocks["counted_s"] + whole * blocks["excluded_s"])
+    blocks["skew_s"] = np.where(blocks["own_stamps"], OWN_SKEW_S, MOST_SKEW_S + blocks["checkpoints_s"])
+    near = (own_s - blocks["counted_s"]).abs() <= blocks["skew_s"]
+    blocks["checked_au"] = blocks["own_au"].where(near & (blocks["misfit"] <= FITS), blocks["au"])
+    return blocks, counting if known else "", batches[counting] if known else batch
+
+
+def by_rank_and_epoch(blocks: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per rank and epoch; as in DLIO, an epoch's figure is the mean of its blocks, weighted by steps."""
+    rows = [
+        {"rank": rank, "epoch": epoch, "steps": part["steps"].sum()}
+        | {name: np.average(part[name], weights=part["steps"]) for name in FIGURES}
+        for (rank, epoch), part in blocks.groupby(["rank", "epoch"])
+    ]
+    return pd.DataFrame(rows, columns=["rank", "epoch", "steps", *FIGURES]).astype(dict.fromkeys(FIGURES, float))
+
+
+def judge(folder: DlioFolder, given: Definition) -> dict[str, Any]:
+    """Return the figures of a run by name, `cells` (AU by rank and epoch), and in words what is missing or differs.
+
+    A figure that cannot be had is NaN. Raises AnalysisError if the folder has more ranks than accelerators.
+    """
+    summary, metric = folder.summary, folder.summary.get("metric", Metric())
+    used, sources = terms(folder, given)
+    blocks, counting, batch = recomputed(folder.blocks, used.batch)
+    used, sources = used._replace(batch=batch), {"batch": "by samples/s"} | sources
+    cells = by_rank_and_epoch(blocks)
+    published = pd.Series(metric.get("train_au_percentage", []), dtype=float).rename(lambda place: place + 1)
+    last = int(cells["rank"].max()) + 1 if len(cells) else 0
+    ranks = summary.get("num_accelerators") or last
+    if last > ranks:
+        message = f"{folder.path}: it has a rank {last - 1}, and {ranks} accelerators"
+        raise AnalysisError(message, "take the files of another run out of the folder")
+    of_epochs, by_rank = cells.groupby("epoch"), cells.groupby("rank")["checked_au"].mean()
+    means = of_epochs[FIGURES].mean()[of_epochs.size() == ranks]
+    epochs = len(published) or max([*cells["epoch"], *folder.epochs_s], default=0)
+    whole = [*means.index] == [*range(1, epochs + 1)]
+    totals = means.mean(skipna=False) if whole else dict.fromkeys(FIGURES, math.nan)
+    samples = summary.get("num_files_train", math.nan) * summary.get("num_samples_per_file", 1)
+    per_epoch = samples / (max(ranks, 1) * used.batch)
+    if (most := _number(folder.settings, "train.total_training_steps")) > 0:
+        per_epoch = min(per_epoch, most)
+    steps = of_epochs["steps"].max() if len(cells) else pd.Series(per_epoch // 1, range(1, epochs + 1))
+    if len(cells) and steps.max() < per_epoch // 1:  # a run may end before its data
+        per_epoch = steps.max()
+    with naming(folder.path / "summary.json"):
+        run_s = between(summary) or math.nan
+    epochs_s = sum(folder.epochs_s.get(epoch, math.nan) for epoch in steps.index) or math.nan
+    run = {
+        "folder": str(folder.path), "accelerators": ranks, "hosts": summary.get("num_hosts"), "epochs": epochs,
+        "steps": sorted({int(each) for each in steps.dropna()}), **used._asdict(), "sources": sources,
+        "au": {
+            "published": metric.get("train_au_mean_percentage", math.nan), "of_the_ranks": totals["own_au"],
+            "recomputed": totals["au"], "nominal": 100 * steps.sum() * used.step_s / epochs_s,
+            "rules_text": 100 * per_epoch * epochs * used.step_s / run_s,
+        },
+        "verdict": metric.get("train_au_meet_expectation"),
+        "by_epoch": {"published": published, "recomputed": means["au"], "checked": means["checked_au"]},
+        "by_rank": by_rank,
+        "worst": {
+            "epoch": worst(means["checked_au"] if whole else published.rename_axis("epoch"), used.minimum),
+            "rank": worst(by_rank, used.minimum),
+            "most_loading": most_loading(blocks),
+            "rank_in_an_epoch": worst(cells.set_index(["rank", "epoch"])["checked_au"], used.minimum),
+        },
+        "samples_per_s": {
+            "published": metric.get("train_throughput_mean_samples_per_second", math.nan), "counts": counting,
+            "of_the_ranks": ranks * totals["own_samples_per_s"], "recomputed": ranks * totals["samples_per_s"],
+        },
+        "shares_of_time": shares(blocks, together=ranks > 1 and len(cells) == ranks * len(of_epochs)),
+        "cells": cells,
+    }  # fmt: skip
+    words = {"differences": [*dict.fromkeys(differences(run, blocks))], "remarks": [*remarks(run, blocks)]}
+    return run | {"missing": missing(run)} | words
+
+
+def worst(aus: pd.Series[float], minimum: float) -> dict[str, Any]:
+    """Return the smallest AU with its rank and epoch, and whether it passes (None: the least AU is unknown)."""
+    if (aus := aus.dropna()).empty:
+        return {"au": math.nan, "passes": None}
+    place, au = aus.idxmin(), aus.min()
+    names = dict(zip(map(str, aus.index.names), place if isinstance(place, tuple) else [place], strict=True))
+    return names | {"au": au, "passes": None if math.isnan(minimum) else bool(au >= minimum)}
+
+
+def most_loading(blocks: pd.DataFrame) -> dict[str, Any]:
+    """Return the rank that loaded longest in an epoch, for which the others wait at the barrier, as a share of time."""
+    parts = (blocks.set_index(["rank", "epoch"])["load_s"] / blocks["wall_s"].to_numpy()).dropna()
+    place = parts.idxmax() if len(parts) else ()
+    return dict(zip(("rank", "epoch"), place, strict=False)) | {"share": parts.max()}
+
+
+def shares(blocks: pd.DataFrame, *, together: bool) -> dict[str, float]:
+    """Return the parts of the ranks' blocks as shares of their time.
+
+    The slowest rank of a step keeps the others at the barrier: that is the least that the barrier takes, and is known
+    if the steps of all ranks are there (`together`) and no block is shorter than its slowest steps. What lies between
+    a batch and the next loading besides, nobody accounts for. Version 0.5 has the barrier in the rest of the steps.
+    """
+    together &= bool((blocks["slowest_s"] - blocks["counted_s"] <= blocks["skew_s"]).all())
+    after_steps = blocks["counted_s"] - blocks["proc_s"]
+    barrier = (blocks["slowest_s"] - blocks["proc_s"]) * (1 if together else math.nan)
+    parts = {
+        "left out of AU": blocks["excluded_s"], "loading": blocks["load_s"], "compute": blocks["compute_s"],
+        "rest of the steps": blocks["proc_s"] - blocks["load_s"] - blocks["compute_s"], "barrier, at least": barrier,
+        "nobody accounts for": after_steps - barrier.fillna(0),
+    }  # fmt: skip
+    wall_s = blocks["wall_s"].sum(skipna=False) or math.nan
+    return {name: round(part.sum(skipna=False) / wall_s, 9) + 0.0 for name, part in parts.items()}  # no -0.0
+
+
+def missing(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ranks and epochs that are missing, and the figures that cannot be recomputed therefore, with why."""
+    cells, au = run["cells"], run["au"]
+    ranks = sorted({*range(run["accelerators"])} - {*cells["rank"]})
+    sizes, present = cells.groupby("epoch").size(), run["accelerators"] - len(ranks)
+    epochs = [each for each in range(1, run["epochs"] + 1) if sizes.get(each, 0) < present]
+    needs = {
+        "whether it is as published": (au["published"], "summary.json, or its AU, is missing"),
+        "AU and samples/s of the run": (0 if not (ranks or epochs) else math.nan, "ranks or epochs are missing"),
+        "AU by the stamps": (cells["au"].sum(skipna=False), "blocks have no stamps"),
+        "barrier": (run["shares_of_time"]["barrier, at least"], "it takes the steps of several, and of all ranks"),
+        "nominal AU": (au["nominal"], "the time of a step (--step SECONDS) or of an epoch is unknown"),
+        "AU by the rules' text": (au["rules_text"], "a step, the batch or the summary is unknown"),
+        "whether it passes": (run["minimum"], "the least AU is unknown (--minimum PERCENT)"),
+    }
+    not_recomputed = {name: why for name, (value, why) in needs.items() if math.isnan(value)}
+    return {"ranks": ranks, "epochs": epochs, "not_recomputed": not_recomputed}
+
+
+def differences(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
+    """Yield where a recomputed figure differs from the published one, or where that contradicts itself."""
+    au, rate, epochs, least = run["au"], run["samples_per_s"], run["by_epoch"], run["minimum"]
+    checked = epochs["checked"].mean() if au["recomputed"] >= 0 else math.nan
+    pairs = [("AU of the run", au["published"], value) for value in (au["of_the_ranks"], checked)]
+    pairs += [("AU of the run, of its epochs", au["published"], epochs["published"].mean())]
+    pairs += [
+        (f"AU of epoch {epoch}", value, epochs["checked"].get(epoch, math.nan))
+        for epoch, value in epochs["published"].items()
+    ]
+    pairs += [
+        (f"AU of rank {each['rank']}, epoch {each['epoch']}", each["own_au"], each["checked_au"])
+        for each in rows_of(run["cells"])
+    ]
+    for what, published, value in pairs:
+        if abs(published - value) > TOLERANCE:
+            yield f"{what}: published {published:.4f}, recomputed {value:.4f}"
+    if abs(rate["published"] - rate["of_the_ranks"]) > TOLERANCE / 100 * rate["published"]:
+        yield f"samples/s: published {rate['published']:.4f}, of the ranks {rate['of_the_ranks']:.4f}"
+    if run["verdict"] and (au["published"] >= least) != (run["verdict"] == "success") and au["published"] + least >= 0:
+        yield f"the verdict is {run['verdict']}, with an AU of {au['published']:.4f} where {least:g} passes"
+    if strange := {*run["cells"]["epoch"]} - {*range(1, run["epochs"] + 1)}:
+        yield f"ranks have an epoch {min(strange)}, and {run['epochs']} epochs are published"
+    for each in rows_of(blocks):
+        where = f"rank {each['rank']}, epoch {each['epoch']}"
+        if each["misfit"] > FITS:
+            yield f"{where}: its AU and its samples/s are not of the same time"
+        steps_s = each["proc_s"] + each["excluded_s"]
+        if steps_s - each["wall_s"] > each["skew_s"]:
+            yield f"{where}: it has steps of {steps_s:.2f} s in a block of {each['wall_s']:.2f} s"
+
+
+def remarks(run: Mapping[str, Any], blocks: pd.DataFrame) -> Iterator[str]:
+    """Yield what the published mean hides, and on what the recomputed figures rest."""
+    least, au = run["minimum"], run["au"]
+    epochs = run["by_epoch"]["checked" if au["recomputed"] >= 0 else "published"]
+    parts = {f"epoch {epoch}": value for epoch, value in epochs.items()}
+    parts |= {f"rank {rank}": value for rank, value in run["by_rank"].items()}
+    failed = [
+        f"{name} ({value:.2f})" for name, value in (parts | {"nominal AU": au["nominal"]}).items() if value < least
+    ]
+    if au["published"] >= least and failed:
+        more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+        yield f"the published mean passes; below {least:g} are {', '.join(failed[:MOST_NAMED])}{more}"
+    believed = blocks[(blocks["checked_au"] == blocks["own_au"]) & (blocks["checked_au"] != blocks["au"])]
+    apart = (believed["au"] - believed["own_au"]).abs().max()
+    others = blocks["rank"][~blocks["own_stamps"]].nunique()
+    if others:
+        yield f"{others} ranks have no stamps: those of rank 0 stand for theirs"
+    if apart > (0 if others else TOLERANCE):
+        yield (
+            f"AU by the stamps is up to {apart:.3f} points from the ranks' own, which their samples/s bear out:"
+            " their own stands by epoch and rank"
+        )
+    slept = blocks["compute_s"].sum() / (blocks["counted"].sum() * run["step_s"]) if len(blocks) else math.nan
+    if abs(slept - 1) > NEAR:
+        yield f"a step computed {slept:.4f} x its nominal {run['step_s']:g} s, which all AU but the nominal one count"
+    if len(blocks) and not run["samples_per_s"]["counts"]:
+        yield "samples/s of the ranks fit no known way to count steps"

@@ -1,0 +1,164 @@
+"""The parts of the report with the medians, and with all cells, their runs and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from analysis.output import tables
+from analysis.output.columns import DISTURBED, columns, mark, shown_rows
+from analysis.page.part import MOST_CELLS, MOST_LINES, MOST_ROWS, PageTable, Results, render, some
+from analysis.records.frame import Row, rows_of
+from analysis.records.read_records import FILE, UnreadableError, judged
+from analysis.records.record import Record
+from analysis.statistics.comparable import COLUMNS, looser, looser_cells
+from analysis.text import NONE, address, number, share, typed
+from jobs.judging.judge import CampaignJudge
+from jobs.model.results import METRICS
+
+MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
+STANDING = {True: "held", False: "failed", None: "unverifiable"}
+ALL_CELLS = "tables/medians.csv and tables/runs.csv"
+
+
+def medians(results: Results) -> Markup:
+    """Return a table of medians per set of settings, as in `tables/medians.md`."""
+    sections, room, detailed = [], MOST_ROWS, {record.cell for record in chosen(results)}
+    for heading, rows in tables.sections(results.table):
+        if room <= 0:
+            break
+        sections.append({"heading": heading, **_section(rows.head(room), detailed)})
+        room -= len(rows)
+    more = some(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
+    notes = [
+        *([tables.BETWEEN] if tables.has_controls(results.table) else []),
+        *([tables.OF_BASELINE] if tables.has_baselines(results.table) else []),
+        *([DISTURBED] if results.table["disturbed"].notna().any() else []),
+        *([more] if more else []),
+    ]
+    told = looser_cells(rows_of(results.table, COLUMNS))
+    return render("medians.html", over=tables.OVER, sections=sections, looser=told, notes=notes)
+
+
+def _section(rows: pd.DataFrame, detailed: set[str]) -> dict[str, Any]:
+    shown = columns(rows, whole=True)
+    lines = [
+        {
+            "texts": [" ".join(filter(None, [each.text(row), mark(each, row)])) for each in shown],
+            "cell": row["cell"],
+            "short": row["cell"].rpartition("-")[2],
+            "linked": row["cell"] in detailed,
+            "disturbed": bool(row["disturbed"]),
+        }
+        for row in shown_rows(rows)
+    ]
+    return {"columns": shown, "lines": lines, "no_ratios": tables.no_ratios(rows)}
+
+
+def not_counted(results: Results) -> Markup:
+    """Return the cells and runs that do not count, with the reasons."""
+    complaints = tables.not_counted(results.table, results.runs)
+    more = some(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
+    return render("not_counted.html", complaints=complaints[:MOST_LINES], count=len(complaints), more=more)
+
+
+def cells(results: Results) -> Markup:
+    """Return a folded section per cell: its settings, its runs with all checks, and a link to its record."""
+    shown = chosen(results)
+    table = results.table
+    rows = {row["cell"]: row for row in rows_of(table[table["cell"].isin([record.cell for record in shown])])}
+    more = some(len(shown), len(table), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first")
+    return render("cells.html", cells=[_cell(record, rows[record.cell], results) for record in shown], more=more)
+
+
+def chosen(results: Results) -> Sequence[Record]:
+    """Return the cells that the page shows: all, or `MOST_CELLS` of them, those with problems first."""
+    all_of_them = results.found.records
+    if len(all_of_them) <= MOST_CELLS:
+        return all_of_them
+    table = results.table
+    good = (table["status"] == "done") & ~table["unstable"].fillna(value=False).astype(bool)
+    fine = set(table["cell"][good & (table["n_invalid"] + table["n_failed"] == 0)])
+    return sorted(all_of_them, key=lambda record: record.cell in fine)[:MOST_CELLS]
+
+
+def _cell(record: Record, row: Row, results: Results) -> dict[str, Any]:
+    unstable = " (unstable)" if row["unstable"] is True else ""
+    stored = _stored(record, results.found.judge)
+    return {
+        "name": record.cell,
+        "trouble": record.status != "done",
+        "head": f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}",
+        "reason": record.reason,
+        "looser": looser([row]),
+        "settings": " ".join(f"{name}={typed(value)}" for name, value in record.settings.items()),
+        "conditions": list(_conditions(record)),
+        "checks": _checks(stored.get("checks") or ()),
+        "runs": [_run(run) for run in stored.get("runs") or ()],
+        "record": address(record.folder / FILE, results.home),
+        "version": record.benchmark_version,
+    }
+
+
+def _conditions(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield in words the other conditions that affect the speed: of the process, the machine and each storage."""
+    groups = {**record.conditions, **record.conditions.get("storages", {})}
+    for name, facts in groups.items():
+        if name != "storages":
+            yield name, ", ".join(f"{fact} {value}" for fact, value in facts.items())
+
+
+def _stored(record: Record, judge: CampaignJudge) -> Mapping[str, Any]:
+    """Return the judged record with the messages of its checks; empty if the record can no longer be read."""
+    with suppress(UnreadableError):
+        return judged(record.folder / FILE, judge)
+    return {}
+
+
+def _run(run: Row) -> dict[str, Any]:
+    """Return the texts of a run: its state, its metrics and its checks."""
+    remark = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
+    return {
+        "head": f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}",
+        "remark": remark + _added(run.get("added") or {}),
+        "figures": [f"{number(run[key])} {metric.unit}" for key, metric in METRICS.items() if run.get(key) is not None],
+        "checks": _checks(run.get("checks") or ()),
+        "ranks": _ranks(run.get("ranks") or ()),
+    }
+
+
+def _ranks(ranks: Sequence[Mapping[str, Any]]) -> PageTable | None:
+    """Return a table with what each rank did, and when by the hub's clock; None for a run of one rank."""
+    rows = [
+        [
+            str(each["rank"]),
+            each.get("node") or each.get("host") or NONE,
+            number(each["figures"]["wall_s"]),
+            NONE if (moved := each["figures"].get("bytes_read")) is None else number(moved / 1e6),
+            NONE if each.get("left_s") is None else number(each["left_s"] * 1e3),
+            NONE if each.get("ended_s") is None else number(each["ended_s"]),
+        ]
+        for each in ranks
+    ]
+    headings = ["rank", "node", "s", "MB", "began within ms", "ended after s"]
+    return PageTable(headings, rows, [False, True, False, False, False, False]) if rows else None
+
+
+def _added(why: Mapping[str, Any]) -> str:
+    """Return a remark that the run was added because of `until_spread`, and why; empty if it was planned."""
+    if not why:
+        return ""
+    width = why.get("width")
+    state = f"the interval of the median was {share(width, 2)} wide" if width is not None else "too few for an interval"
+    return f", added for until_spread={number(why['until_spread'])}: of {why['n']} runs {state}"
+
+
+def _checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{MARKS[check['passed']]} {check['rule']} {STANDING[check['passed']]}: {check.get('message') or NONE}"
+        for check in checks
+    ]

@@ -1,0 +1,187 @@
+"""Charts of the report with their numbers; tables of profiles: POSIX calls, and the time of steps by TensorFlow."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.page.part import (
+    MOST_CSV_BYTES,
+    MOST_FIGURES,
+    MOST_LINES,
+    MOST_SVG_BYTES,
+    PageTable,
+    Results,
+    paragraphs_and_tables,
+    render,
+    some,
+)
+from analysis.records.frame import Row, rows_of
+from analysis.records.record import Record
+from analysis.records.settings import storage_name
+from analysis.spreadsheet import csv
+from analysis.statistics.medians import counted
+from analysis.text import NONE, number, share
+from analysis.traces.posix import SIZES
+from analysis.traces.system import typical_runs
+from jobs.events.step_times import LEAST, Bound
+from jobs.events.tensorflow_trace import REMEDIES, SPENT
+
+AMOUNTS = {
+    "files": "files", "opens": "opens", "reads": "reads", "bytes_read": "MB read", "read_mb_per_s": "MB/s",
+    "read_s": "s in reads", "writes": "writes", "bytes_written": "MB written", "write_s": "s in writes",
+    "meta_s": "s in metadata",
+}  # fmt: skip
+SHARES = ("sequential", "consecutive")
+COST = "time that it added"
+OF_CELL = ("storage", "threads", "mode")
+OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
+STEP_HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")
+ABOUT_STEPS = (
+    "Seconds of the steps in the window, of the run of median runtime: each moment is given to one category, the first"
+    " that goes on, so that a line adds up to its steps. Input-bound: at least"
+    f" {LEAST:.0%} of them is spent on reading, decoding, buffering and waiting for input. What would remove that, and"
+    " the most that it saves:"
+)
+TESTED_BY = "What is saved does not add up. `python -m campaign show CELL --test` changes one of them and measures."
+
+
+def profiled(results: Results) -> list[tuple[Record, Row]]:
+    """Return the cells with a valid measured run that was profiled, each with the medians of its POSIX metrics."""
+    if "posix_reads" not in results.runs:
+        return []
+    names = [name for name in map(str, results.runs) if name.startswith("posix_")]
+    table = counted(results.runs, names).groupby("cell").median().dropna(subset=["posix_reads"])
+    medians = dict(zip(map(str, table.index), rows_of(table), strict=True))
+    return [(each, medians[each.cell]) for each in results.found.records if each.cell in medians]
+
+
+def calls(cells: Sequence[tuple[Record, Row]]) -> Markup:
+    """Return two tables of profiled cells: the numbers of calls, and the sizes of the reads."""
+    shown = cells[:MOST_LINES]
+    compared = any(record.profile_cost for record, _ in cells)
+    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, *([COST] if compared else []), "cell")
+    amounts = [
+        [*_of_cell(each), *_amounts(medians), *_order(medians), *([_cost(each)] if compared else []), each.cell]
+        for each, medians in shown
+    ]
+    sizes = [[*_of_cell(each), *_sizes(medians), each.cell] for each, medians in shown]
+    left = [True, False, True]
+    of_cost = " Time added: the median over pairs of runs, one with the profile and one without." if compared else ""
+    told = (
+        "Medians over the valid measured runs, of the files of the data set and of the snapshots. Seconds are of all"
+        " threads together. Sequential: beyond the last byte read of the file; consecutive: just behind it (Darshan)."
+        + of_cost
+    )
+    return paragraphs_and_tables(
+        told,
+        _table(headings, amounts, left),
+        "Share of the reads by the bytes that came, each column up to its size:",
+        _table((*OF_CELL, *SIZES, "cell"), sizes, left),
+        some(len(shown), len(cells), "cells", "tables/runs.csv"),
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> PageTable:
+    return PageTable(headings, rows, [*left, *[False] * (len(headings) - len(left) - 1), True])
+
+
+def _of_cell(record: Record) -> list[str]:
+    facts = record.settings
+    return [storage_name(facts), str(facts.get("threads", "")), str(facts.get("profile.posix", ""))]
+
+
+def _amounts(medians: Row) -> list[str]:
+    values = {name: medians.get(f"posix_{name}", math.nan) for name in AMOUNTS}
+    return [number(value / 1e6 if name.startswith("bytes_") else value) for name, value in values.items()]
+
+
+def _order(medians: Row) -> list[str]:
+    return [share(medians.get(f"posix_{name}", math.nan)) for name in SHARES]
+
+
+def _sizes(medians: Row) -> list[str]:
+    counts = [medians.get(f"posix_read_size_{place}", math.nan) for place in range(len(SIZES))]
+    total = sum(counts)
+    return [share(count / total if total else math.nan) for count in counts]
+
+
+def _cost(record: Record) -> str:
+    cost = record.profile_cost
+    if not cost:
+        return NONE
+    return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
+
+
+def steps(results: Results) -> Markup:
+    """Return a table of the cells whose steps TensorFlow profiled; empty if there is none."""
+    runs = results.runs
+    if "tensorflow_steps_s" not in runs:
+        return Markup()
+    typical = typical_runs(runs[runs["tensorflow_steps_s"] > 0], [f"tensorflow_{name}" for name in OF_RUN])
+    found = [(each, typical[each.cell]) for each in results.found.records if each.cell in typical]
+    if not found:
+        return Markup()
+    rows = [_line(*each) for each in found[:MOST_LINES]]
+    left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
+    words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)
+    more = some(len(rows), len(found), "cells", "tables/runs.csv")
+    return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", PageTable(STEP_HEADINGS, rows, left), more)
+
+
+def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
+    facts, seen = record.settings, {name: run.get(f"tensorflow_{name}", math.nan) for name in OF_RUN}
+    saves = {name: seen[f"saves_{name}"] for name in REMEDIES}
+    bound = Bound(seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)})
+    words = f"{'yes' if bound.share >= LEAST else 'no'}, {share(bound.share, 1)}"
+    saved = ", ".join(f"{name} {number(it)}" for name, it in bound.named.items())
+    place = [storage_name(facts), str(facts.get("threads", "")), str(facts.get("prefetch", ""))]
+    times = [number(seen[name]) for name in ("steps_s", *(f"spent_{name}" for name in SPENT))]
+    return [*place, words, saved or NONE, *times, record.cell]
+
+
+def headline(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
+    """Return the chart for the top of the page, as a list of at most one; a chart of baselines only if no other."""
+    return sorted(drawn, key=lambda spec: spec.stem.startswith("table1"))[:1]
+
+
+def figures(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
+    """Return charts, each with its table and a CSV to download."""
+    shown = [spec for spec in drawn if results.images[spec.stem]][:MOST_FIGURES]
+    more = some(len(shown), len(drawn), "figures", "the folder figures/ beside this page")
+    return render("figures.html", figures=[_figure(spec, results.images[spec.stem]) for spec in shown], more=more)
+
+
+def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
+    rows = [[_text(value) for value in row] for row in spec.frame.head(MOST_LINES).itertuples(index=False, name=None)]
+    left = [not pd.api.types.is_numeric_dtype(kind) for kind in spec.frame.dtypes]
+    return {
+        "stem": spec.stem,
+        "title": spec.title,
+        "caption": spec.caption,
+        "image": image if len(image) <= MOST_SVG_BYTES else "",
+        "csv": _csv_link(spec),
+        "count": len(spec.frame),
+        "numbers": PageTable([str(name) for name in spec.frame], rows, left),
+        "more": some(len(rows), len(spec.frame), "rows", f"figures/{spec.stem}.csv"),
+    }
+
+
+def _csv_link(spec: FigureSpec) -> str:
+    """Return a link to the chart's numbers: embedded in the page, or to a file if they are long."""
+    content = csv(spec.frame)
+    within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
+    return within if len(content) <= MOST_CSV_BYTES else f"figures/{spec.stem}.csv"
+
+
+def _text(value: Any) -> str:
+    """Return a value of the frame in readable form; the CSV has all its digits."""
+    if pd.isna(value):
+        return NONE
+    return number(value) if isinstance(value, float) else str(value)

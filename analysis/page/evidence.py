@@ -1,0 +1,220 @@
+"""Parts of the report on what its numbers rest on: checks, verdicts on claims, tested predictions, commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from analysis.claims.judge_claim import NOT_MEASURED
+from analysis.output import tables
+from analysis.page.part import MOST_LINES, MOST_ROWS, PageTable, Results, paragraphs_and_tables, render, some
+from analysis.records.frame import Row, rows_of
+from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
+from analysis.text import NONE, share, significant, span
+from jobs.model.record import Account, Manifest, Tested
+
+# What each check proves (README, "What is measured, and what proves it").
+PROVES = {
+    "cold": "the files were not in memory just before the start; of an object store: its servers fetched what was read"
+    " from their disk, by each account of it",
+    "device_bytes": "the kernel fetched from the device what the pipeline read",
+    "warm": "the files were in memory just before the start",
+    "from_memory": "next to nothing was fetched from the device",
+    "complete": "every image asked for was delivered",
+    "same_data": "the files were what their list says, and as many bytes were read",
+    "time_adds_up": "the parts, each measured by itself, make up the wall time",
+    "quiet": "others used the device (share of the run) and the processors (cores) no more than the limit",
+    "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit, and it came no"
+    " nearer to a control group's limit on reads and writes",
+    "on_time": "emulated accelerators ended their steps at most a hundredth of a step late, and their times add up",
+    "undelayed": "threads with work were asleep, held by other programs or stopped for no larger share of the time",
+    "unstolen": "the hypervisor took no more of the processors than the limit (cores)",
+    "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
+    "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
+    "below_peak": "the throughput is not above what the storage gives by itself",
+    "reached_device": "what was written came to the device in the time of the run",
+    "finite_loss": "every step of a training has a loss that is a finite number",
+    "profile_complete": "the profile dropped nothing, saw all reads that the kernel counted and has what the run read",
+    "counts_as_predicted": "as many files or images were read as follow from the parameters and the seed",
+    "bytes_as_predicted": "as many bytes were read as these have",
+    "cold_as_predicted": "those loads found nothing in memory that are the first of their file on this node",
+    "ahead_as_predicted": "no more was read ahead than the parameters let",
+    "every_sample_once": "over all ranks every sample came once in each epoch",
+    "equal_steps": "all ranks made as many steps",
+    "equal_weights": "all ranks ended with the same weights",
+    "began_together": "no rank began later than the first one by a larger share of the wall time than the limit",
+    "unspoiled": "no request of an emulated storage was given a fault",
+    "until_spread": "the interval of the median is no wider than was asked for",
+    "spread": "the measured runs of the cell agree: (max - min) / median",
+}
+# Checks whose limit is a setting of the run.
+OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss", "profile_complete")
+# The possible results of a check: proved, failed, unverifiable.
+ENDS = (True, False, None)
+
+
+def proofs(results: Results) -> Markup:
+    """Return a table of the checks: the claim of each, its limits, and how often it was proved."""
+    told: Counter[tuple[str, bool | None]] = Counter()
+    limits: dict[str, dict[str, set[float]]] = {}
+    records = results.found.records
+    made = Counter(record.checks for record in records)
+    for kinds, count in Counter(record.runs.kinds for record in records).items():
+        for kind in kinds:
+            if kind.role == "measured":
+                made[kind.checks] += count
+    for checks, count in made.items():
+        for check in checks:
+            told[check.rule, check.passed] += count
+            for name, limit in check.limits if check.rule not in OF_THE_RUN else ():
+                limits.setdefault(check.rule, {}).setdefault(name, set()).add(limit)
+    rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*PROVES, rule].index(rule), rule))
+    rows = [
+        [rule, *(f"{told[rule, end]:,}" for end in ENDS), _thresholds(limits.get(rule, {})), PROVES.get(rule, NONE)]
+        for rule in rules
+    ]
+    if not rows:
+        return paragraphs_and_tables("No checks.")
+    note = "Of measured runs; spread: of cells. A run that failed a check counts in no median."
+    headings = ("check", "proved", "failed", "unverifiable", "limit", "claim")
+    return paragraphs_and_tables(PageTable(headings, rows, [True, False, False, False, False, True]), note)
+
+
+def _thresholds(limits: Mapping[str, set[float]]) -> str:
+    """Return the thresholds that were in force, each as a range from least to most."""
+    ends = ((f"{min(each):.3g}", f"{max(each):.3g}") for each in limits.values())
+    return ", ".join(least if least == most else f"{least} to {most}" for least, most in ends) or NONE
+
+
+CLAIM_HEADINGS = ("claim", "published", "ours", "verdict", "tolerance")
+TOLERANCE = (
+    "A number holds within its tolerance: twice the site's own (the limit of the check spread), and half a unit of the"
+    " last digit that the paper prints. An order, or a bound, has none: of an order the whole 95 % interval must be on"
+    " its side. tables/verdicts.md has the tolerance of each and where it comes from."
+)
+
+
+def verdicts(results: Results) -> Markup:
+    """Return the tables of claims: the published value, ours and the verdict, grouped by claim."""
+    rows = [row for _, of_claim in results.tested.groupby("claim", sort=False) for row in rows_of(of_claim)]
+    pairs = [row for row in rows if row["pair"]]
+    told = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
+    left = [row for row in rows if not row["pair"] and row["verdict"] == NOT_MEASURED]
+    papers: dict[str, list[Row]] = {}
+    for row in told:
+        papers.setdefault(row["source"].partition(",")[0], []).append(row)
+    return render(
+        "claims.html",
+        headings=CLAIM_HEADINGS,
+        papers=[{"name": paper, **_claims_shown(rows, MOST_ROWS)} for paper, rows in papers.items()],
+        tolerance=TOLERANCE if told else "None of the paper's claims was measured here.",
+        left=[f"{_about(row)}: {tables.why_of(row)}" for row in left[:MOST_LINES]],
+        left_count=len(left),
+        pairs=_claims_shown(pairs, MOST_LINES),
+        pair_count=len(pairs),
+    )
+
+
+def _claims_shown(rows: Sequence[Row], most: int) -> dict[str, Any]:
+    return {
+        "rows": [_claim_row(row) for row in rows[:most]],
+        "more": some(most, len(rows), "verdicts", "tables/verdicts.md"),
+    }
+
+
+def _claim_row(row: Row) -> dict[str, str]:
+    ours, interval, _ = tables.evidence(row)
+    return {
+        "claim": row["claim"],
+        "about": ", ".join(filter(None, (row["source"], row["pair"], row["about"]))),
+        "published": row["published"],
+        "ours": ours,
+        "interval": "" if ours == NONE else interval,
+        "kind": row["verdict"].split()[0],
+        "verdict": tables.verdict_of(row),
+        "why": row["why"],
+        "tolerance": share(row["tolerance"], 1) if (row["tolerance"] or 0) > 0 else "none",
+    }
+
+
+def _about(row: Row) -> str:
+    return f"{row['claim']} ({row['about'] or row['source']})"
+
+
+ADVICE = "advice.json"
+_TEST_HEADINGS = (
+    "rule",
+    "prediction",
+    "before",
+    "predicted",
+    "interval",
+    "measured",
+    "runs",
+    "unit",
+    "cell",
+    "tested by",
+)
+_TEST_LEFT = (True, True, *[False] * 5, True, True, True)
+
+
+def advice(folder: Path) -> Markup:
+    """Return the tested predictions and their results, failed ones first; empty if the campaign has none."""
+    try:
+        tests = load_json(folder / ADVICE, Account)["tests"]
+    except AbsentError:
+        return Markup()
+    except UnreadableError as error:
+        return paragraphs_and_tables(f"{ADVICE} cannot be read: it {error}.")
+    decided = [each for each in tests if each.get("holds") is not None]
+    failed = [each for each in decided if not each["holds"]]
+    told = f"{len(decided)} predictions were tested, and {len(failed)} failed"
+    rules = ", ".join(sorted({each["rule"] for each in failed}))
+    rows = [_test_row(each) for each in [*failed, *(each for each in tests if each not in failed)][:MOST_LINES]]
+    return paragraphs_and_tables(
+        f"{told}: {rules}." if failed else f"{told}.",
+        PageTable(_TEST_HEADINGS, rows, _TEST_LEFT),
+        some(len(rows), len(tests), "tests", ADVICE),
+    )
+
+
+def _test_row(test: Tested) -> list[str]:
+    found, holds = test.get("measured"), test.get("holds")
+    outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
+    return [
+        test["rule"],
+        outcome + (" (measured before)" if test.get("known") else ""),
+        *(significant(test[name]) for name in ("before", "predicted")),
+        span(test["low"], test["high"]),
+        *((significant(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
+        *(test[name] for name in ("unit", "cell", "tested")),
+    ]
+
+
+def again(folder: Path) -> Markup:
+    """Return the distinct commands in `campaign.json`, each with the time when it was first given."""
+    asked, why = _requests(folder / CAMPAIGN)
+    if why:
+        return paragraphs_and_tables(why)
+    shown = list(asked.items())[:MOST_LINES]
+    return render("commands.html", commands=shown, more=some(len(shown), len(asked), "commands", CAMPAIGN))
+
+
+def _requests(path: Path) -> tuple[dict[str, str], str]:
+    """Return the commands with their remarks, and the reason if they are not known."""
+    asked: dict[str, str] = {}
+    try:
+        requests = load_json(path, Manifest)["requests"]
+    except AbsentError:
+        return {}, f"There is no {CAMPAIGN} beside the records, so the commands are not known."
+    except UnreadableError as error:
+        return {}, f"{CAMPAIGN} cannot be read: it {error}."
+    for request in requests:
+        command = shlex.join(["python", "-m", "campaign", *request.get("words", ())])
+        cells, utc = request.get("cells", ()), request.get("utc", NONE)
+        asked.setdefault(command, f"({len(cells):,} cells, first given {utc})")
+    return asked, "" if asked else f"{CAMPAIGN} holds no commands."

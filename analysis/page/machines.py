@@ -1,0 +1,153 @@
+"""The part of the report about machines: their software, and the storages and devices of data and checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from analysis.page.part import MOST_LINES, PageTable, Results, paragraphs_and_tables, some
+from analysis.page.summary import ROLES
+from analysis.records.record import Record, emulation_mark
+from analysis.records.settings import storage_name, with_emulated
+from analysis.statistics.training import NO_TARGET
+from analysis.text import NONE, share, typed
+
+# The storages of a checkpoint target: their settings keys and their roles in a run, in the order of the record.
+ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
+
+
+def machines(results: Results) -> Markup:
+    """Return the tables of the machines with their software, and of the storages with their devices."""
+    records = results.found.records
+    kinds = [_kind(each) for each in records]
+    of_kind, counts = dict(zip(kinds, records, strict=True)), Counter(kinds)
+    alike = [(of_kind[kind], count) for kind, count in counts.items()]
+    return paragraphs_and_tables(
+        *_listing(alike, partial(_machines, _held_back(results)), "machines"), *_listing(alike, _storages, "storages")
+    )
+
+
+def _listing(
+    alike: Sequence[tuple[Record, int]], facts: Callable[[Record], list[dict[str, str]]], what: str
+) -> Iterator[PageTable | str]:
+    """Yield a table of the distinct facts, each with its number of cells; `facts` returns those of a record."""
+    groups: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for record, count in alike:
+        for each in facts(record):
+            groups[tuple(each.items())] += count
+    rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
+    headings = [*facts(alike[0][0])[0], "cells"]
+    yield PageTable(headings, rows, [*[True] * (len(headings) - 1), False])
+    yield some(len(rows), len(groups), what, "the records")
+
+
+def _kind(record: Record) -> tuple[Any, ...]:
+    """Return the facts that decide whether two records give the same lines."""
+    targets = [(_name_at(record, key), record.settings.get(f"{key}.root")) for key in _targets(record)]
+    return id(record.provenance), record.host, _name(record), *targets, *_sources(record).items()
+
+
+def _held_back(results: Results) -> dict[int, float]:
+    """Return for each machine with a CPU quota (by `id`) the largest share of a run that the quota throttled."""
+    runs = results.runs.reindex(columns=["cell", "throttled_s", "elapsed_s"])
+    of_run = (runs["throttled_s"] / runs["elapsed_s"]).where(runs["elapsed_s"] > 0)
+    of_cell = of_run.groupby(runs["cell"]).max().fillna(0.0).to_dict()
+    shares: dict[int, float] = {}
+    for record in results.found.records:
+        if record.quota_cores is not None:
+            machine = id(record.provenance)
+            shares[machine] = max(shares.get(machine, 0.0), of_cell.get(record.cell, 0.0))
+    return shares
+
+
+def _machines(held_back: Mapping[int, float], record: Record) -> list[dict[str, str]]:
+    told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
+    memory = told.get("memory_bytes")
+    commit = str(git.get("commit", ""))[:12]
+    changed = " with changes" if git.get("dirty") is True else ""
+    facts = {
+        "host": record.host or NONE,
+        "processor": _word(told.get("cpu")),
+        "cores": _word(told.get("cores")),
+        **({"CPU quota": _quota(record, held_back)} if held_back else {}),
+        "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
+        "kernel": _word(told.get("kernel")),
+        "Python": _word(told.get("python")),
+        "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
+        "commit": f"{commit}{changed}" if commit else NONE,
+    }
+    return [facts]
+
+
+def _quota(record: Record, held_back: Mapping[int, float]) -> str:
+    if record.quota_cores is None:
+        return "none"
+    most = held_back.get(id(record.provenance), 0.0)
+    return f"{record.quota_cores:g} cores, used up for {share(most)} of a run at most"
+
+
+def _storages(record: Record) -> list[dict[str, str]]:
+    """Return the storage of the data, then those of the checkpoint target, whose mount points are not recorded."""
+    mount, device = _part(record, "mount"), _part(record, "device")
+    told = ", ".join(f"{name} {_word(value)}" for name, value in device.items())
+    lines = [_storage(record, _name(record), mount.get("point"), mount, told)]
+    known, sources = record.provenance.get("target_filesystems"), _sources(record)
+    below = known if isinstance(known, list) else []
+    for place, (key, role) in enumerate(_targets(record).items()):
+        mounted = below[place] if place < len(below) and isinstance(below[place], dict) else {}
+        name, root = f"{_name_at(record, key)}, {ROLES[key]}", f"root {_word(record.settings.get(f'{key}.root'))}"
+        counter = sources.get(f"source_{role}", "")
+        lines.append(_storage(record, name, root, mounted, counter and f"name {counter.removeprefix('dsk/')}"))
+    return lines
+
+
+def _storage(record: Record, name: str, place: Any, mounted: Mapping[str, Any], device: str) -> dict[str, str]:
+    return {
+        "storage": name,
+        "host": record.host or NONE,
+        "mount": _word(place),
+        "source": _word(mounted.get("source")),
+        "file system": _word(mounted.get("fstype")),
+        "options": _word(mounted.get("options")),
+        "device": device or NONE,
+    }
+
+
+def _targets(record: Record) -> Mapping[str, str]:
+    """Return the settings keys of the storages of snapshots, each with its role."""
+    if record.settings.get("checkpoint.name") in (None, NO_TARGET):
+        return {}
+    return SIDES if "checkpoint.fast.name" in record.settings else ONLY
+
+
+def _sources(record: Record) -> dict[str, str]:
+    """Return the names of the kernel's counters of the snapshots' devices by role, as the runs record them."""
+    named = (texts.items() for texts in dict.fromkeys(kind.texts for kind in record.runs.kinds))
+    return {name: text for texts in named for name, text in texts if name.startswith("source_")}
+
+
+def _name_at(record: Record, key: str) -> str:
+    return _marked(_word(record.settings.get(f"{key}.name")), record, key)
+
+
+def _name(record: Record) -> str:
+    return _marked(_word(storage_name(record.settings)), record, "storage")
+
+
+def _marked(name: str, record: Record, key: str) -> str:
+    facts = record.emulated.get(key)
+    return name if facts is None else with_emulated(name, {f"{key}.emulated": emulation_mark(facts)}, key)
+
+
+def _part(record: Record, name: str) -> Mapping[str, Any]:
+    """Return a group of facts of the provenance; empty if it is only the word `unknown`."""
+    part = record.provenance.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _word(value: Any) -> str:
+    return NONE if value is None or value == "" else typed(value)

@@ -1,0 +1,104 @@
+"""What the parts of the report share: its data, the limits on how much a page shows, and the HTML templates.
+
+The templates (folder `templates`, one file per part) escape all text from records; no code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.records.read_records import Found
+from analysis.text import fit
+
+# A page of 10,000 cells must open on a phone: the rest is in files, which the page names.
+MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200
+MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
+
+
+@dataclass(frozen=True)
+class Results:
+    """All results of an analysis.
+
+    The records read or skipped, the medians (one row per cell), every run, the verdicts, the charts, the SVG of the
+    charts on the page by stem, and the folder that contains the page, `figures/` and `tables/`.
+    """
+
+    found: Found
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    tested: pd.DataFrame
+    drawn: Sequence[FigureSpec]
+    images: Mapping[str, Markup]
+    home: Path
+
+
+def some(shown: int, of: int, what: str, where: str) -> str:
+    """Return a sentence with the number of items shown and the place of all; empty if all are shown."""
+    return "" if shown >= of else f"{shown:,} of {of:,} {what} are shown; all are in {where}."
+
+
+FOLDER = Path(__file__).with_name("templates")
+# Texts with more letters than this are wrapped; every other text in a table stays on one line.
+LONG = 40
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of texts: headings, rows, and for each column whether it holds words (`left`) or numbers.
+
+    Raises ValueError if a row, or `left`, does not have one item per heading.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: Sequence[bool]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a text would be shown in the wrong column."""
+        if any(len(each) != len(self.headings) for each in (*self.rows, self.left)):
+            raise ValueError("each row of a table must have a text for each of its headings")
+
+    def __bool__(self) -> bool:
+        """Return True, so that a table without rows is shown too."""
+        return True
+
+    @property
+    def sides(self) -> list[str | None]:
+        """The CSS class of each column."""
+        return [None if is_left else "n" for is_left in self.left]
+
+    @staticmethod
+    def side(text: str, side: str | None) -> str | None:
+        """Return the CSS class of a cell: that of its column, or `prose` if its words may be wrapped."""
+        return "prose" if len(text) > LONG and " " in text else side
+
+
+def render(template: str, **data: Any) -> Markup:
+    """Return a template of the folder filled with data; a missing name in the data is an error."""
+    return Markup(_environment().get_template(template).render(data))  # noqa: S704 - a template escapes
+
+
+def paragraphs_and_tables(*parts: str | PageTable) -> Markup:
+    """Return texts as paragraphs and tables as tables, in order; empty texts are left out."""
+    return render("tables.html", parts=[part for part in parts if part])
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else fit(str(value)),
+        loader=FileSystemLoader(FOLDER),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )

@@ -1,0 +1,69 @@
+"""The report as one HTML page, with its parts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from analysis.figures import step_timeline as timelines
+from analysis.figures.profiled_calls import STEM
+from analysis.page import cells, charts, evidence, machines, summary
+from analysis.page.part import Results, render
+
+HEADINGS = {
+    "summary": "",
+    "medians": "Medians",
+    "verdicts": "The paper's claims",
+    "figures": "More figures",
+    "calls": "POSIX calls",
+    "steps": "Steps",
+    "advice": "Advice, tested",
+    "proofs": "Proofs",
+    "machines": "Machines",
+    "cells": "Cells",
+    "again": "Run it again",
+}
+"""The parts of the page by their ids, in their order."""
+
+
+def undrawn(results: Results) -> dict[str, Markup]:
+    """Return the parts of the page without charts, by id; empty parts are left out of the page."""
+    return {
+        "summary": summary.summary(results),
+        "medians": cells.medians(results) + cells.not_counted(results),
+        "verdicts": evidence.verdicts(results),
+        "calls": charts.calls(seen) if (seen := charts.profiled(results)) else Markup(),
+        "steps": charts.steps(results),
+        "advice": evidence.advice(results.found.home),
+        "proofs": evidence.proofs(results),
+        "machines": machines.machines(results),
+        "cells": cells.cells(results),
+        "again": evidence.again(results.found.home),
+    }
+
+
+def page(results: Results, texts: Mapping[str, Markup]) -> bytes:
+    """Return the report as HTML in UTF-8, always the same bytes for the same records; `texts` come from `undrawn`."""
+    return render("page.html", title=_title(results), parts=_parts(results, texts)).encode()
+
+
+def _title(results: Results) -> str:
+    benchmarks, hosts = (sorted(set(results.table[name]) - {""}) for name in ("benchmark", "host"))
+    shown = hosts[:3]
+    more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
+    return f"Campaign: {', '.join(benchmarks)} on {', '.join(shown) or 'an unknown host'}{more}"
+
+
+def _parts(results: Results, texts: Mapping[str, Markup]) -> list[dict[str, Any]]:
+    """Return the name, heading and content of each part: first the headline chart, later the details."""
+    first = charts.headline(results.drawn)
+    others = [spec for spec in results.drawn if spec not in first]
+    of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
+    of_steps = [spec for spec in others if spec.stem.partition("-")[0] == timelines.STEM]
+    others = [spec for spec in others if spec not in (*of_calls, *of_steps)]
+    drawn = {"summary": first, "figures": others, "calls": of_calls, "steps": of_steps if texts["steps"] else []}
+    drawings = {name: charts.figures(results, specs) for name, specs in drawn.items() if specs}
+    contents = {name: texts.get(name, Markup()) + drawings.get(name, Markup()) for name in HEADINGS}
+    return [{"name": name, "heading": HEADINGS[name], "content": it} for name, it in contents.items() if it]

@@ -1,0 +1,125 @@
+"""The head of the report: how much was measured, and warnings such as emulated parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
+from markupsafe import Markup
+
+from analysis.claims.judge_claim import BY_MODEL, EMULATED, kind_of
+from analysis.figures import feed_accelerators
+from analysis.page.part import MOST_LINES, Results, render
+from analysis.records.frame import rows_of
+from analysis.records.record import BOUNDS, Record, emulation_bounds, emulation_mark, one_device
+from analysis.records.settings import Facts
+from analysis.statistics.comparable import COLUMNS
+from analysis.statistics.selection import is_number
+
+ROLES = {
+    "storage": "storage",
+    "checkpoint": "checkpoint target",
+    "checkpoint.fast": "fast side of the burst buffer",
+    "checkpoint.slow": "slow side of the burst buffer",
+}
+
+
+def summary(results: Results) -> Markup:
+    """Return a few lines about how much was measured, and the warnings that a reader needs first."""
+    cells, runs = results.table, results.runs
+    measured = runs[runs["role"] == "measured"]
+    claims = results.tested[results.tested["pair"] == ""]
+    stamps = sorted(set(runs["started_utc"]) - {""})
+    unstable = int(cells["unstable"].fillna(value=False).sum())
+    told = [
+        f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
+        f"{len(measured):,} measured runs: {_counted(measured['status'])}",
+        *feed_accelerators.answers(cells),
+        f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",
+        f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
+    ]
+    return render("summary.html", facts=told, notices=list(warnings(results)))
+
+
+def warnings(results: Results) -> Iterator[list[str]]:
+    """Yield warnings, each a head and its lines: a reduced size, emulated parts, shared devices, unread records."""
+    sizes = Counter(record.size for record in results.found.records if record.size)
+    for size, count in sizes.items():
+        reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
+        yield [f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."]
+    parts = emulated(results)
+    names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
+    lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
+    yield from _folded("Emulated", ", ".join(names), lines)
+    for told in one_device(rows_of(results.table, COLUMNS)):
+        yield [f"{told}: what differs between them is not the storage."]
+    skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
+    more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
+    yield from _folded(
+        "Not in this report", f"{len(skipped):,} records that cannot be read", skipped[:MOST_LINES] + more
+    )
+
+
+def _folded(head: str, several: str, lines: list[str]) -> Iterator[list[str]]:
+    """Yield one warning: a single line, or several lines under a common head."""
+    if lines:
+        yield [f"{head}: {lines[0]}"] if len(lines) == 1 else [f"{head}: {several}.", *lines]
+
+
+def emulated(results: Results) -> Counter[str]:
+    """Return the emulated parts with their number of cells."""
+    parts: Counter[str] = Counter()
+    for record in results.found.records:
+        for name, value in record.settings.items() if EMULATED in record.settings.values() else ():
+            group, _, last = name.partition(".") if value == EMULATED else ("", "", "")
+            if last == "name":
+                step_s = record.settings.get(f"{group}.step_s")
+                parts[f"{group} of {step_s:g} s a step" if is_number(step_s) else group] += 1
+    parts.update(_storages(results.found.records))
+    return parts
+
+
+def _storages(records: Iterable[Record]) -> Counter[str]:
+    """Return the number of cells per emulated storage, whatever its role; other limits count as another storage."""
+    cells: Counter[str] = Counter()
+    keys: dict[str, set[str]] = {}
+    for record in records:
+        played = {key: _at_most(facts) for key, facts in record.emulated.items()}
+        cells.update(dict.fromkeys(played.values(), 1))  # a cell is one cell in however many roles
+        for key, told in played.items():
+            keys.setdefault(told, set()).add(key)
+    roles = {told: ", ".join(ROLES.get(key, key) for key in sorted(each, reverse=True)) for told, each in keys.items()}
+    return Counter({f"{told} (as {roles[told]})": count for told, count in cells.items()})
+
+
+def _at_most(facts: Facts) -> str:
+    """Return an emulated storage and its limits; a bad marker has unknown ones (`jobs.system.layers`)."""
+    if isinstance(told := emulation_mark(facts), str):
+        return told
+    if not BOUNDS.keys() & facts.keys():
+        return f"{facts.get('name', '')}, of unknown speed"
+    return f"{facts.get('name', '')}, at most {', '.join(emulation_bounds(facts)) or 'what lies beneath'}"
+
+
+def _utc(stamp: str) -> str:
+    """Return the time stamp of a record to the minute, in readable form."""
+    return stamp[: len("2026-01-01T00:00")].replace("T", " ")
+
+
+def counted_claims(claims: pd.DataFrame) -> str:
+    """Return the number of claims per verdict in words (`1 differs, 2 hold`); emulated ones apart."""
+    kinds = claims["emulated"].map(kind_of)
+    told = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
+    parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in told if len(each)]
+    return "; ".join(parts) or "none"
+
+
+def _of_each(verdicts: pd.Series[str]) -> str:
+    several = {"holds": "hold", "differs": "differ"}
+    counts = verdicts.value_counts().items()
+    return ", ".join(f"{n:,} {several.get(str(word), word) if n > 1 else word}" for word, n in counts)
+
+
+def _counted(values: pd.Series[str]) -> str:
+    return ", ".join(f"{count:,} {value}" for value, count in values.value_counts().items())

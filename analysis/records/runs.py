@@ -1,0 +1,246 @@
+"""The runs of a cell: their metrics in one array, and the facts that most runs share in one object.
+
+Equal parts of records (`parts`, `words`) share one object in each process.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from jobs.events.tensorflow_trace import REMEDIES, SPENT
+from jobs.model.results import Snapshot
+
+STORAGE, TRAINING = "storage", "training"
+HIGHER = "higher"
+BETWEEN = " "
+"""Separates the names of the devices below one side of a checkpoint target."""
+BYTES_READ, BYTES_WRITTEN = "read_mb_per_s", "write_mb_per_s"
+
+
+class Merit(NamedTuple):
+    """A benchmark's kind, the key of its main metric in a run, the metric's unit, and which direction is better."""
+
+    kind: str
+    figure: str
+    unit: str
+    better: str
+
+
+Part = TypeVar("Part")
+
+
+class Parts(tuple[Part, ...]):
+    """A tuple that shares one object with all equal tuples, so that it is hashed by identity and not by content."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the pickled form, which becomes the shared object in the other process too."""
+        return parts, (tuple(self),)
+
+
+class Words(dict[str, Any]):
+    """A constant mapping that shares one object with all mappings of the same text."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the pickled form, which becomes the shared object in the other process too."""
+        return words, (dict(self),)
+
+
+def parts(values: Iterable[Part]) -> Parts[Part]:
+    """Return the shared tuple of these values."""
+    key = tuple(values)
+    return _PARTS.get(key) or _PARTS.setdefault(key, Parts(key))
+
+
+def words(facts: Mapping[str, Any]) -> Words:
+    """Return the shared mapping of these facts."""
+    text = repr(facts)
+    return _WORDS.get(text) or _WORDS.setdefault(text, Words(facts))
+
+
+_PARTS: dict[tuple[Any, ...], Parts[Any]] = {}
+_WORDS: dict[str, Words] = {}
+
+
+# Raw metrics of a run in the order of the record; MB = 10^6 bytes, times in seconds.
+COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
+FIGURES = (
+    "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s", *COUNTS, "resident_fraction",
+    "images_per_s", BYTES_READ, BYTES_WRITTEN,
+)  # fmt: skip
+FIGURES_TOGETHER = frozenset(FIGURES)
+# Fields of a run that are words; a run may lack them.
+WORDS = ("accelerator", "engine", "engine_version")
+# Times of a snapshot in seconds; a run has their medians, for example `snapshot_blocked_s`.
+OF_SNAPSHOT = tuple(name for name in Snapshot.__annotations__ if name.endswith("_s"))
+# Metrics of a profile; a run has them as `posix_reads` and so on, and its reads by size as `posix_read_size_0` …
+OF_PROFILE = (
+    "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
+    "write_s", "meta_s", "sequential", "consecutive",
+)  # fmt: skip
+PROFILE_SIZES = 10  # bins
+NUMBERS = frozenset({int, float})
+TEXTS = (
+    *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "tensorflow_file", "source_only",
+    "source_fast", "source_slow", "below_only", "below_fast", "below_slow",
+)  # fmt: skip
+
+
+class Check(NamedTuple):
+    """A rule, whether it was met (None: unverifiable), and its thresholds by name (`""` for a single one)."""
+
+    rule: str
+    passed: bool | None
+    limits: tuple[tuple[str, float], ...]
+
+
+class Kind(NamedTuple):
+    """The facts that a run shares with most others: all except its numbers and its start time.
+
+    `cause` belongs to `reason`: the rule that was broken, or the code of the run's end; `names` are the names of its
+    metrics.
+    """
+
+    role: str
+    status: str
+    reason: str
+    cause: str
+    checks: Parts[Check]
+    texts: Words
+    names: Parts[str]
+
+
+class Run(NamedTuple):
+    """One run without its arrays and long texts, with the fields of `Kind`; a metric that is null is NaN.
+
+    The metrics are those in `FIGURES` and any others in the record.
+    """
+
+    run: int
+    role: str
+    status: str
+    reason: str
+    cause: str
+    checks: Parts[Check]
+    texts: Mapping[str, str]
+    started_utc: str
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs(Sequence[Run]):
+    """The runs of one cell: number, kind and start time of each, and the metrics of all in one array, run after run."""
+
+    run: Parts[int]
+    kinds: Parts[Kind]
+    started_utc: tuple[str, ...]
+    figures: array[float]
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def release(self) -> None:
+        """Delete the metrics: they are also in the frame of runs, and use most of the memory of a record."""
+        del self.figures[:]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a pickled form that is fast to write and read."""
+        return Runs, (self.run, self.kinds, self.started_utc, self.figures)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the run at an index from 0."""
+        kind = self.kinds[place]
+        first = sum(len(each.names) for each in self.kinds[:place])
+        figures = dict(zip(kind.names, self.figures[first : first + len(kind.names)], strict=True))
+        facts = kind.role, kind.status, kind.reason, kind.cause, kind.checks, kind.texts
+        return Run(self.run[place], *facts, self.started_utc[place], figures)
+
+
+def runs_of(stored: Sequence[Mapping[str, Any]]) -> Runs:
+    """Return judged runs without their arrays and long texts; of unknown fields only the numbers are kept."""
+    kinds, numbers = [], array("d")
+    for run in stored:
+        figures = _figures(run)
+        numbers.extend(figures.values())
+        facts = run["role"], run["status"], run.get("reason") or "", run.get("cause") or ""
+        kinds.append(Kind(*facts, checks_of(run), _texts(run), parts(figures)))
+    starts = tuple([run.get("started_utc") or "" for run in stored])
+    return Runs(parts([run["run"] for run in stored]), parts(kinds), starts, numbers)
+
+
+def _figures(run: Mapping[str, Any]) -> dict[str, float]:
+    figures = {name: it for name, it in run.items() if type(it) in NUMBERS}
+    figures |= dict.fromkeys(FIGURES_TOGETHER.difference(figures).intersection(run), math.nan)
+    if run.get("checkpoints"):
+        figures |= _snapshots(run["checkpoints"])
+    if run.get("profile"):
+        figures |= _posix(run["profile"])
+    if tensorflow := run.get("tensorflow"):
+        times = {name: tensorflow[name] for name in ("steps_s", "waited_s") if name in tensorflow}
+        times |= {f"spent_{name}": it for name, it in tensorflow.get("spent_s", {}).items() if name in SPENT}
+        times |= {f"saves_{name}": it for name, it in tensorflow.get("remedies_s", {}).items() if name in REMEDIES}
+        figures |= {f"tensorflow_{name}": value for name, value in times.items()}
+    del figures["run"]
+    return figures
+
+
+def _texts(run: Mapping[str, Any]) -> Words:
+    texts = {name: run[name] for name in WORDS if run.get(name)}
+    if file := (run.get("trace") or {}).get("file"):
+        texts["trace_file"] = file
+    if file := (run.get("profile") or {}).get("file"):
+        texts["profile_file"] = file
+    if file := (run.get("tensorflow") or {}).get("file"):
+        texts["tensorflow_file"] = file
+    for target in run.get("targets") or ():
+        sources = {"source": target["source"], "below": BETWEEN.join(target.get("below") or ())}
+        texts |= {f"{name}_{target['role']}": it for name, it in sources.items() if it}
+    return words(texts)
+
+
+def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the median of each time over the snapshots of a run that have that time.
+
+    `drain_exposed_s` is the longest time for which a snapshot was still copied after the end of training.
+    """
+    values_of_name = {
+        name: [it for line in lines if (it := line.get(name)) is not None] for name in (*OF_SNAPSHOT, "bytes")
+    }
+    medians = {f"snapshot_{name}": statistics.median(values) for name, values in values_of_name.items() if values}
+    return medians | ({"drain_exposed_s": max(values_of_name["exposed_s"])} if values_of_name["exposed_s"] else {})
+
+
+def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
+    figures = {name: profile[name] for name in OF_PROFILE if profile.get(name) is not None}
+    sizes = zip(range(PROFILE_SIZES), profile.get("read_sizes") or (), strict=False)
+    figures |= {f"read_size_{place}": count for place, count in sizes}
+    return {f"posix_{name}": value for name, value in figures.items()}
+
+
+def checks_of(judged: Mapping[str, Any]) -> Parts[Check]:
+    """Return the checks of a judged run or cell."""
+    checks = judged.get("checks") or ()
+    limits = [limit if type(limit := check["limit"]) is not dict else tuple(limit.items()) for check in checks]
+    key = tuple([(check["rule"], check["passed"], limit) for check, limit in zip(checks, limits, strict=True)])
+    shared = _CHECKS.get(key)
+    return shared or _CHECKS.setdefault(
+        key, parts([Check(rule, passed, _limits(limit)) for rule, passed, limit in key])
+    )
+
+
+def _limits(limit: Any) -> tuple[tuple[str, float], ...]:
+    named = limit if type(limit) is tuple else (("", limit),)
+    return tuple([each for each in named if type(each[1]) in NUMBERS])
+
+
+_CHECKS: dict[tuple[Any, ...], Parts[Check]] = {}

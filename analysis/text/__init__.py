@@ -1,1 +1,0 @@
-"""Text for a reader: numbers and units in words, HTML."""

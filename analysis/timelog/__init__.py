@@ -1,1 +1,0 @@
-"""Time logs, ours and NERSC's: what took how long, by definitions that each have a name."""

@@ -1,0 +1,248 @@
+"""The durations of actions in time logs, ours and NERSC's, by several definitions, as metrics, tables and exports.
+
+``sum_per_rank``    the sum of all durations, divided by the number of ranks (NERSC's HEPCNNB)
+``union_per_rank``  the time in which a rank had at least one such event: mean and maximum over the ranks
+``union_all``       the time in which any rank had such an event
+``union_epochs``    the sum over epochs (-1 counts as 0) of `union_all` (NERSC's CDB: "merged intervals")
+``exposed``         as `union_per_rank`, without the time in which the rank computes: the time it waited
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analysis.errors import AnalysisError
+from analysis.text import ACTIVE, NONE, number, one_line, share
+from jobs.events.intervals import Spans, length_by, without
+from jobs.events.nersc_logs import COLUMNS
+from jobs.events.perfetto import TraceProcess, chrome_json
+from jobs.events.run_log import UNACCOUNTED, Clock, Log, budgets
+from jobs.events.table import NS, Events
+from jobs.events.time_log import PHASES, UNKNOWN
+
+COMPUTE = "compute"
+PERCENTILES = (50, 95, 99)
+MOST_EPOCHS = 1000
+NO_SPANS = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class Definitions:
+    """The durations of all actions of a log; `compute` names the action during which others are not exposed.
+
+    For a log that is not ours, `exposed` is None unless `compute` is given. Raises AnalysisError if the action is
+    missing.
+    """
+
+    def __init__(self, log: Log, compute: str | None = None) -> None:
+        if compute is not None and compute not in log.actions:
+            raise AnalysisError(f"there is no action {compute!r}", f"take one of: {', '.join(log.actions)}")
+        self._log, self.known = log, log.ours or compute is not None
+        code = log.actions.index(compute or COMPUTE) if self.known else UNKNOWN
+        self._computes = spans_of_ranks(log.events.at(log.events["kind"] == code))
+        self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
+
+    def of_actions(self, events: Events, rank: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each action, in all and ``by`` phase (and its epochs), epoch and rank.
+
+        The events are of all ranks, or only of `rank`.
+        """
+        ranks = frozenset(self._log.ranks if rank is None else [rank])
+        metrics = {}
+        for code, own in events.by("kind"):
+            phases = {
+                PHASES[phase]: self.metrics(part, ranks) | {"epoch": self._epochs(part, ranks)}
+                for phase, part in own.by("phase")
+            }
+            each_rank = {str(one): self.metrics(part, {one}) for one, part in own.by("rank")}
+            by = {"phase": phases, "epoch": self._epochs(own, ranks), "rank": each_rank}
+            metrics[self._log.actions[code]] = self.metrics(own, ranks) | {"by": by}
+        return metrics
+
+    def _epochs(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
+        parts = itertools.islice(events.by("epoch"), MOST_EPOCHS)
+        return {str(epoch): self.metrics(part, ranks) for epoch, part in parts}
+
+    def metrics(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
+        """Return the metrics of events, None for unknown ones: times in seconds, rates in bytes per second."""
+        spans = {rank: each for rank, each in spans_of_ranks(events).items() if rank in ranks}
+        exposed = [without(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
+        total_ns = float(events["taken"].sum(dtype=float))
+        all_ns = events.spans.length
+        epoch = np.maximum(events["epoch"], 0).astype(np.int64)
+        parts = np.percentile(events["taken"], PERCENTILES, method="inverted_cdf") / NS
+        size = int(events["bytes"].sum(dtype=float)) if (events["bytes"] >= 0).all() else None
+        times_ns = {"union_all": all_ns, "sum": total_ns, "wall": self._wall_ns}
+        return {
+            "count": len(events),
+            "sum_per_rank": total_ns / len(ranks) / NS,
+            "union_per_rank": _over_ranks(spans.values(), len(ranks)),
+            "union_all": all_ns / NS,
+            "union_epochs": length_by(epoch, events["start"], events["end"]) / NS,
+            "exposed": _over_ranks(exposed, len(ranks)) if self.known else None,
+            **{f"p{part}": float(value) for part, value in zip(PERCENTILES, parts, strict=True)},
+            "bytes": size,
+            "bytes_per_s": {
+                name: None if size is None or not time_ns else size * NS / time_ns for name, time_ns in times_ns.items()
+            },
+        }
+
+
+def spans_of_ranks(events: Events) -> Mapping[int, Spans]:
+    """Return for each rank the union of the time spans of its events."""
+    return {rank: own.spans for rank, own in events.by("rank")}
+
+
+def _over_ranks(spans: Iterable[Spans], ranks: int) -> dict[str, float]:
+    """Return mean and maximum over `ranks` ranks; ranks without spans count as 0."""
+    lengths = [each.length for each in spans]
+    return {"mean": sum(lengths) / ranks / NS, "max": max(lengths, default=0) / NS}
+
+
+# Names that NERSC's scripts for HEPCNNB look for; other actions keep our names.
+NERSC_NAMES = {
+    "read": "HDF5 File Read", "load": "Load File", "next": "Call to Next Batch", "step": "Training Iteration",
+    "shuffle": "Global Shuffle", "checkpoint": "Checkpoint Listener",
+}  # fmt: skip
+
+
+def nersc_csv(log: Log) -> Iterator[bytes]:
+    """Yield a log as NERSC's CSV, with Unix times in seconds; nothing is quoted, so no text contains a comma."""
+    yield (", ".join(COLUMNS) + "\n").encode()
+    actions = [_plain(NERSC_NAMES.get(each, each) if log.ours else each) for each in log.actions]
+    callers = [_plain(each) for each in log.events.words["caller"]]
+    rows = log.events.rows("epoch", "rank", "caller", "kind", "start", "end", "taken", "stream", "thread")
+    for epoch, rank, caller, action, *times_ns, stream, thread in rows:
+        when = ", ".join(f"{time_ns // 10**9}.{time_ns % 10**9:09}" for time_ns in times_ns)
+        process = log.streams[stream].process
+        yield f"{epoch}, {rank}, {callers[caller]}, {actions[action]}, {when}, {process}, thread {thread}\n".encode()
+
+
+def chrome_trace(log: Log) -> Iterator[bytes]:
+    """Yield a log as a trace for chrome://tracing and Perfetto: one process per log, microseconds from its start."""
+    names = [f"rank {stream.rank} {stream.host} {stream.process}" for stream in log.streams]
+    processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.by("stream")]
+    first_ns = min(stream.start_ns for stream in log.streams)
+    return chrome_json(processes, first_ns, ("phase", "epoch", "step", "bytes", "file"))
+
+
+def _plain(text: str) -> str:
+    """Return a text that does not end a CSV field, and that no spreadsheet takes for a formula."""
+    line = one_line(text).replace(",", ";").replace('"', "'")
+    return f"'{line}" if line.startswith(ACTIVE) else line
+
+
+MOST_ROWS = 200
+TIMES = (
+    "count", "sum\nper_rank", "union\nper_rank", "\nmax", "union\n_all", "union\n_epochs", "exposed", "\nmax",
+)  # fmt: skip
+RATES = ("p50 s", "p95 s", "p99 s", "bytes", "MB/s by\nunion_all", "MB/s by\nsum", "MB/s by\nwall")
+SMALL = 1e-3
+
+
+def rank_metrics(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dict[str, Any]:
+    """Return for each rank its start relative to the first rank, its wall time by action, and its clock.
+
+    If `rank` is given, only for that rank.
+    """
+    ranks = log.ranks
+    first_ns = min(stream.start_ns for stream in log.streams if stream.rank in ranks)
+    clock_of = {stream.rank: clocks.get(stream.clock) for stream in reversed(log.streams)}
+    return {
+        str(each.rank): {
+            "start_s": (each.start_ns - first_ns) / NS,
+            "wall_s": (each.end_ns - each.start_ns) / NS,
+            "spent_s": {action: time_ns / NS for action, time_ns in each.spent_ns.items()},
+            "clock": _clock(clock_of[each.rank]),
+        }
+        for each in budgets(log, ranks if rank is None else [rank])
+    }
+
+
+def _clock(clock: Clock | None) -> dict[str, float] | None:
+    if clock is None or clock.low_ns is None or clock.high_ns is None:
+        return None
+    low, high, shift, apart = clock.low_ns, clock.high_ns, clock.shift_ns, clock.apart_ns
+    return {"low_s": low / NS, "high_s": high / NS, "shift_s": shift / NS, "apart_s": apart / NS}
+
+
+def action_tables(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the tables of durations by action, phase, epoch and rank."""
+    rows = [row for name, each in metrics.items() for row in _rows(name, each)]
+    times, rates = time_table("seconds of", TIMES), time_table("of each event", RATES)
+    for name, each in rows[:MOST_ROWS]:
+        times.add_row(name, f"{each['count']:,}", *map(_number, _times(each)))
+        rates.add_row(name, *map(_number, _rates(each)))
+    yield times
+    yield Text("")
+    yield rates
+    if len(rows) > MOST_ROWS:
+        yield Text(f"\N{HORIZONTAL ELLIPSIS} and {len(rows) - MOST_ROWS:,} more rows: see --json")
+
+
+def time_table(first: str, columns: Sequence[str]) -> Table:
+    """Return an empty table of numbers with a `first` column of names; a line end in a column's name stays."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, no_wrap=True, min_width=20)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _rows(name: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield an action's metrics, and those of its phases, epochs and ranks if it has several."""
+    yield one_line(name), metrics
+    by = metrics["by"]
+    for phase, part in by["phase"].items():
+        if len(by["phase"]) > 1:
+            yield f"  {phase}", part
+        if len(part["epoch"]) > 1:
+            yield from ((f"  {phase} epoch {epoch}", each) for epoch, each in part["epoch"].items())
+    if len(by["phase"]) > 1 and len(by["epoch"]) > 1:
+        yield from ((f"  epoch {epoch}", each) for epoch, each in by["epoch"].items())
+    if len(by["rank"]) > 1:
+        yield from ((f"  rank {rank}", each) for rank, each in by["rank"].items())
+
+
+def _times(metrics: Mapping[str, Any]) -> Sequence[float | None]:
+    exposed = metrics["exposed"] or {"mean": None, "max": None}
+    unions = *metrics["union_per_rank"].values(), metrics["union_all"], metrics["union_epochs"]
+    return [metrics["sum_per_rank"], *unions, *exposed.values()]
+
+
+def _rates(metrics: Mapping[str, Any]) -> Sequence[float | None]:
+    rates = [None if rate is None else rate / 1e6 for rate in metrics["bytes_per_s"].values()]
+    return [metrics["p50"], metrics["p95"], metrics["p99"], metrics["bytes"], *rates]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.1e}" if 0 < value < SMALL else number(value)
+
+
+def budget_table(ranks: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the table of how the ranks spent their wall time."""
+    table = time_table("seconds of the wall", ("mean", "share", "least", "rank", "most", "rank"))
+    spent = {rank: {**each["spent_s"], "wall": each["wall_s"]} for rank, each in ranks.items()}
+    names = dict.fromkeys(name for each in spent.values() for name in each if name not in (UNACCOUNTED, "wall"))
+    walls = sum(each["wall"] for each in spent.values())
+    for name in (*names, UNACCOUNTED, "wall"):
+        times = {rank: each.get(name, 0.0) for rank, each in spent.items()}
+        total, least, most = sum(times.values()), min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+        ends = _number(times[least]), least, _number(times[most]), most
+        table.add_row(one_line(name), _number(total / len(spent)), share(total / walls if walls else 0.0, 1), *ends)
+    yield table
+    late = max(ranks, key=lambda rank: ranks[rank]["start_s"])
+    if len(ranks) > 1:
+        yield Text(f"\nrank {late} started last, {ranks[late]['start_s']:.3f} s after the first")
+    wide = {rank: each["clock"]["high_s"] - each["clock"]["low_s"] for rank, each in ranks.items() if each["clock"]}
+    if wide and (worst := max(wide, key=wide.__getitem__)) and wide[worst]:
+        low, high = (1e3 * ranks[worst]["clock"][key] for key in ("low_s", "high_s"))
+        yield Text(f"clocks: rank {worst}'s is known least, between {low:+.3f} and {high:+.3f} ms of the first one's")

@@ -1,0 +1,235 @@
+"""The times of a TensorFlow trace's steps and what other recordings say of them, as JSON and as text.
+
+The other recordings are the run's POSIX calls, its time log and its system trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from analysis.text import number, one_line, share
+from analysis.traces import posix
+from analysis.traces.action_times import time_table
+from analysis.traces.system import Trace, TraceError
+from jobs.events.intervals import intersection, length_by
+from jobs.events.posix_window import KINDS, READ, Window
+from jobs.events.run_log import Log
+from jobs.events.step_times import LEAST, Bound, Shares, bound, overlaps, shares
+from jobs.events.table import NS, Events
+from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SPENT, UNCATEGORISED, Runtime
+
+TIMES = ("spent", "elapsed", "sum", "union", "exposed")
+MOST_NAMED = 5
+
+
+def step_metrics(runtime: Runtime) -> dict[str, Any]:
+    """Return all metrics of a process's steps: seconds, over all steps and per step."""
+    times = shares(runtime)
+    steps, verdict = runtime.steps, bound(runtime, times)
+    length = (steps.end - steps.start) / NS
+    return {
+        "file": runtime.name,
+        "events": len(runtime.events),
+        "dropped": runtime.dropped,
+        "uncategorised": _uncategorised(runtime),
+        "steps": len(steps.number),
+        "steps_marked": runtime.marked,
+        "steps_s": float(length.sum()),
+        "window": {"first_step": int(steps.number.min()), "last_step": int(steps.number.max()),
+                   "span_s": float(steps.end.max() - steps.start.min()) / NS},
+        "seconds": {name: _sums(times, name) for name in SPENT},
+        "overlap_s": {f"{one} & {other}": each for (one, other), each in overlaps(runtime).items()},
+        "operations": {name: float(each.mean()) for name, each in operations(runtime).items()},
+        "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict),
+                    "prefetched": verdict.prefetched, "remedies_s": verdict.named},
+        "each_step": [
+            {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
+             "spent_s": {name: int(each[at]) / NS for name, each in times.spent.items()}}
+            for at in range(len(steps.number))
+        ],
+    }  # fmt: skip
+
+
+def _sums(times: Shares, name: str) -> dict[str, float]:
+    of_name = {f"{time}_s": getattr(times, time).get(name) for time in TIMES}
+    return {time: int(each.sum()) / NS for time, each in of_name.items() if each is not None}
+
+
+def _uncategorised(runtime: Runtime) -> dict[str, Any]:
+    events = runtime.events.of("kind", UNCATEGORISED)
+    names = Counter(dict(zip(*np.unique(events["name"], return_counts=True), strict=True))).most_common(MOST_NAMED)
+    most = {events.words["name"][name]: int(count) for name, count in names}
+    return {"events": len(events), "union_s": events.spans.length / NS, "most": most}
+
+
+def _words(verdict: Bound) -> str:
+    """Return the verdict as a sentence."""
+    amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s of these steps ({share(verdict.share, 1)})"
+    if verdict.share < LEAST:
+        return f"not input-bound: they waited for input in {amount}"
+    saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
+    in_use = ". Prefetching is in use, and hides what it can" if verdict.prefetched else ""
+    return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}{in_use}"
+
+
+def operations(runtime: Runtime) -> dict[str, Any]:
+    """Return per step the four numbers of *TensorFlow Runtime Metadata Visualization*, by its definitions.
+
+    ``iteration_s``: from the start of the first operation to the end of the last; ``communication_elapsed_s``: the same
+    for operations that communicate; ``communication_s``: the union of these; ``computation_s``: the union of all
+    operations, including those that communicate.
+    """
+    steps, operations = runtime.steps, runtime.operations
+    every, talking = operations.spans, operations.of("kind", COMMUNICATION).spans
+    return {
+        "iteration_s": every.elapsed(steps.start, steps.end) / NS,
+        "communication_elapsed_s": talking.elapsed(steps.start, steps.end) / NS,
+        "communication_s": talking.within(steps.start, steps.end) / NS,
+        "computation_s": every.within(steps.start, steps.end) / NS,
+    }
+
+
+def step_tables(metrics: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield a table whose rows add up to the steps, the four numbers, and the verdict."""
+    steps = "steps" if metrics["steps_marked"] else "span without marked steps"
+    yield Text(
+        f"{one_line(metrics['file'])}: {metrics['steps']} {steps}, {metrics['steps_s']:.3f} s;"
+        f" {metrics['events']:,} events"
+    )
+    yield Text(_window(metrics))
+    table = time_table("seconds of", ("spent", "share", *TIMES[1:]))
+    for name, each in metrics["seconds"].items():
+        part = share(each["spent_s"] / metrics["steps_s"], 1) if metrics["steps_s"] else ""
+        rest = [number(each[f"{time}_s"]) if f"{time}_s" in each else "" for time in TIMES[1:]]
+        table.add_row(name, number(each["spent_s"]), part, *rest)
+    table.add_row("all steps", number(metrics["steps_s"]), share(1.0, 1))
+    yield table
+    means = metrics["operations"]
+    yield Text(
+        f"operations of a step, mean: iteration {number(means['iteration_s'])} s, computation"
+        f" {number(means['computation_s'])} s, communication {number(means['communication_s'])} s"
+        f" (elapsed {number(means['communication_elapsed_s'])} s)"
+    )
+    yield from map(Text, _beside(metrics))
+    other = metrics["uncategorised"]
+    if other["events"]:
+        most = ", ".join(f"{one_line(name)} ({count:,})" for name, count in other["most"].items())
+        yield Text(f"uncategorised, counted as other: {other['events']:,} events, {number(other['union_s'])} s: {most}")
+    yield Text(metrics["verdict"]["words"])
+
+
+def _window(metrics: Mapping[str, Any]) -> str:
+    """Return a sentence that says which part of the training was traced."""
+    window = metrics["window"]
+    which = f", steps {window['first_step']} to {window['last_step']}" if metrics["steps_marked"] else ""
+    return f"this is a window of {number(window['span_s'])} s{which}, not the whole training: the rest may be otherwise"
+
+
+def _beside(metrics: Mapping[str, Any]) -> Iterator[str]:
+    if calls := metrics.get("posix"):
+        spent, called, rest = (number(calls[f"{name}_s"]) for name in ("operations", "calls", "neither"))
+        yield (
+            f"{calls['operations']:,} read operations, {spent} s: {calls['calls']:,} POSIX calls with"
+            f" {calls['bytes'] / 1e6:,.1f} MB, {called} s; neither, {rest} s;"
+            f" {calls['calls_outside']:,} calls are in none"
+        )
+    if system := metrics.get("system"):
+        moved_mb = sum(system["mb_of_each_step"])
+        yield f"{moved_mb:,.1f} MB in the steps by {one_line(system['source'])} of the system trace"
+    for action, times in metrics.get("timelog", {}).items():
+        parts = ", ".join(f"{name} {number(each)}" for name, each in times.items() if each and name != "all")
+        yield f"during {one_line(action)}, {number(times['all'])} s: {parts or 'nothing'}"
+
+
+MARKS = "campaign "  # prefix of a benchmark's own annotations, which are no operations
+
+
+def join_calls(runtime: Runtime, profile: Window) -> dict[str, Any]:
+    """Return the time that read operations spent in POSIX calls, and the rest of their time (queues, copies, locks).
+
+    A call belongs to an operation if its thread was in that operation from the start to the end of the call; the time
+    of nested operations counts once. TensorFlow and the kernel number threads differently: a kernel thread is matched
+    to the TensorFlow thread whose operations contain most of its calls. Raises TraceError if the profile has no single
+    calls, or is of another time.
+    """
+    own = posix.calls(profile)
+    _meet(runtime, profile.started_ns / NS, profile.ended_ns / NS)
+    start, end = own["start"], own["end"]
+    marks = np.array([name.startswith(MARKS) for name in runtime.events.words["name"]], bool)
+    reads = runtime.of("read")
+    reads = reads.at(~marks[reads["name"]])
+    line, is_inside = _lines(reads, own["thread"], start, end)
+    spent = length_by(line[is_inside], start[is_inside], end[is_inside]) / NS
+    whole = length_by(reads["thread"].astype(np.int64), reads["start"], reads["end"]) / NS
+    moved_bytes = np.where(own["kind"] == KINDS.index(READ), own["bytes"], 0)
+    steps = runtime.steps
+    of_step = np.searchsorted(steps.start, start, "right") - 1
+    in_step = (of_step >= 0) & (start < steps.end[of_step])
+    step_bytes = np.bincount(of_step[in_step], moved_bytes[in_step], len(steps.number))
+    return {
+        "operations": len(reads), "operations_s": whole, "calls": int(is_inside.sum()), "calls_s": spent,
+        "bytes": int(moved_bytes[is_inside].sum()), "neither_s": whole - spent,
+        "calls_outside": int((~is_inside).sum()), "bytes_outside": int(moved_bytes[~is_inside].sum()),
+        "bytes_of_each_step": step_bytes.astype(int).tolist(),
+    }  # fmt: skip
+
+
+def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
+    """Return for each call the trace line whose reads contain it, and whether most calls of its thread lie there.
+
+    Each line is compared only with the calls that begin during it.
+    """
+    _, thread = np.unique(thread, return_inverse=True)
+    order = np.argsort(start, kind="stable")
+    sorted_, most = start[order], np.zeros(thread.max(initial=-1) + 1, np.int64)
+    best, owner = np.full(len(most), -1), np.full(len(start), -1)
+    for line, own in reads.by("thread"):
+        spans = own.spans
+        if not len(spans.start):
+            continue
+        near = order[np.searchsorted(sorted_, spans.start[0]) : np.searchsorted(sorted_, spans.end[-1], "right")]
+        inside = near[end[near] <= spans.end[np.searchsorted(spans.start, start[near], "right") - 1]]
+        counts = np.bincount(thread[inside], minlength=len(most))
+        better = counts > most
+        most[better], best[better] = counts[better], line
+        owner[inside[better[thread[inside]]]] = line
+    return owner, (owner >= 0) & (owner == best[thread])
+
+
+def join_time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
+    """Return for each action of a time log its seconds within the steps, in all and per category of operations.
+
+    Raises TraceError if the log is of another time.
+    """
+    steps, seconds = runtime.steps, {}
+    if len(log.events):
+        _meet(runtime, log.events["start"].min() / NS, log.events["end"].max() / NS)
+    spans = {name: runtime.of(name).spans for name in CATEGORIES}
+    for code, events in log.events.by("kind"):
+        action = events.spans
+        times = {"all": action} | {name: intersection(action, each) for name, each in spans.items()}
+        within = {name: each.within(steps.start, steps.end) for name, each in times.items()}
+        seconds[log.actions[code]] = {name: float(each.sum()) / NS for name, each in within.items()}
+    return seconds
+
+
+def join_system(runtime: Runtime, trace: Trace) -> dict[str, Any]:
+    """Return the MB that the system trace's counter counted in each step, interpolated between its samples.
+
+    Raises TraceError if the trace is of another time, or has no time.
+    """
+    edges = np.stack(runtime.steps[1:], axis=1).ravel() / NS
+    _meet(runtime, *(trace.began_s + float(trace.samples["elapsed_s"].iloc[place]) for place in (0, -1)))
+    return {"source": trace.source, "mb_of_each_step": trace.mb_between(edges.tolist())[::2].tolist()}
+
+
+def _meet(runtime: Runtime, first_s: float, last_s: float) -> None:
+    """Raise TraceError if no step overlaps the interval from `first_s` to `last_s` (Unix time)."""
+    if last_s < runtime.steps.start.min() / NS or first_s > runtime.steps.end.max() / NS:
+        raise TraceError("it is not of the time of the steps")

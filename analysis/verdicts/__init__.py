@@ -1,1 +1,0 @@
-"""The paper's claims, tested: a verdict on each with its evidence."""

@@ -1,0 +1,114 @@
+"""Calculate how often to save snapshots: the intervals of Young and Daly, from the cost of a snapshot.
+
+J. W. Young, "A first order approximation to the optimum checkpoint interval", Comm. ACM 17 (1974) 530; J. T. Daly, "A
+higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22 (2006) 303, equation 37.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from campaign import console
+from jobs.model.results import Run
+
+FAILURES_S = {"hour": 3600.0, "day": 86_400.0, "week": 604_800.0}
+"""Mean times between failures, in seconds."""
+_DRAWN_INTERVALS, _BAR_CHARACTERS = 9, 20
+_MOST_EXPONENT = 700.0  # e to a higher power is no float
+
+
+class Interval(TypedDict):
+    """Seconds of training between two snapshots, by both authors, for one failure per hour, day or week."""
+
+    failure_per: str
+    young_s: float
+    daly_s: float
+
+
+class SaveInterval(TypedDict):
+    """The medians of the cost of a snapshot in seconds, and the intervals; None: not known, or never durable."""
+
+    blocked_s: float
+    durable_s: float | None
+    restore_s: float | None
+    intervals: list[Interval]
+
+
+def young_s(blocked_s: float, failure_s: float) -> float:
+    """Return the interval by Young: seconds between two snapshots of `blocked_s` each."""
+    return math.sqrt(2 * blocked_s * failure_s)
+
+
+def daly_s(blocked_s: float, failure_s: float) -> float:
+    """Return the interval by Daly in seconds, which is also right for snapshots that take long."""
+    if blocked_s >= 2 * failure_s:
+        return failure_s
+    share = blocked_s / (2 * failure_s)
+    return young_s(blocked_s, failure_s) * (1 + math.sqrt(share) / 3 + share / 9) - blocked_s
+
+
+def lost_share(every_s: float, blocked_s: float, failure_s: float, restore_s: float = 0.0) -> float:
+    """Return the share of the wall time that saving and failures cost, by Daly's complete model.
+
+    `every_s`: the seconds of training between two snapshots; `restore_s`: the seconds of a restart.
+    """
+    attempts_s = failure_s * math.expm1(min((every_s + blocked_s) / failure_s, _MOST_EXPONENT))
+    return 1 - every_s / (attempts_s * math.exp(min(restore_s / failure_s, _MOST_EXPONENT)))
+
+
+def save_interval(runs: Sequence[Run]) -> SaveInterval | None:
+    """Return how often a training should save, by its valid runs; None if the runs save nothing."""
+    valid = [run for run in runs if run["status"] == "valid"]
+    snapshots: list[Mapping[str, Any]] = [each for run in valid for each in run.get("checkpoints", ())]
+    if not snapshots:
+        return None
+    blocked_s = statistics.median(each["blocked_s"] for each in snapshots)
+    return {
+        "blocked_s": blocked_s,
+        "durable_s": _median([each["durable_slow_s"] for each in snapshots]),
+        "restore_s": _median([run.get("restore_s") for run in valid]),
+        "intervals": [
+            {"failure_per": per, "young_s": young_s(blocked_s, every_s), "daly_s": daly_s(blocked_s, every_s)}
+            for per, every_s in FAILURES_S.items()
+        ],
+    }
+
+
+def _median(seconds: Sequence[float | None]) -> float | None:
+    present = [each for each in seconds if each is not None]
+    return statistics.median(present) if present and len(present) == len(seconds) else None
+
+
+def format_interval(interval: SaveInterval) -> str:
+    """Return the cost of a snapshot and the intervals in a sentence."""
+    every = "; ".join(
+        f"a failure per {each['failure_per']}: every {each['young_s']:.3g} s (Young) or {each['daly_s']:.3g} s (Daly)"
+        for each in interval["intervals"]
+    )
+    durable, restore = interval["durable_s"], interval["restore_s"]
+    loses = "" if durable is None else f"; a failure loses that interval and {durable:.3g} s at most"
+    loses += "" if restore is None else f", and {restore:.3g} s to read the snapshot back"
+    return f"a snapshot stops the training for {interval['blocked_s']:.3g} s; save for {every}{loses}"
+
+
+def draw_lost_time(interval: SaveInterval) -> list[str]:
+    """Return a chart as lines: the lost share of the time over the interval between two snapshots.
+
+    The intervals go from half of Daly's shortest one to twice his longest one; each column of bars has its own scale.
+    The chart is empty if snapshots cost nothing.
+    """
+    first_s, *_, last_s = sorted(each["daly_s"] for each in interval["intervals"])
+    if not first_s:
+        return []
+    steps = [number / (_DRAWN_INTERVALS - 1) for number in range(_DRAWN_INTERVALS)]
+    every_s = [first_s / 2 * (4 * last_s / first_s) ** step for step in steps]
+    restore_s = interval["restore_s"] or 0.0
+    columns = [["save every", *(f"{each:,.1f} s" for each in every_s)]]
+    for per, failure_s in FAILURES_S.items():
+        shares = [lost_share(each, interval["blocked_s"], failure_s, restore_s) for each in every_s]
+        bars = [f"{each:6.1%} {'#' * math.ceil(_BAR_CHARACTERS * each / max(shares))}" for each in shares]
+        columns.append([f"lost, a failure per {per}", *bars])
+    return console.format_table(list(zip(*columns, strict=True)), right={0})

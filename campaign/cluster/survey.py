@@ -1,0 +1,227 @@
+"""Find the state of each cell of a campaign, with its reason, and the cells that are worth another try.
+
+Reads records and batches and asks the scheduler; `campaign.cluster.cell_state` concludes the state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from typing import TypedDict
+
+from campaign.cells import record
+from campaign.cells.cell import Cell
+from campaign.cells.cell_plan import Plan
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.record import DamagedRecordError
+from campaign.cells.verdicts import Summaries, Summary, Verdicts, require_usable
+from campaign.cluster import fleet
+from campaign.cluster.cell_state import SILENT_WORKER, VERDICTS, Phase, WorkerState, conclude_cell_state, ended_state
+from campaign.console import counted
+from campaign.slurm import client
+from campaign.slurm.scheduler import Key
+from campaign.storage import emulation
+from campaign.worker.batch import Batch, last_workers, read_batches
+from jobs.judging import stopping
+from jobs.model.codes import CellState, JobEnd, WorkerEnd, wait_sentence, worker_sentence
+from jobs.model.record import Manifest
+
+
+class StateOfCell(TypedDict):
+    """The state of a cell, with its reason."""
+
+    status: CellState
+    reason: str | None
+    valid: int  # measured runs
+    measured: int
+    where: str | None  # it runs
+    emulated: list[str]  # storages of its record
+    end: WorkerEnd | None  # of the worker that left it behind
+
+
+def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOfCell]:
+    """Return the state of every cell that was ever requested or has a record."""
+    requested = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
+    cells = dict.fromkeys([*requested, *folder.recorded()])
+    summaries = Summaries(folder, campaign["requests"])  # before any record is read
+    verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
+    last, at_work = last_workers(batches), folder.is_worker_running()
+    records = {cell: summaries.of(cell) or _summarise_record(verdicts, cell, summaries) for cell in cells}
+    summaries.save()
+    owners = _find_worker_states(batches, _owners_of_cells(batches, last, records), at_work=at_work)
+    for (_, index), owner in owners.items():
+        if owner.state and owner.state.phase == Phase.ENDED and index not in owner.batch.ended:
+            # Written while the scheduler was asked.
+            records |= {cell: _summarise_record(verdicts, cell) for cell in owner.left}
+    next_cells = {owner.left[0] for owner in owners.values()}
+    states = {}
+    for cell, summary in records.items():
+        batch, index = last.get(cell, (None, 0))
+        owner_of_cell = owners.get((str(batch.folder), index)) if batch else None
+        worker = owner_of_cell.state if owner_of_cell else None
+        if batch is None and summary.state == CellState.RUNNING and at_work is not False:  # its batch was removed
+            worker = WorkerState(Phase.UNKNOWN)
+        states[cell] = _conclude_state(summary, batch, worker, is_next=cell in next_cells)
+    return states
+
+
+@dataclass
+class _Owner:
+    """A worker, its state, and its cells that are not over and that no later worker has."""
+
+    batch: Batch
+    left: list[str]
+    has_begun: bool  # it has written a record
+    state: WorkerState | None = None  # None: it never began
+
+
+def _owners_of_cells(
+    batches: list[Batch], last: dict[str, tuple[Batch, int]], records: dict[str, Summary]
+) -> dict[Key, _Owner]:
+    """Return the workers with cells that are not over; each worker has these cells in its order."""
+    owners = {}
+    for batch in batches:
+        for index, cells in enumerate(batch.cells):
+            own_cells = [cell for cell in cells if cell in records and last[cell] == (batch, index)]
+            if left := [cell for cell in own_cells if not _is_over_by(batch, records[cell])]:
+                has_begun = any(records[cell].token == batch.token for cell in own_cells)
+                owners[str(batch.folder), index] = _Owner(batch, left, has_begun)
+    return owners
+
+
+def _find_worker_states(batches: list[Batch], owners: dict[Key, _Owner], *, at_work: bool | None) -> dict[Key, _Owner]:
+    """Return the workers with their states; ask the scheduler if the end of a worker is not known.
+
+    `at_work`: whether a worker runs on this machine; None if unknown.
+    """
+    local_folders, unknown = [batch.folder for batch in batches if batch.cluster != "slurm"], []
+    for (folder, index), owner in owners.items():
+        batch = owner.batch
+        if index in batch.ended:
+            owner.state = WorkerState(Phase.ENDED, end=batch.ended[index])
+        elif batch.cluster == "slurm":
+            unknown += [] if batch.refused else [(folder, index)]
+        elif at_work is not False and batch.folder == local_folders[-1]:  # this machine has one worker
+            owner.state = WorkerState(Phase.RUNNING if at_work else Phase.UNKNOWN)
+        elif owner.has_begun or batch.fault(index):  # else it may be about to start
+            owner.state = ended_state(batch, index, {"code": JobEnd.GONE})
+    if unknown:
+        workers = fleet.Fleet(batches, client.read_facts())
+        workers.refresh_until_explained()
+        for key in unknown:
+            is_silent = workers.silent_s and workers.states[key].phase != Phase.ENDED
+            owners[key].state = SILENT_WORKER if is_silent else workers.states[key]
+    return owners
+
+
+def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState | None, *, is_next: bool) -> StateOfCell:
+    """Return the state of a cell, with the reason, from its record and its worker."""
+    is_own = batch is None or summary.token == batch.token
+    status = conclude_cell_state(summary.state, worker, is_own=is_own, is_next=is_next)
+    reason, end = summary.reason, None
+    is_at_work = worker is not None and worker.phase == Phase.RUNNING
+    if worker and worker.end and status != summary.state:
+        end = worker.end
+        reason = worker_sentence(end)
+    elif worker and worker.wait and status in (CellState.QUEUED, CellState.RUNNING):
+        reason = wait_sentence(worker.wait)
+    elif status == CellState.RUNNING and not (is_own and summary.state == status):
+        reason = "starting"
+    elif batch and batch.refused and status in (CellState.PLANNED, CellState.UNFINISHED, CellState.INTERRUPTED):
+        reason = f"Slurm refused it: {batch.refused}"
+    elif status in (CellState.QUEUED, CellState.INTERRUPTED):
+        reason = None
+    return {
+        "status": status,
+        "reason": reason,
+        "valid": summary.valid,
+        "measured": summary.measured,
+        "where": worker.where if worker and is_at_work and status == CellState.RUNNING else None,
+        "emulated": list(summary.emulated),
+        "end": end,
+    }
+
+
+def _is_over_by(batch: Batch, summary: Summary) -> bool:
+    """Return whether the workers of a batch have finished a cell."""
+    return summary.token == batch.token and summary.state in (*VERDICTS, CellState.UNFINISHED)
+
+
+def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None = None) -> Summary:
+    """Return the summary of a cell's record, and remember it."""
+    path = verdicts.folder.record(cell)
+    recorded, fault = verdicts.read(path)
+    if recorded is None:
+        return Summary(CellState.DAMAGED, fault) if fault else Summary()
+    try:
+        with require_usable(path):
+            emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
+            waiting = f"waiting for {wait_sentence(wait)}" if (wait := recorded.get("waits_for")) else None
+    except DamagedRecordError as error:
+        return Summary(CellState.DAMAGED, error.message)
+    summary = Summary(
+        CellState(recorded["status"]),
+        waiting or recorded["reason"],
+        recorded["campaign"]["token"],
+        len(stopping.measured(recorded, "valid")),
+        len(stopping.measured(recorded)),
+        tuple(emulated),
+    )
+    if summaries:
+        summaries.remember(cell, summary)
+    return summary
+
+
+_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)  # its worker ended before it was over
+# What would end the next job, too.
+_ENDS_THAT_REPEAT = {
+    JobEnd.CANCELLED: "cancelled",
+    JobEnd.DEADLINE: "the job's deadline has passed",
+    JobEnd.OUT_OF_MEMORY: "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
+    JobEnd.TIMEOUT: "the time limit was reached (cluster.timeout_min=… asks for more)",
+}
+_ENDS_OF_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # it came to an end; no node was lost
+_BEFORE_A_RUN = "the job failed before its first run"
+
+
+def cells_to_retry(after: Plan) -> tuple[list[Cell], list[str]]:
+    """Return the cells to try again, and a line for each reason why other cells are not.
+
+    A cell is tried again if its worker ended before the cell without the cell's fault, or if others disturbed its runs.
+    """
+    batches = read_batches(after.folder)
+    last = last_workers(batches)
+
+    @cache
+    def has_begun(token: str, cells: tuple[str, ...]) -> bool:
+        """Return whether a worker has recorded anything."""
+        records = (record.read_or_fault(after.folder.record(cell))[0] for cell in cells)
+        return any(each is not None and each["campaign"].get("token") == token for each in records)
+
+    again: list[Cell] = []
+    not_again: Counter[str] = Counter()
+    for entry in after.to_do:
+        is_left = entry.state in _LEFT
+        if not (is_left or entry.disturbed):
+            continue
+        batch, index = last.get(entry.cell.id, (None, 0))
+        end = batch.ended.get(index) if batch else None
+        why = _retry_hindrance(end, is_left=is_left) if end else ""
+        if batch and end and is_left and end["code"] in _ENDS_OF_SCRIPT:
+            why = why if has_begun(batch.token, tuple(batch.cells[index])) else _BEFORE_A_RUN
+        if why:
+            not_again[why] += 1
+        else:
+            again.append(entry.cell)
+    return again, [f"{counted(number, 'cell')} not tried again: {why}" for why, number in not_again.items()]
+
+
+def _retry_hindrance(end: WorkerEnd, *, is_left: bool) -> str:
+    """Return why a new worker would end as the last worker did; empty without such a reason.
+
+    Of a cell that the worker did not leave behind (`is_left`) only a cancellation counts.
+    """
+    if end["code"] == JobEnd.ERROR:
+        return worker_sentence(end) if is_left else ""
+    return _ENDS_THAT_REPEAT.get(end["code"], "") if is_left or end["code"] == JobEnd.CANCELLED else ""

@@ -1,0 +1,258 @@
+"""Refuse impossible data sets, staged copies, storages and checkpoint targets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from campaign.errors import UsageError, refuse
+from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.errors import FolderError
+from jobs.model.conduct import Flat
+from jobs.objects.address import is_endpoint, is_prefix, is_region, shown, storage_of
+
+STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
+_RANK = "{rank}"
+_BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# Keys that act on files alone, and the value with which they do nothing.
+_SETTINGS_OF_FILES = (
+    ("storage.shared", True, "leave it out: every node sees the same store"),
+    ("nodes", 1, "nodes=1, for what a store's disk gave is counted for all clients together, and not by rank"),
+    ("staging", "none", "staging=none: it copies files"),
+    ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
+    ("benchmark.stage", None, "leave it out: it copies files"),
+)
+
+
+def missing_root_error(place: str, what: str, values: Flat) -> UsageError:
+    """Return the error for a storage without a root; `place` is the key of the storage in the configuration."""
+    name, site = values[f"{place}.name"], values["site.name"]
+    return UsageError(
+        f"{what} has no root here",
+        f"{place}.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+    )
+
+
+def check_storage(values: Flat) -> None:
+    """Refuse a storage without a root, or with ``exclusive=license`` and no licence; raises UsageError."""
+    name, of_objects = values["storage.name"], "storage.endpoint" in values
+    if values.get(f"site.storages.{name}.kind") not in (None, "s3" if of_objects else "posix"):
+        other = "site" if of_objects else "s3"
+        raise UsageError(f"the site says another kind of {name}", f"storage={other} storage.name={name}")
+    if of_objects:
+        if values["storage.kind"] != "s3":
+            raise UsageError(
+                f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …"
+            )
+        refuse(_object_store_refusals(values))
+    elif values["storage.root"] is None:
+        raise missing_root_error("storage", f"storage={name}", values)
+    else:
+        _check_node_root(values["storage.root"], values["storage.node_root"])
+    if values["storage.exclusive"] == "license" and values["storage.license"] is None:
+        raise UsageError(
+            f"storage.exclusive=license: storage={name} has no licence here",
+            "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
+        )
+    if values.get("storage.stripe_count") == 0:
+        raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")
+
+
+def _object_store_refusals(values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield what an object store lacks or cannot do, each with its cure."""
+    for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
+        if values[f"storage.{word}"] is None:
+            why = f"storage={values['storage.name']} has no {word}"
+            yield why, f"storage.{word}={example}, or site=… with a file that gives it"
+    if values["storage.endpoint"] is not None:
+        yield from endpoint_refusals("storage.endpoint", values)
+    if not _BUCKET.fullmatch(values["storage.bucket"] or "any"):
+        yield f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'"
+    if not is_region(values["storage.region"]):
+        yield f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say"
+    prefix = values["storage.prefix"]
+    if not is_prefix(prefix.strip("/")):
+        yield f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine"
+    if values["storage.engine"] == "threads" and values["storage.concurrency"] is not None:
+        why = (
+            f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight"
+        )
+        yield why, "storage.engine=async, or leave out storage.concurrency"
+    yield from _file_setting_refusals(values)
+
+
+def _file_setting_refusals(values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield the settings that have no meaning for objects, each with its cure."""
+    if values["cache"] == "warm":
+        yield (
+            "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
+            "cache=cold proves its bytes by the servers' disk; cache=as_is claims nothing",
+        )
+    if benchmarks()[values["benchmark.name"]].data == "hdf5" and values["reader"] != "offsets":
+        why = f"reader={values['reader']} with an object store: HDF5's library reads files"
+        yield why, "reader=offsets, which gets ranges of the objects"
+    if values.get("benchmark.control") == "metadata":
+        why = "benchmark.control=metadata opens files, and objects are not opened"
+        yield why, "benchmark.control=none,no_io,no_compute"
+    for word, only, hint in _SETTINGS_OF_FILES:
+        if values.get(word, only) != only:
+            yield f"{word}={values[word]} with an object store", hint
+
+
+def endpoint_refusals(key: str, values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield a refusal, with its cure, of an endpoint that is no address or has a password, which records would show."""
+    if not is_endpoint(text := values[key]):
+        yield (
+            f"{key}={shown(text)!r} is no address of an object store",
+            "https://HOST or http://HOST:PORT alone; credentials come from the environment",
+        )
+
+
+def _check_node_root(root: str, node_root: str | None) -> None:
+    """Refuse a ``node_root`` that is the same for all ranks, and relative paths."""
+    if node_root is not None and not (_RANK in node_root and node_root.startswith("/") and root.startswith("/")):
+        raise UsageError(
+            f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
+            f"write both from / on, and {_RANK} where the folders differ: storage.node_root='/mnt/node{_RANK}/data'",
+        )
+
+
+def check_checkpoint_target(values: Flat) -> None:
+    """Refuse a target without a root, a target for a benchmark that saves nothing, and keys without effect."""
+    name = values["checkpoint.name"]
+    if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
+        raise UsageError(
+            f"checkpoint.name={name} does not fit the other keys of checkpoint", f"write checkpoint={name}"
+        )
+    if name == "none":
+        return
+    if not benchmarks()[values["benchmark.name"]].saves:
+        raise UsageError(
+            f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
+            f"benchmark={' or '.join(names_of('saves'))}, or leave out checkpoint",
+        )
+    for place in STORAGES:
+        if f"{place}.root" in values and values[f"{place}.root"] is None:
+            raise missing_root_error(place, f"checkpoint={name}: storage {values[f'{place}.name']}", values)
+        _check_bucket(place, values)
+    if name == "burst_buffer":
+        fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
+        if "://" not in slow and Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
+            raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
+    if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
+        raise UsageError(
+            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
+            "checkpoint.mode=async, or leave out in_flight",
+        )
+
+
+def _check_bucket(place: str, values: Flat) -> None:
+    """Refuse a bucket in place of a folder, and settings that a bucket does not support."""
+    root = str(values.get(f"{place}.root") or "")
+    if "://" not in root:
+        return
+    if place != "checkpoint.slow":
+        raise UsageError(
+            f"{place} is a bucket, and TensorFlow writes files",
+            "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
+        )
+    if values.get(endpoint_key := f"site.storages.{values[f'{place}.name']}.endpoint"):
+        refuse(endpoint_refusals(endpoint_key, values))
+    try:
+        storage_of(root)
+    except FolderError as error:
+        raise UsageError(f"checkpoint.slow.root={shown(root)}: {error.message}", error.hint) from error
+
+
+def _check_staging(rule: str, benchmark: str, node_root: str | None) -> None:
+    """Refuse staged copies for a benchmark, or for ranks, that would not read them."""
+    if "staging" not in benchmarks()[benchmark].settings:
+        hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave out staging"
+        raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
+    if node_root is not None:
+        raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
+
+
+def check_data(values: Flat) -> None:
+    """Refuse a data set that cannot be generated or is too small, and staged copies for a benchmark that reads none."""
+    if values["staging"] != "none":
+        _check_staging(values["staging"], values["benchmark.name"], values.get("storage.node_root"))
+    _check_folder_data(values)
+    if "dataset.seed" in values:
+        parameters = {
+            name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"
+        }
+        files, classes = parameters.get("dataset.files", 1), parameters.get("dataset.classes", 1)
+        if classes > files:
+            raise UsageError(
+                f"dataset.classes={classes} with dataset.files={files} leaves classes empty",
+                "at most as many classes as files",
+            )
+        files_made = _count_files(tuple((name.partition(".")[2], value) for name, value in parameters.items()))
+        if benchmarks()[values["benchmark.name"]].data in ("hdf5", "files"):
+            return
+        check_enough_data(values, files_made)
+        if "dataset.sigma" not in parameters:
+            _check_images(values)
+
+
+def check_enough_data(values: Flat, files: int) -> None:
+    """Refuse more batches than the data set has images for, and snapshots later than the last step."""
+    iterations, batch_size, nodes = values["iterations"], values["batch_size"], values.get("nodes", 1)
+    if files < nodes:
+        raise UsageError(f"nodes={nodes} share {files} files of the dataset", f"nodes={files} or fewer")
+    files //= nodes
+    if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
+        raise UsageError(
+            f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
+            f"batch_size={files} or less",
+        )
+    if iterations is not None and iterations * batch_size > files:
+        raise UsageError(
+            f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
+            f"the dataset has {files}{' for each node' if nodes > 1 else ''}",
+            f"iterations={files // batch_size} or fewer, or iterations=null for each file once"
+            if files >= batch_size
+            else f"batch_size={files} or less",
+        )
+    every, steps = values.get("checkpoint.every"), max(1, files // batch_size) if iterations is None else iterations
+    if every is not None and every > steps:
+        raise UsageError(
+            f"checkpoint.every={every} saves nothing in {steps} iterations", f"checkpoint.every={steps} or less"
+        )
+
+
+def _check_folder_data(values: Flat) -> None:
+    """Refuse the user's HDF5 files for a benchmark of images, and images for a benchmark of HDF5 files."""
+    data_set, data = values.get("dataset.hdf5"), benchmarks()[values["benchmark.name"]].data
+    if data_set is not None and not (data_set.isprintable() and all(data_set.split("/"))):
+        raise UsageError(f"dataset.hdf5={data_set!r} is no path of a data set", "dataset.hdf5=climate/data, say")
+    if data_set is not None and data == "images":
+        _check_images(values)
+    if data_set is None and data == "hdf5" and "dataset.path" in values:
+        raise UsageError(f"benchmark={values['benchmark.name']} reads HDF5", "dataset.hdf5=NAME of the data set")
+
+
+def _check_images(values: Flat) -> None:
+    """Refuse a benchmark that decodes images where the data set has none."""
+    decodes = (
+        benchmarks()[values["benchmark.name"]].data == "images" and not benchmarks()[values["benchmark.name"]].any_name
+    )
+    if values.get("benchmark.preprocess", decodes):
+        raise UsageError(
+            f"dataset={values['dataset.name']} has no images to decode",
+            "benchmark=micro benchmark.preprocess=false, or benchmark=malware, which takes any bytes for an image",
+        )
+
+
+@lru_cache
+def _count_files(parameters: tuple[tuple[str, float], ...]) -> int:
+    """Return the number of files of a data set; refuse an impossible one, such as JPEGs of too many bytes per pixel."""
+    from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
+
+    try:
+        return spec_of(dict(parameters)).files
+    except ValueError as error:
+        raise UsageError(f"dataset: {error}", "see `python -m campaign help dataset`") from error

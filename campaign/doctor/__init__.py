@@ -1,1 +1,0 @@
-"""Whether a node, or a whole cluster, can measure and prove it."""

@@ -1,0 +1,196 @@
+"""Examine a cluster for `doctor`: is there a Slurm that takes our jobs, and do its nodes see our folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from campaign.cells.cell_plan import Entry
+from campaign.cluster import submission
+from campaign.doctor_node import Answer, Examination, Finding
+from campaign.errors import CampaignError
+from campaign.slurm import client
+from campaign.storage.roots import storage_root
+from campaign.worker.batch import Request
+from campaign.worker.runner import last_lines
+from jobs.benchmarks import registry
+from jobs.model import reading
+from jobs.model.settings import Node
+from jobs.system.files import write, write_json
+
+_PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
+_QUEUE_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
+_PROBE_MIN = 10
+_PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
+_ASK_EACH_S = 1.0
+_OPENING = "touch begun; trap 'touch over' EXIT; exec > said 2>&1"
+_CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
+_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by whether sbatch took a script
+
+
+def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
+    """Yield the findings on the programs, the controller, the accounting, our scripts and a node."""
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing:
+        hint = "log in to a node of the cluster that submits jobs, or cluster=local"
+        yield Finding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
+        return
+    facts = client.read_facts()
+    if not facts.text:
+        yield Finding("slurm", passed=False, message="the controller does not answer", hint="see `scontrol ping`")
+        return
+    yield Finding("slurm", passed=True, message=f"cluster {facts.cluster}, Slurm {facts.version}")
+    yield from _ignored_variables()
+    yield _check_accounting(facts)
+    arrays = list(submission.make_arrays(entries, request, facts.tasks_at_most))
+    for array in arrays:
+        yield _check_submission(array)
+    if arrays:
+        needing = registry.needing_tensorflow(entry.cell.settings for entry in entries)
+        yield from _examine_node(arrays[0], map(_with_absolute_root, storages), request.folder.root, needing)
+
+
+def _with_absolute_root(storage: Node) -> Node:
+    """Return a storage with its whole root, because a job starts in another folder; makes a relative root."""
+    if "root" in storage and not Path(storage["root"]).expanduser().is_absolute():
+        with contextlib.suppress(CampaignError):  # the node will say so
+            return {**storage, "root": str(storage_root(storage))}
+    return dict(storage)
+
+
+def _ignored_variables() -> Iterator[Finding]:
+    """Yield a warning of variables that would change every job, and that we do not pass on."""
+    ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
+    if ignored:
+        message = f"{', '.join(ignored)} in the environment: not used for our jobs"
+        yield Finding("slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…")
+
+
+def _check_accounting(facts: client.Facts) -> Finding:
+    if facts.accounting:
+        return Finding("accounting", passed=True, message="sacct reports how jobs ended")
+    log = facts.completion_log
+    if log and os.access(log, os.R_OK):
+        return Finding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
+    message = f"none: how a job ended is known for {facts.remembers_s} s (MinJobAge), later only what it recorded"
+    return Finding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
+
+
+def _check_submission(array: submission.Array) -> Finding:
+    """Let ``sbatch --test-only`` read the script that a campaign would submit."""
+    try:
+        script = array.script()
+    except CampaignError as error:
+        return Finding("submission", passed=False, message=error.message, hint=error.hint)
+    answer = client.call_sbatch("--test-only", script=script)
+    name = array.tasks[0][0].cell.settings["storage"]["name"]
+    message = f"storage {name}: {answer.words}"
+    return Finding("submission", passed=answer.took, message=message, hint=_HINTS[answer.took])
+
+
+def _examine_node(
+    array: submission.Array, storages: Iterable[Node], campaign: Path, needing_tensorflow: list[str]
+) -> Iterator[Finding]:
+    """Submit a probe job as the campaign would; it examines its node and writes down its findings."""
+    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:
+        folder, word = Path(made), secrets.token_hex(8)
+        request: Examination = {
+            "word": word,
+            "storages": list(storages),
+            "checks": array.request.conduct["checks"],
+            "needing_tensorflow": needing_tensorflow,
+        }
+        write_json(folder / "asked", request)
+        took, job, messages = _submit_probe(array, folder)
+        if not took:
+            yield Finding("nodes", passed=took, message=f"the probe job was not taken: {messages}", hint=_HINTS[took])
+            return
+        try:
+            yield from _read_answer(folder, word, job)
+        finally:
+            _end_job(job)
+
+
+def _end_job(job: str) -> None:
+    """Cancel the job, and wait until it writes no more into the folder that will be removed."""
+    client.ask_slurm("scancel", job)
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while client.ask_slurm("squeue", "-h", "--all", "-j", job) and time.monotonic() < deadline:
+        time.sleep(_ASK_EACH_S)
+
+
+def _submit_probe(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]:
+    """Submit the probe with the options and the preparations of a real job; return sbatch's answer.
+
+    It has another array, length and folder. Returns whether sbatch took it, the job id, and sbatch's messages.
+    """
+    examine = f"{shlex.quote(sys.executable)} -P -m campaign.doctor_node asked"
+    steps = [(line, line) for line in array.setup_lines()] + [
+        (examine, f"{examine} > answered.tmp && mv answered.tmp answered")
+    ]
+    noted = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
+    probe = folder / "probe.sh"
+    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *noted, "")))
+    options = [line.removeprefix("#SBATCH ") for line in array.script().splitlines() if line.startswith("#SBATCH")]
+    dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
+    passed_on = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
+    minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
+    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
+    answer = client.call_sbatch("--parsable", *passed_on, *own)
+    return answer.took, answer.printed.strip().partition(";")[0], answer.words
+
+
+def _read_answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
+    """Yield the findings of the probe job, or why it gave none."""
+    if not _wait_for_file(folder / "begun", _QUEUE_TIMEOUT_S):
+        state = client.ask_slurm("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
+        state = "the scheduler does not answer" if state is None else state.strip()
+        if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # "": it has ended
+            message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
+            yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
+            return
+        message = f"a job ran and nothing of it is seen in {folder.parent}"
+        hint = "campaign_dir=… in a folder that login and compute nodes share"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    elif not _wait_for_file(folder / "over", _PROBE_TIMEOUT_S):
+        message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
+        yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
+    elif not (folder / "answered").exists():
+        step, last_line = last_lines(folder / "step", 1), last_lines(folder / "said", 1)
+        message = f"a job failed at `{step}`: {last_line or 'nothing was printed'}"
+        hint = f"install this code where the nodes see it; they would start {sys.executable}"
+        if sys.executable not in step:
+            hint = "correct site.modules or site.prelude, with which every job begins"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    else:
+        try:
+            answer = reading.read(folder / "answered", Answer)
+        except ValueError as error:
+            message = f"the probe job's answer cannot be read: {error}"
+            yield Finding("nodes", passed=False, message=message, hint="what else prints there when Python starts?")
+            return
+        message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
+        yield Finding("nodes", passed=answer["word"] == word, message=message)
+        for finding in answer["findings"]:
+            yield Finding(**{**finding, "message": f"{answer['host']}: {finding['message']}"})
+
+
+def _wait_for_file(path: Path, timeout_s: float) -> bool:
+    """Wait for a file that a node writes; return whether it came in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        os.scandir(path.parent).close()  # else an NFS client answers from its cache
+        if path.exists():
+            return True
+        time.sleep(_ASK_EACH_S)
+    return False

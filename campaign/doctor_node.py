@@ -1,0 +1,279 @@
+"""Examine a machine: whether it can measure, and prove what it measures; this one, or by hand any node.
+
+On a node of a cluster `doctor` has a job do it::
+
+    python -m campaign.doctor_node ASKED.json > ANSWER.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypedDict
+
+from campaign.console import counted
+from campaign.errors import CampaignError
+from campaign.storage import emulation, locks
+from campaign.storage.roots import require_seen, seen_by, storage_root
+from jobs.errors import JobError, NotInstalledError
+from jobs.lazy_imports import has_tensorflow
+from jobs.model import reading
+from jobs.model.settings import Node
+from jobs.objects.client import ROOM_CURE, Client
+from jobs.observe import counters
+from jobs.system import page_cache, programs, tunables
+from jobs.system.device import device_of, mount_of
+from jobs.system.layers import emulated_storage, has_own_cache
+
+_PROBE_BYTES = 8 << 20
+_WATCH_S = 1.0
+_IMPORT_TIMEOUT_S = 300
+_LEAST_FREE_BYTES = 3 << 30  # imagenet_subset takes 2 GB
+_CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    what: str
+    passed: bool | None  # False: campaigns will fail here; None: they will run, with a figure worse or less proved
+    message: str
+    hint: str = ""
+
+
+class Examination(TypedDict):
+    """The request to examine a node."""
+
+    word: str  # anything: the answer has it, too
+    storages: list[Node]  # as in a configuration, and ``cold``: are cells to find its files out of memory
+    checks: dict[str, float]
+    needing_tensorflow: list[str]  # the benchmarks of the campaign that use it
+
+
+class Answer(TypedDict):
+    """The findings on a node."""
+
+    word: str
+    host: str
+    findings: list[Node]
+
+
+def check_python() -> Finding:
+    """Check the version of the interpreter."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", passed=sys.version_info >= (3, 11), message=version, hint="Python 3.11 or later is needed")
+
+
+def check_campaign_folder(campaign: Path) -> Finding:
+    """Check that the campaign folder, or the place where it will be, can be written."""
+    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    return _run_check("records", above, _check_writable)
+
+
+def examine_machine(
+    storages: Iterable[Node], checks: Mapping[str, float], needing_tensorflow: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield the findings on TensorFlow, the clock, the load and the memory of the machine, and each storage.
+
+    `needing_tensorflow` names the benchmarks of the campaign that use TensorFlow.
+    """
+    yield _check_tensorflow(needing_tensorflow)
+    yield _check_clock()
+    yield _check_load(checks)
+    yield from _check_reclaim()
+    for each in storages:
+        yield from examine_storage(each)
+
+
+def examine_storage(described: Node) -> Iterator[Finding]:
+    """Yield the findings on a storage: is it there, can it be written and locked, can a file on it be cold."""
+    if described.get("kind") == "s3":
+        yield _check_object_store(described)
+        return
+    try:
+        root = storage_root(described)
+    except CampaignError as error:
+        yield Finding("storage", passed=False, message=error.message, hint=error.hint)
+        return
+    yield _check_file_system(root, cold=described["cold"])
+    if described.get("node_root"):
+        yield _check_page_caches(root, described)
+    if os.statvfs(root).f_flag & os.ST_RDONLY:
+        yield Finding("write", passed=True, message=f"{root} is read-only: what is to be read must be there already")
+        return
+    yield _run_check("write", root, _check_writable)
+    if described["exclusive"] == "lock":
+        yield _run_check("lock", root, _check_lockable)
+    cold_reads = _run_check("cold", root, _check_cold_reads)
+    yield cold_reads if cold_reads.passed or described["cold"] else replace(cold_reads, passed=None)
+
+
+def _check_object_store(described: Node) -> Finding:
+    """Check that the objects can be listed, and how full the store is, without any retry."""
+    try:
+        client = Client({**described, "retries": 0})
+        next(client.listed(), None)
+    except JobError as error:
+        return Finding("storage", passed=False, message=error.message, hint=error.hint)
+    room_of_store = client.room()
+    message = f"{client.url_of('')} at {described['endpoint']} can be listed" + (
+        f", {room_of_store}" if room_of_store else ""
+    )
+    if room_of_store and room_of_store.is_nearly_full:
+        return Finding("storage", passed=None, message=f"{message}: it is nearly full", hint=ROOM_CURE)
+    hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
+    proved = bool(described["device"]) or not described["cold"]
+    return Finding("storage", passed=True if proved else None, message=message, hint=hint)
+
+
+def _check_tensorflow(benchmarks: Sequence[str]) -> Finding:
+    """Check that TensorFlow can be imported in a process of its own, as the template does it."""
+    if not has_tensorflow():
+        lacks = NotInstalledError("TensorFlow", benchmarks)
+        message = lacks.message if benchmarks else f"{lacks.message}, and this campaign does not need it"
+        return Finding("tensorflow", passed=not benchmarks, message=message, hint=lacks.hint)
+    before = time.perf_counter()
+    try:
+        done = subprocess.run(
+            programs.python("-c", "import tensorflow; print(tensorflow.__version__)"),
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("tensorflow", passed=False, message=f"import took over {_IMPORT_TIMEOUT_S} s")
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+        hint = NotInstalledError("TensorFlow").hint
+        return Finding("tensorflow", passed=False, message=f"cannot be imported: {last}", hint=hint)
+    message = f"{done.stdout.strip()}, import {time.perf_counter() - before:.1f} s"
+    return Finding("tensorflow", passed=True, message=message)
+
+
+def _check_clock() -> Finding:
+    source = _CLOCKSOURCE.read_text(encoding="ascii").strip() if _CLOCKSOURCE.exists() else "unknown"
+    resolution = time.get_clock_info("perf_counter").resolution
+    passed = None if source in _SLOW_CLOCKS or resolution > 1e-6 else True  # noqa: PLR2004 - a microsecond
+    message = f"source {source}, resolution {resolution * 1e9:.0f} ns"
+    return Finding("clock", passed=passed, message=message, hint="a slow clock source costs time at each reading")
+
+
+def _check_load(limits: Mapping[str, float]) -> Finding:
+    """Check for a second how many processors others keep busy."""
+    before = counters.read_counters(None)
+    time.sleep(_WATCH_S)
+    others = counters.subtract_readings(before, counters.read_counters(None))["other_cpu"] or 0.0
+    message = f"others keep {others:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
+    hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; end what else is running"
+    return Finding("load", passed=None if others > limits["other_cpu_max"] else True, message=message, hint=hint)
+
+
+def _check_reclaim() -> Iterator[Finding]:
+    """Yield a finding if the kernel takes pages out of memory before it is short (DAMON)."""
+    if switches := tunables.proactive_reclaim():
+        message = f"the kernel takes pages out of memory early ({', '.join(switches)}): those just read may be gone"
+        hint = (
+            "warm runs may be refused, and bytes be read and counted twice; an administrator can write `off` to such a"
+            " state, or `N` to such a parameter"
+        )
+        yield Finding("reclaim", passed=None, message=message, hint=hint)
+
+
+def _check_file_system(root: Path, *, cold: bool) -> Finding:
+    mount, device, free = mount_of(root), device_of(root), shutil.disk_usage(root).free
+    message = f"{root} on {mount.fstype} ({mount.source}), {free / 1e9:.1f} GB free"
+    facts = emulated_storage(root)
+    message += f", emulated: {emulation.bounds(facts)}" if facts else ""
+    if mount.fstype in ("tmpfs", "ramfs"):
+        hint = "memory cannot be cold: storage.root=… on a disk"
+        return Finding("storage", passed=False if cold else None, message=message, hint=hint)
+    if device is None:
+        hint = "no block device of its own: traffic of others is not seen"
+        return Finding("storage", passed=None, message=message, hint=hint)
+    enough = True if free >= _LEAST_FREE_BYTES else None
+    return Finding("storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left")
+
+
+def _check_page_caches(root: Path, described: Node) -> Finding:
+    """Check that each rank on emulated nodes has its folder, and a page cache of its own."""
+    nodes = described.get("nodes", 1)
+    try:
+        require_seen({"storage": described, "nodes": nodes})
+    except CampaignError as error:
+        return Finding("caches", passed=False, message=error.message, hint=error.hint)
+    folders = [Path(seen_by(str(root), described, rank)) for rank in range(nodes)]
+    private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(has_own_cache, folders))
+    what = "a page cache each" if private else "one page cache: what one has read, the others find in memory"
+    hint = "python -m campaign testbed up nodes=… gives each its own"
+    message = f"{counted(nodes, 'emulated node')} with {what}"
+    return Finding("caches", passed=private or None, message=message, hint=hint)
+
+
+def _run_check(what: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:
+    """Return the finding of a check, or a failed one for an error of the file system."""
+    try:
+        return check(what, folder)
+    except OSError as error:
+        message = f"{folder}: {error.strerror}"
+        return Finding(what, passed=False, message=message, hint="choose a folder that you may write to")
+
+
+def _check_writable(what: str, folder: Path) -> Finding:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
+        file.write(b"x")
+        os.fsync(file.fileno())
+    return Finding(what, passed=True, message=f"{folder} can be written")
+
+
+def _check_lockable(what: str, folder: Path) -> Finding:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
+        try:
+            with locks.locked(Path(file.name)):
+                return Finding(what, passed=True, message=f"files in {folder} can be locked")
+        except CampaignError as error:
+            return Finding(what, passed=False, message=error.message, hint=error.hint)
+
+
+def _check_cold_reads(what: str, folder: Path) -> Finding:
+    """Check that a file can be dropped from memory, and that its bytes then come from the device."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
+        file.write(os.urandom(_PROBE_BYTES))
+        os.fsync(file.fileno())
+        paths = [Path(file.name)]
+        page_cache.evict(paths)
+        residency = page_cache.residency(paths)
+        before = counters.read_counters(None)
+        page_cache.read_through(paths)
+        fetched = counters.subtract_readings(before, counters.read_counters(None))["device_bytes"]
+    seen = "unknown" if fetched is None else f"{fetched / _PROBE_BYTES:.0%}"
+    resident = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
+    message = f"after eviction {resident} resident ({residency.method}), {seen} read from the device"
+    cold = not residency.resident and fetched is not None and fetched >= _PROBE_BYTES
+    hint = "runs with cache=cold will be invalid here; cache=as_is measures without that proof"
+    return Finding(what, passed=cold, message=message, hint=hint)
+
+
+def main(request_file: str) -> int:
+    """Examine this machine as the file asks, print the findings as JSON, and return 0."""
+    request = reading.read(Path(request_file), Examination)
+    examined = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
+    findings = [asdict(finding) for finding in examined]
+    answer: Answer = {"word": request["word"], "host": platform.node(), "findings": findings}
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

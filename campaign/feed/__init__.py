@@ -1,0 +1,1 @@
+"""How many accelerators a storage feeds: the search, its probes and the answer in words."""

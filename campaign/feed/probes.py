@@ -1,0 +1,201 @@
+"""The probes of a search: each is a cell of benchmark ``feed`` with a number of accelerators, run and read here.
+
+So a search that was interrupted goes on: what is recorded is read and not run again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from campaign import console
+from campaign.cells.cell_plan import Entry, Plan
+from campaign.cli import run
+from campaign.config.command_line import CommandLine
+from campaign.console import counted
+from campaign.errors import CampaignError
+from jobs.judging import stopping
+from jobs.model.codes import ExitCode
+from jobs.model.conduct import Point
+from jobs.model.results import Run
+from jobs.system.cgroup import memory_left_bytes
+
+CONTROLS = {"memory": "batches from memory", "warm": "data in memory"}
+LEAST_STEPS, RUN_S = 10, 5.0  # of a run
+_ROOM = 0.8  # of the free space that the data may take
+_TRIES = 3
+_RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
+Kind = Literal["cold", "warm", "memory"]
+
+
+class StoppedError(Exception):
+    """Raised when the campaign of a probe was interrupted; has its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a probe runs: a number of accelerators per node, where their batches come from, and the time of a step."""
+
+    accelerators: int
+    kind: Kind = "cold"
+    step_s: float | None = None  # None: as defined
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the valid runs of a probe say; `late`: the client could not even end its steps in time."""
+
+    setup: Setup
+    runs: Sequence[Run] = ()
+    late: str = ""
+
+    @property
+    def worst(self) -> float:
+        """Return the utilisation of the worst accelerator in the worst run, in percent; 0 for a late client."""
+        figures: Sequence[Any] = () if self.late else self.runs
+        return float(min((each["au_percent"] for each in figures), default=0.0))
+
+    def median(self, key: str) -> float:
+        """Return the median of a metric over the runs."""
+        figures: Sequence[Any] = self.runs
+        return float(statistics.median(each[key] for each in figures))
+
+
+@dataclass
+class Target:
+    """A storage and a kind of accelerator: the configuration whose number of accelerators is searched for."""
+
+    point: Point
+    words: Sequence[str]  # of a campaign with benchmark=feed
+    split: CommandLine
+    baseline_mb_per_s: float = 0.0
+    outcomes: dict[Setup, Outcome] = field(default_factory=dict)
+    plans: dict[Setup, Plan] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the accelerator."""
+        return str(self.point["accelerator"]["name"])
+
+    @property
+    def demand_mb_per_s(self) -> float:
+        """Return the MB/s that the accelerators of all nodes need if there is one on each, at full utilisation."""
+        own = self.point["accelerator"]
+        return float(self.point["nodes"] * own["batch"] * own["sample_bytes"] / 1e6 / own["step_s"])
+
+    @property
+    def steps(self) -> int:
+        """Return the steps of a run, if the data suffice."""
+        step_s = self.point["accelerator"]["step_s"]
+        return int(self.point["iterations"] or max(LEAST_STEPS, -(-RUN_S // step_s)))
+
+    @property
+    def data_bytes(self) -> int:
+        """Return the bytes of the data set."""
+        own = self.point["dataset"]
+        return int(own["files"] * own["samples_per_file"] * own["sample_bytes"])
+
+    def size_data(self, accelerators: int, folder: Path) -> None:
+        """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes."""
+        own = self.point["dataset"]
+        wanted = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
+        per_file = own["samples_per_file"] * own["sample_bytes"]
+        there = next(each for each in (folder, *folder.parents) if each.is_dir())
+        most = int(_ROOM * shutil.disk_usage(there).free / per_file)
+        files = min(-(-wanted // own["samples_per_file"]), most)
+        self.point = {**self.point, "dataset": {**own, "files": max(1, files)}}
+
+    def most_accelerators(self) -> int:
+        """Return for how many accelerators per node the data are enough steps."""
+        own = self.point["dataset"]
+        batches = own["files"] * own["samples_per_file"] // self.point["accelerator"]["batch"] // self.point["nodes"]
+        return int(batches // min(LEAST_STEPS, self.steps))
+
+    def size_rule(self, accelerators: int) -> tuple[bool, str]:
+        """Return whether the data meet the rules of MLPerf Storage for a run of so many accelerators, in words."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        nodes, own = self.point["nodes"], self.point["accelerator"]
+        steps = _RULE_STEPS * own["batch"] * nodes * max(1, accelerators) * own["sample_bytes"]
+        needed = max(steps, _RULE_MEMORY * nodes * memory)
+        words = f"{self.data_bytes / 1e9:.3g} GB of data, {needed / 1e9:.3g} GB by {_RULE_STEPS} steps and"
+        return self.data_bytes >= needed, f"{words} {_RULE_MEMORY} times the memory"
+
+    def fits_memory(self) -> bool:
+        """Return whether the data can be warm on this machine."""
+        left = memory_left_bytes()
+        return left is None or self.data_bytes < left
+
+    def plan(self, setup: Setup, runs: int) -> Plan:
+        """Return the plan of a probe of so many runs."""
+        point = {**self.point}
+        for key, value in self._settings(setup, runs).items():
+            node, _, name = key.rpartition(".")
+            point[node or key] = {**point[node], name: value} if node else value
+        return run.plan_points([point])
+
+    def _settings(self, setup: Setup, runs: int) -> dict[str, Any]:
+        """Return the settings of a probe that are none of the user's, by dotted key."""
+        return {
+            "benchmark.accelerators": setup.accelerators,
+            "benchmark.source": "memory" if setup.kind == "memory" else "storage",
+            "cache": "as_is" if setup.kind == "memory" else setup.kind,
+            "dataset.files": self.point["dataset"]["files"],
+            "iterations": self.steps,
+            "runs": runs,
+            "min_valid_runs": runs,
+            "warmup_runs": 0,
+            **({"accelerator.step_s": setup.step_s} if setup.step_s else {}),
+        }
+
+    def probe(self, setup: Setup, runs: int = 1) -> Outcome:
+        """Return what a probe says, which is run unless it is recorded. Raises CampaignError, StoppedError."""
+        plan = self.plans[setup] = self.plan(setup, runs)
+        outcome = self.outcomes[setup] = read_outcome(plan, setup)
+        for _ in range(_TRIES):
+            if outcome.late or len(outcome.runs) >= runs:
+                return outcome
+            console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
+            settings = self._settings(setup, runs)
+            own = [word for word in self.words if word.partition("=")[0] not in settings]
+            words = [*own, *(f"{key}={value}" for key, value in settings.items())]
+            code = run.run_plan(plan, words, self.split, reports=False)
+            if code == ExitCode.INTERRUPTED:
+                raise StoppedError(code)
+            plan = self.plans[setup] = plan.refresh()
+            outcome = self.outcomes[setup] = read_outcome(plan, setup)
+        if outcome.late or len(outcome.runs) >= runs:
+            return outcome
+        raise no_runs_error(plan, plan.entries[0])
+
+
+def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
+    """Return the error for a cell that lacks runs that count."""
+    record, fault = plan.verdicts.read(plan.folder.record(entry.cell.id))
+    why = fault or (record and record.get("reason")) or "it has no runs"
+    allowing = f"; {entry.disturbed} lets such runs count" if entry.disturbed else ""
+    return CampaignError(f"{entry.cell.id}: {why}", f"the same command goes on from here{allowing}")
+
+
+def describe_setup(setup: Setup) -> str:
+    """Return a probe in words."""
+    step = f" with steps of {setup.step_s:.4g} s" if setup.step_s else ""
+    return f"{counted(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
+
+
+def read_outcome(plan: Plan, setup: Setup) -> Outcome:
+    """Return what the record of a probe says so far; it is late if at least half of the runs were, and two."""
+    record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
+    if not record or plan.conduct["redo"]:
+        return Outcome(setup)
+    valid = stopping.measured(record, "valid")
+    late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
+    return Outcome(setup, valid, str(late[-1]["reason"]) if len(late) > 1 and len(late) >= len(valid) else "")

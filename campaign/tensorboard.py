@@ -1,0 +1,159 @@
+"""Write cells as trials of TensorBoard's HParams, and their profiled runs as traces, without TensorFlow."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from campaign.cells.folder import CampaignFolder
+from campaign.console import Progress
+from campaign.storage import emulation
+from jobs import checks
+from jobs.errors import JobError
+from jobs.events import posix_window
+from jobs.judging import stopping
+from jobs.model.record import ODD_FIGURES, Record
+from jobs.model.settings import flat
+from jobs.profiler import tensorboard_files
+from jobs.system import files
+from jobs.terminal import visible
+
+_FILE = "events.out.tfevents.0.campaign"
+_MEANINGS = {True: "passed", False: "\N{DAGGER} unstable", None: "unverifiable"}  # as in the tables of the analysis
+_REAL = "no"
+_Setting = bool | float | str
+
+
+def write_trials(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], show: Progress) -> list[str]:
+    """Write a folder for each cell; return the cells that could not be shown, each with the reason."""
+    files.make_folder(logdir, exist_ok=True, parents=True)
+    facts, faults, tags = dict[str, dict[str, _Setting]](), list[str](), dict[str, None]()
+    for cell, each in records.items():
+        try:
+            facts[cell] = _facts_of_cell(each)
+        except ODD_FIGURES as error:
+            faults.append(f"{cell}: its record is damaged inside: {error}")
+    settings = _differing_facts(facts)
+    for place, cell in enumerate(settings):
+        show("cells", place, len(settings), "")
+        try:
+            figures = _metrics_of_cell(records[cell])
+            _write_cell(logdir / cell, records[cell], settings[cell], figures, folder.record(cell).stat().st_mtime)
+            _write_profile(logdir / cell, folder.cell(cell), records[cell])
+            tags |= dict.fromkeys(figures)
+        except (*ODD_FIGURES, JobError) as error:
+            faults.append(f"{cell}: {error}")
+    keys = next(iter(settings.values()), {})
+    varied = [summary_v2.HParam(key, _value_domain([each[key] for each in settings.values()])) for key in keys]
+    metrics = [summary_v2.Metric(tag) for tag in tags]
+    _write_events(logdir, [(0, 0, summary_v2.hparams_config_pb(varied, metrics, 0))])
+    return faults
+
+
+def _facts_of_cell(each: Record) -> dict[str, _Setting]:
+    """Return the settings of a cell, and the verdicts on it."""
+    spread = next((check["passed"] for check in each["checks"] if check["rule"] == "spread"), None)
+    return {
+        "benchmark": each["cell"]["benchmark"],
+        **{key: _plain_value(value) for key, value in flat(each["cell"]["settings"])},
+        "status": each["status"],
+        "spread": _MEANINGS[spread],
+        "emulated": ", ".join(emulation.names(each["cell"]["settings"], each["provenance"])) or _REAL,
+    }
+
+
+def _differing_facts(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, dict[str, _Setting]]:
+    """Return the facts in which cells differ; a setting that a record lacks does not act on its cell."""
+    every: dict[str, _Setting] = {key: "-" for each in facts.values() for key in each}
+    facts_of_all = {cell: every | dict(each) for cell, each in facts.items()}
+    kinds = {key: _common_type(facts_of_all, key) for key in every if key == "benchmark" or _differs(facts_of_all, key)}
+    return {cell: {key: kind(each[key]) for key, kind in kinds.items()} for cell, each in facts_of_all.items()}
+
+
+def _differs(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> bool:
+    """Return whether cells differ in a setting; emulated storages are always shown."""
+    values = {str(each[key]) for each in facts.values()}
+    return len(values) > 1 or (key == "emulated" and values != {_REAL})
+
+
+def _plain_value(value: object) -> _Setting:
+    return value if isinstance(value, bool | int | float) else visible(str(value))
+
+
+def _common_type(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> type[_Setting]:
+    """Return the one type that all values of a key can have, because TensorBoard cannot mix types."""
+    types = {type(each[key]) for each in facts.values()}
+    return types.pop() if len(types) == 1 else float if types == {int, float} else str
+
+
+def _value_domain(values: Sequence[_Setting]) -> Any:
+    return summary_v2.Discrete(sorted(set(values), key=str), dtype=type(values[0]))
+
+
+def _metrics_of_cell(each: Record) -> dict[str, float]:
+    """Return the figure of merit with its range, over the valid measured runs, by the names of the record."""
+    name, rates = each["cell"]["figure"], stopping.rates(each)
+    if not rates:
+        return {"valid runs": 0}
+    read = [run["read_mb_per_s"] for run in stopping.measured(each, "valid") if run.get("read_mb_per_s") is not None]
+    metrics = {name: statistics.median(rates), f"{name} min": min(rates), f"{name} max": max(rates)}
+    return metrics | ({"read_mb_per_s": statistics.median(read)} if read else {}) | {"valid runs": len(rates)}
+
+
+def _write_cell(
+    folder: Path, each: Record, settings: Mapping[str, _Setting], figures: Mapping[str, float], at_s: float
+) -> None:
+    """Write a trial: settings, metrics, and the rate of each valid run at its number."""
+    files.make_folder(folder, exist_ok=True)
+    states = {"done": api_pb2.STATUS_SUCCESS, "running": api_pb2.STATUS_RUNNING}
+    scalars = [(0, tag, value) for tag, value in figures.items()]
+    by_run = [(run["run"], checks.rate(run)) for run in stopping.measured(each, "valid")]
+    scalars += [(number, f"runs/{each['cell']['figure']}", rate) for number, rate in by_run if rate is not None]
+    events = [(at_s, step, _scalar_summary(tag, value)) for step, tag, value in scalars]
+    begun = summary_v2.hparams_pb(dict(settings), trial_id=folder.name, start_time_secs=at_s)
+    status = states.get(each["status"], api_pb2.STATUS_FAILURE)
+    _write_events(folder, [(at_s, 0, begun), *events, (at_s, 0, _end_of_trial(status, at_s))])
+
+
+def _end_of_trial(status: int, at_s: float) -> Any:
+    """Return the summary that ends a trial; TensorBoard's own function for such a summary would load TensorFlow."""
+    info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=at_s)
+    summary_metadata = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=info))
+    value = summary_pb2.Summary.Value(
+        tag=metadata.SESSION_END_INFO_TAG, metadata=summary_metadata, tensor=metadata.NULL_TENSOR
+    )
+    return summary_pb2.Summary(value=[value])
+
+
+def _scalar_summary(tag: str, value: float) -> Any:
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)])
+
+
+def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> None:
+    with files.whole(folder / _FILE, durable=False) as file:
+        records = RecordWriter(file)
+        records.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+        for at_s, step, each in summaries:
+            records.write(event_pb2.Event(wall_time=at_s, step=step, summary=each).SerializeToString())
+
+
+def _write_profile(folder: Path, home: Path, each: Record) -> None:
+    """Write the newest valid profiled run as a trace, once: TensorBoard keeps its own files beside it."""
+    profiled = [run for run in stopping.measured(each, "valid") if run.get("profile", {}).get("file")]
+    if not profiled:
+        return
+    run = profiled[-1]
+    begun = "".join(filter(str.isdigit, run["started_utc"]))
+    target = folder / "plugins" / "profile" / f"run-{run['run']}-{begun}"
+    if (target / "campaign.xplane.pb").exists():
+        return
+    files.make_folder(target, exist_ok=True, parents=True)
+    window = posix_window.read_window(home / f"profile-{run['run']}.npz")
+    with files.whole(target / "campaign.xplane.pb", durable=False) as file:
+        file.write(tensorboard_files.planes(window, window.started_ns))

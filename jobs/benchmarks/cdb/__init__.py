@@ -1,1 +1,0 @@
-"""What belongs to benchmark ``climate`` alone: NERSC's CDB."""

@@ -1,0 +1,218 @@
+"""Benchmark ``feed``: accelerators that are emulated side by side on a node, and whether the storage feeds them.
+
+Each accelerator is a process that takes a batch per step from its own readers, computes (sleeps until a deadline) and
+then meets the others, as the loop of DLIO does. Nothing is decoded: samples end in host memory. By hand, on any node::
+
+    python -m jobs feed FOLDER --accelerators 2 --batch-size 8 --step-s 0.1
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from jobs.benchmarks.accelerators import Accelerators, Plan, Sample
+from jobs.benchmarks.benchmark import Benchmark, Figure
+from jobs.benchmarks.images import RATE
+from jobs.benchmarks.run_files import files_of
+from jobs.errors import DatasetError
+from jobs.model.declared import Setting
+from jobs.model.results import Run
+from jobs.model.settings import Named, Node, Settings
+from jobs.model.work import Request
+from jobs.ranks import here
+from jobs.ready_run import Work
+from jobs.system.cgroup import memory_left_bytes
+
+LEAST_STEP_S = 0.001
+FEWEST_STEPS = 3  # the first one is not counted
+
+
+class Keys(Named):
+    """Emulated accelerators, side by side on a node (docs/reference/feed.md)."""
+
+    accelerators: Annotated[
+        int, Meta(ge=1, le=4096), Setting("accelerators that are emulated on each node, a process each")
+    ] = 1
+    engine: Annotated[
+        Literal["raw", "tf"],
+        Setting("how samples are read; raw: by threads that call pread; tf: by tf.data, which decodes nothing"),
+    ] = "raw"
+    source: Annotated[
+        Literal["storage", "memory"],
+        Setting("where batches come from; storage: files; memory: a copy in memory, to learn what the client can do"),
+    ] = "storage"
+
+
+@contextmanager
+def begin(request: Request) -> Iterator[Work]:
+    """Yield the run of all accelerators of this node, whose processes are started here."""
+    settings = request["settings"]
+    with files_of(request) as files:
+        sizes = {path: files.sizes[path] for path in here().share([*files.sizes])}
+        batches = assign_samples(settings, sizes)
+        steps = min(here().gather(len(batches) // settings["benchmark"]["accelerators"]))
+        if steps < FEWEST_STEPS:
+            raise DatasetError(
+                f"the data are {steps} steps of {settings['benchmark']['accelerators']} accelerators, and a run needs"
+                f" {FEWEST_STEPS}",
+                "more files (dataset.files), fewer accelerators or a smaller batch",
+            )
+        batches = batches[: steps * settings["benchmark"]["accelerators"]]
+        asked: dict[Path, int] = {}
+        for sample in (sample for batch in batches for sample in batch):
+            asked[sample.path] = asked.get(sample.path, 0) + sample.bytes
+        _require_memory(settings, max(sample.bytes for batch in batches for sample in batch))
+        plan = Plan(
+            accelerators=settings["benchmark"]["accelerators"],
+            step_s=settings["accelerator"]["step_s"],
+            threads=settings["threads"],
+            ahead=settings["prefetch"],
+            engine=settings["benchmark"]["engine"],
+            from_memory=settings["benchmark"]["source"] == "memory",
+            batches=batches,
+        )
+        with Accelerators(plan) as accelerators:
+            run = partial(_measure, accelerators)
+            if plan.from_memory:
+                yield Work(run, files.folder, reading=accelerators.pids)
+                return
+            read = {path: files.sizes[path] for path in asked}
+            yield Work(run, files.folder, [*read], [*read], read, asked=asked, reading=accelerators.pids)
+
+
+def assign_samples(settings: Settings, sizes: Mapping[Path, int]) -> list[list[Sample]]:
+    """Return the batches of a run in the order in which they are due: one per accelerator, step by step.
+
+    Files come in an order drawn from the seed, samples in that of their file. `sizes`: bytes of each file.
+    """
+    per_file = settings["accelerator"].get("samples_per_file", 1)
+    paths = [*sizes]
+    random.Random(settings["seed"]).shuffle(paths)  # noqa: S311 - an order, not a secret
+    samples = [
+        Sample(path, number * (sizes[path] // per_file), sizes[path] // per_file)
+        for path in paths
+        for number in range(per_file)
+    ]
+    size, steps = settings["batch_size"], settings["iterations"]
+    number = len(samples) // size
+    if steps is not None:
+        number = min(number, steps * settings["benchmark"]["accelerators"])
+    return [samples[index * size : (index + 1) * size] for index in range(number)]
+
+
+def _require_memory(settings: Settings, largest: int) -> None:
+    """Raise DatasetError if the buffers of all readers do not fit into the free memory."""
+    left, needed = memory_left_bytes(), settings["benchmark"]["accelerators"] * settings["threads"] * largest
+    if left is not None and needed > left:
+        raise DatasetError(
+            f"the buffers of all readers need {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left",
+            "fewer accelerators or threads",
+        )
+
+
+def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+    """Run all steps and return the metrics of this node."""
+    with watched:
+        accelerators.run()
+        here().end()
+    rows = accelerators.rows()
+    plan, worst = accelerators.plan, min(rows, key=lambda row: (round(row["au_percent"], 1), -row["load_s"]))
+    wall_s = max(row["wall_s"] for row in rows)
+    samples = sum(len(batch) for batch in plan.batches)
+    moved = sum(row["bytes_read"] for row in rows)
+    return {
+        **{key: worst[key] for key in ("startup_s", "load_s", "compute_s", "sync_s", "other_s")},
+        "wall_s": wall_s,
+        "other_s": worst["other_s"] + wall_s - worst["wall_s"],
+        "images": sum(row["samples"] for row in rows),
+        "images_asked": samples,
+        "image_errors": 0,
+        "bytes_read": moved,
+        **(
+            {} if plan.from_memory else {"bytes_predicted": sum(each.bytes for batch in plan.batches for each in batch)}
+        ),
+        "images_per_s": samples / wall_s,
+        "read_mb_per_s": moved / 1e6 / wall_s,
+        **_shares(rows),
+        "step_load_s": worst.pop("step_load_s"),
+        "step_compute_s": worst.pop("step_compute_s"),
+        "accelerators": [{key: row[key] for key in row if not key.startswith("step_")} for row in rows],
+    }
+
+
+def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the utilisation of the worst accelerator and the means, in percent."""
+    return {
+        "au_percent": min(row["au_percent"] for row in rows),
+        "au_mean_percent": sum(row["au_percent"] for row in rows) / len(rows),
+        "au_dlio_percent": sum(row["au_dlio_percent"] for row in rows) / len(rows),
+        "late_share": max(row["late_share"] for row in rows),
+    }
+
+
+class _Feed(Benchmark):
+    """The benchmark ``feed``."""
+
+    def words(self, node: Node) -> list[str]:
+        return [self.name, str(node["accelerators"]), *([] if node["source"] == "storage" else [node["source"]])]
+
+    def page_cache(self, settings: Settings) -> str:
+        return "as_is" if settings["benchmark"]["source"] == "memory" else settings["cache"]
+
+    def combined(self, ranks: Sequence[Run]) -> dict[str, Any]:
+        rows = [row for run in ranks for row in run["accelerators"]]
+        return {**_shares(rows), "accelerators": rows}
+
+    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        step_s = values["accelerator.step_s"]
+        if step_s is None:
+            return f"accelerator={values['accelerator.name']}: benchmark=feed emulates", "accelerator=unet3d_h100, say"
+        if step_s < LEAST_STEP_S:
+            why = "a process cannot sleep for so short a time to within 1 %"
+            return f"accelerator.step_s={step_s} is less than {LEAST_STEP_S} s: {why}", "another accelerator"
+        if values.get("storage.kind") == "s3":
+            return "benchmark=feed reads files, and the storage has objects", "a storage with folders"
+        if values["sync"] != "none":
+            return f"sync={values['sync']}: the accelerators of benchmark=feed always meet", "sync=none"
+        if values["benchmark.engine"] == "tf" and values.get("accelerator.samples_per_file", 1) > 1:
+            return "benchmark.engine=tf reads files of one sample each", "benchmark.engine=raw"
+        return None
+
+
+BENCHMARK = _Feed(
+    name="feed",
+    version=1,
+    kind="pipeline",
+    keys=Keys,
+    begin=begin,
+    figure=Figure("au_percent", "%"),
+    rate=RATE,
+    about="emulate accelerators and read what they need: how many does the storage feed?",
+    data="files",
+    settings=(
+        "benchmark",
+        "dataset",
+        "storage",
+        "accelerator",
+        "threads",
+        "batch_size",
+        "prefetch",
+        "iterations",
+        "seed",
+        "cache",
+        "nodes",
+        "sync",
+    ),
+    own_defaults={"prefetch": 2, "accelerator.step_s": 0.1},
+    computes=True,
+    emulates=True,
+    several_nodes=True,
+    wall_parts=("startup_s", "load_s", "compute_s", "sync_s", "other_s"),
+)

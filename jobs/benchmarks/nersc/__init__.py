@@ -1,1 +1,0 @@
-"""What NERSC's two trainings, ``hepcnn`` and ``climate``, have in common: steps, and the run of one rank."""

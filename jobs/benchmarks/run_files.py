@@ -1,0 +1,166 @@
+"""The files or objects that a run reads: their paths, their listed sizes, and their copies on a fast storage.
+
+Copies of a rank's files are made before the epochs as in CDB's jobs, and removed when the run ends. Copies left by a
+killed run are used by the next run, and its record says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jobs.data import manifest, staged_copies
+from jobs.errors import DatasetError
+from jobs.events.time_log import TimeLog
+from jobs.model.conduct import Limits
+from jobs.model.results import Expectation
+from jobs.model.work import Request
+from jobs.objects.source import Source, of_dataset
+from jobs.ready_run import Work
+from jobs.system import files, page_cache
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files below `folder`, or the objects of a `source` (then `folder` is empty); `sizes` are the listed bytes."""
+
+    folder: Path
+    sizes: Mapping[Path, int]
+    source: Source | None = None
+    staged: staged_copies.StagedFiles | None = None
+
+    def read_at(self, path: Path) -> Path:
+        """Return the path from which a file is read: its staged copy, if there is one. Raises DatasetError."""
+        return self.staged.path_of(path) if self.staged else path
+
+    def work(
+        self,
+        measure: Callable[[AbstractContextManager[Any]], dict[str, Any]],
+        read: Mapping[Path, Path],
+        proof: Sequence[Path],
+        **more: Any,
+    ) -> Work:
+        """Return the work of a run; `read` maps each file to the path it is read from, `proof` holds such paths."""
+        if self.source:
+            more = {"checkpoints": more.get("checkpoints"), "source": self.source, "reading": self.source.pids}
+            return Work(measure, self.folder, proof=proof, **more)
+        sizes = {path_to_read: self.sizes[path] for path, path_to_read in read.items()}
+        copies = {"copies": self.staged.copies} if self.staged else {}
+        return Work(measure, self.folder, [*sizes], proof, sizes, **{**copies, **more})
+
+
+@contextmanager
+def files_of(request: Request) -> Iterator[RunFiles]:
+    """Yield the files or objects of a run, as listed in the manifest of the data set."""
+    folder, staged = Path(request["dataset"]), request.get("staged")
+    listing = manifest.load(Path(request["manifest"] or folder))
+    with _objects_of(request, listing) as source:
+        folder = Path() if source else folder
+        sizes = {folder / entry.name: entry.size for entry in listing.files}
+        yield RunFiles(folder, sizes, source, staged_copies.load_map(Path(staged)) if staged else None)
+
+
+def _objects_of(request: Request, listing: manifest.Manifest) -> AbstractContextManager[Source | None]:
+    settings = request["settings"]
+    storage = settings.get("storage", {})
+    if storage.get("kind") != "s3":
+        return nullcontext()
+    threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
+    return of_dataset(storage, request["dataset"], listing, request.get("disk"), threads)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The copies of a run's files in `folder`; a file without a copy is read from its original path."""
+
+    source: Path
+    folder: Path | None = None
+    names: frozenset[str] = frozenset()
+    figures: Mapping[str, Any] = field(default_factory=dict)  # for the record: what was copied, and how long it took
+    expected: Mapping[str, Expectation] = field(default_factory=dict)
+    newest_ns: int | None = None  # no copy was changed after this (ctime); None: there is none
+
+    def of(self, path: Path) -> Path:
+        """Return the path from which a file is read: its copy, or the file itself."""
+        name = str(path.relative_to(self.source))
+        return self.folder / name if self.folder and name in self.names else path
+
+
+@contextmanager
+def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[Copies]:
+    """Yield the copies of a rank's files in the folder of the key ``stage``; no copies if the key is null.
+
+    Raises DatasetError if the folder is missing, the rank's folder in it is somebody else's or in use, or files are
+    not as listed, do not fit, or do not read back as they were.
+    """
+    settings, source = request["settings"], Path(request["dataset"])
+    stage = settings["benchmark"].get("stage")
+    if stage is None:
+        yield Copies(source)
+        return
+    root = Path(stage.replace("{rank}", str(rank)))
+    if not root.is_dir():
+        raise DatasetError(f"there is no folder {root} to copy to", "mount the fast storage, or name another stage")
+    above = root.resolve() / f"tfio-staged-{os.geteuid()}"
+    files.make_folder(above, exist_ok=True)
+    if fault := files.distrust(above):
+        raise DatasetError(fault, "name another stage")
+    real, listed_ns = source.resolve(), request.get("listed_ns")
+    folder = above / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:10]}-{rank}"
+    files_to_copy = [
+        (str(path.relative_to(source)), *_as_listed(path, size, listed_ns)) for path, size in sizes.items()
+    ]
+    names = frozenset(name for name, *_ in files_to_copy)
+    with staged_copies.locked(folder, real, wait_s=0):
+        try:
+            staged_copies.remove_copies(real, folder, keep=names)  # what is left of a run of other files
+            metrics, expected = _copied(real, folder, files_to_copy, settings["cache"], log)
+            newest_ns = max((folder / name).lstat().st_ctime_ns for name in names)
+            yield Copies(source, folder, names, metrics, expected, newest_ns)
+        finally:
+            with suppress(OSError):  # if the storage is gone now, the next run removes the copies
+                staged_copies.remove_copies(real, folder)
+
+
+def _as_listed(path: Path, size: int, listed_ns: int | None) -> tuple[int, int]:
+    """Return size (bytes) and modification time (ns) of a file; raise DatasetError if it changed since its listing."""
+    identity = staged_copies.identity(path)
+    if identity is None or identity[0] != size or (listed_ns and path.lstat().st_ctime_ns > listed_ns):
+        raise DatasetError(f"{path} is a link, or not as it was listed", "leave it alone, and list it again")
+    return identity
+
+
+def _copied(
+    source: Path, folder: Path, files_to_copy: list[staged_copies.File], cache: str, log: TimeLog | None
+) -> tuple[dict[str, Any], dict[str, Expectation]]:
+    """Copy the missing files; return the metrics, and the check that a cold run found the originals cold."""
+    missing = staged_copies.missing_copies(source, folder, files_to_copy)
+    originals = [source / name for batch in missing for name, *_ in batch]
+    fraction = (
+        page_cache.drop_from_cache(originals, originals, source).fraction if cache == "cold" and originals else 0.0
+    )
+    began = time.perf_counter()
+    for batch in missing:
+        with log.event("stage", size_bytes=sum(size for _, size, _ in batch)) if log else nullcontext():
+            staged_copies.copy_batch(source, folder, batch)
+    took_s, size = time.perf_counter() - began, sum(size for batch in missing for _, size, _ in batch)
+    metrics = {
+        "stage_s": took_s,
+        "stage_files": len(originals),
+        "stage_bytes": size,
+        "stage_found_files": len(files_to_copy) - len(originals),
+        "stage_mb_per_s": size / 1e6 / took_s,
+    }
+    if cache != "cold":
+        return metrics, {}
+    percent = "an unknown share" if fraction is None else f"{fraction:.1%}"
+    how = f"{len(originals)} files, {size / 1e6:,.1f} MB, were copied in {took_s:.1f} s"
+    message = f"{how}; before, {percent} of their pages was in memory"
+    cold = None if fraction is None else fraction <= Limits().resident_max  # as for the files of any cold run
+    return metrics, {"staged_cold": {"expected": True, "found": cold, "message": message}}

@@ -1,0 +1,251 @@
+"""The step loop of all benchmarks: it has the clock, divides the time into parts, and informs the profilers.
+
+Each moment of the wall time counts for one action, the innermost that is running (`Spent`); time of no action counts as
+``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`) and the events of the
+time log.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from fnmatch import fnmatchcase
+from glob import escape
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jobs import ranks, steps
+from jobs.checkpoints.saver import Saver
+from jobs.events.time_log import ACTIONS, UNKNOWN, Event, File, TimeLog
+from jobs.model.settings import Settings
+from jobs.model.work import Request
+from jobs.system import files
+
+_Written = TypeVar("_Written")
+_PARTS = {
+    "startup_s": ("startup",),
+    "load_s": ("next", "load", "read", "shuffle"),
+    "compute_s": ("compute",),
+    "validate_s": ("validate",),
+    "sync_s": ("communicate", "barrier"),
+    "checkpoint_s": ("checkpoint",),
+    "other_s": ("other",),
+}
+"""The parts of the wall time, and the actions whose seconds each part sums."""
+
+
+class Spent:
+    """The seconds of one thread by action, also as parts of steps; nested time counts for the inner action only.
+
+    An action is not logged if the time log has no such action or another function logs it (`logged=False`). A full disk
+    ends the log, not the run.
+    """
+
+    def __init__(self, log: TimeLog | None = None) -> None:
+        self.log = log
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inside = 0.0
+        self._action = ""
+        self._part = ExitStack()
+
+    @contextmanager
+    def during(
+        self, action: str, file: File | None = None, at: int | None = None, *, logged: bool = True
+    ) -> Iterator[Event | None]:
+        """Count the time of the block for `action`; the log's event names `file` and the place `at`."""
+        event = self.event(action, file, at) if logged and action in ACTIONS else nullcontext()
+        outer, self._inside = self._inside, 0.0
+        around = self._action
+        began = time.perf_counter()
+        self._tell(action)
+        try:
+            with event as entered:
+                yield entered
+        finally:
+            self._tell(around)
+            took = time.perf_counter() - began
+            self.seconds[action] += took - self._inside
+            self._inside = outer + took
+
+    def part_s(self, part: str) -> float:
+        """Return the seconds of a part of the wall time (``load_s`` and so on) until now."""
+        return sum(self.seconds.get(action, 0.0) for action in _PARTS[part])
+
+    def at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
+        """Set the phase, epoch and step for the next events of the time log; a due log is written now."""
+        self._write(lambda log: log.at(phase, epoch, step))
+
+    def log_name(self) -> str | None:
+        """Write all pending events and return the name of the log's file; None without a log."""
+        self._write(lambda log: log.flush())
+        return Path(str(self.log.beside["path"])).name if self.log else None
+
+    def event(
+        self, action: str, file: File | None = None, at: int | None = None
+    ) -> AbstractContextManager[Event | None]:
+        """Return a context manager that logs the block as an event and counts no time."""
+        return self._write(lambda log: log.event(action, file, at=at)) or nullcontext()
+
+    def _write(self, write: Callable[[TimeLog], _Written]) -> _Written | None:
+        try:
+            return write(self.log) if self.log else None
+        except OSError:
+            self.log = None
+            return None
+
+    def _tell(self, action: str) -> None:
+        """End the current part of the step, and begin the part of this action."""
+        self._part.close()
+        self._action = action
+        if action:
+            self._part.enter_context(steps.part(action))
+
+
+class StepLoop:
+    """The run of one rank, step by step; a benchmark overrides the pieces and counts their time by `spent`."""
+
+    wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
+    """The parts of the wall time; ``sync_s`` is added if ranks meet."""
+
+    def __init__(self, settings: Settings, number: int, spent: Spent | None = None) -> None:
+        """Prepare a loop of at most `number` steps."""
+        self.settings, self.number, self.here, self.spent = settings, number, ranks.here(), spent or Spent()
+        self.saver: Saver | None = None
+        self.losses: list[float | None] = []
+        self.per_step: dict[str, list[float]] = {"load_s": [], "compute_s": []}
+        self._finish_s = 0.0
+
+    def prepare(self) -> None:
+        """Do the work before the clock starts; observers are active already."""
+
+    def begin(self) -> None:
+        """Do the first work of the timed part."""
+
+    def place(self, _number: int) -> tuple[str, int]:
+        """Return the phase and the epoch of a step for the time log; steps and epochs count from 0."""
+        return "train", 0
+
+    def next_batch(self) -> Any:
+        """Return the next batch, or None at the end; the waiting time counts as ``next``."""
+        raise NotImplementedError
+
+    def step(self, batch: Any) -> float | None:
+        """Run a step on a batch and return the loss, if there is one."""
+        raise NotImplementedError
+
+    def after(self, number: int) -> None:
+        """Do the work after a step and its snapshot."""
+
+    def finish(self) -> None:
+        """Do the last work of the timed part, after the last step."""
+
+    def settle(self) -> None:
+        """Do the work after the clock has stopped; observers are still active."""
+
+    def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+        """Run all steps and return the metrics of the run; the clock starts on all ranks together.
+
+        `watched` is entered before the first access to the storage and left after the last one, outside the clock.
+        """
+        with watched:
+            self.prepare()
+            with self._logged_barrier():
+                began = self.here.start()
+            with self.spent.during("other"):
+                self.begin()
+                for number in steps.marked(range(self.number)):
+                    if not self._step(number):
+                        break
+                self.finish()
+                if self.saver:
+                    self._end_saving(self.saver)
+            wall_s = time.perf_counter() - began
+            self.settle()
+            with self._logged_barrier():
+                self.here.end()  # observers of a rank then see all that the others did beside it
+        return self.metrics(wall_s)
+
+    def meet(self, tensors: Sequence[Any] = ()) -> Sequence[Any]:
+        """Meet the other ranks as ``sync`` says; return the tensors, summed over the ranks if ``sync`` sums them."""
+        if self.here.sync == "none":
+            return tensors
+        with self.spent.during("communicate" if self.here.adds_up else "barrier"):
+            return self.here.meet(tensors)
+
+    def metrics(self, wall_s: float) -> dict[str, Any]:
+        """Return the raw metrics of a run: its times, and the seconds and loss per step."""
+        parts, seconds = [*self.wall_parts], self.spent.seconds
+        if self.here.sync != "none" and "sync_s" not in parts:
+            parts.append("sync_s")
+        named = [part for part, actions in _PARTS.items() if part in parts or not seconds.keys().isdisjoint(actions)]
+        return {
+            "wall_s": wall_s,
+            "wall_parts": parts,
+            **{part: self.spent.part_s(part) for part in named},
+            **{f"step_{part}": each for part, each in self.per_step.items()},
+            "step_loss": self.losses,
+            "timelog": self.spent.log_name(),
+        }
+
+    def saving(self) -> dict[str, Any]:
+        """Return the metrics of saving snapshots."""
+        metrics = {"checkpoints_asked": self.number // self.settings["checkpoint"]["every"]} if self.saver else {}
+        return {"checkpoint_finish_s": self._finish_s, **metrics}
+
+    def _step(self, number: int) -> bool:
+        """Run step `number` and return True; return False if there is no batch for it."""
+        self.spent.at(*self.place(number), number)
+        before = {part: self.spent.part_s(part) for part in self.per_step}
+        with self.spent.during("next"):
+            batch = self.next_batch()
+        self._note("load_s", before)
+        if batch is None:
+            return False
+        loss = self.step(batch)
+        self._note("compute_s", before)
+        self.losses += [] if loss is None else [loss if math.isfinite(loss) else None]
+        if self.saver:
+            with self.spent.during("checkpoint"):
+                self.saver.after(number + 1)
+        self.after(number)
+        return True
+
+    def _note(self, part: str, before: dict[str, float]) -> None:
+        self.per_step[part].append(self.spent.part_s(part) - before[part])
+
+    def _end_saving(self, saver: Saver) -> None:
+        before = self.spent.part_s("checkpoint_s")
+        with self.spent.during("checkpoint"):
+            saver.finish()
+        self._finish_s = self.spent.part_s("checkpoint_s") - before
+
+    def _logged_barrier(self) -> AbstractContextManager[Any]:
+        """Return a context that logs a barrier outside the clock, by which the clocks of several nodes are compared."""
+        return self.spent.event("barrier") if self.here.size > 1 else nullcontext()
+
+
+@contextmanager
+def spending(request: Request) -> Iterator[Spent]:
+    """Yield the time counter of this rank, with a time log if the request asks for one.
+
+    Logs that a killed run left at this path or beside it are removed: no record refers to them.
+    """
+    if not (file := request.get("timelog")):
+        yield Spent()
+        return
+    here, first, log = ranks.here(), Path(file), None
+    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
+    with suppress(OSError):
+        beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
+        for name in (path.name, *beside):
+            files.remove(path.parent / name, missing_ok=True)
+        log = TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem)
+    try:
+        yield Spent(log)
+    finally:
+        if log:
+            with suppress(OSError):
+                log.close()

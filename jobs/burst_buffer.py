@@ -1,0 +1,157 @@
+"""Work on a burst buffer: snapshots lie on FAST, and are drained to SLOW.
+
+FAST is a folder on a fast storage; SLOW is a folder on a slow storage, or a
+bucket of an object store: https://HOST/BUCKET/PREFIX.
+
+Exit codes: 0: done; 1: a snapshot is damaged, or none is whole; 2: FAST and
+SLOW are no burst buffer, or cannot be read; 3: SLOW failed during the drain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.checkpoints import drain_loop, drain_process, lease, restart
+from jobs.checkpoints.buffer import BurstBuffer
+from jobs.checkpoints.drain_loop import Sides, options_of
+from jobs.checkpoints.snapshots import Snapshots, store_of
+from jobs.errors import FolderError, JobError
+from jobs.model.codes import ExitCode
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.terminal import BROKEN_PIPE, complain, open_streams, visible
+
+__all__ = ["BurstBuffer"]
+
+_VERBS = {
+    "drain": "Copy the snapshots that only FAST has to SLOW.",
+    "list": "Print one line per copy of a snapshot: its name, its state, its folder and its faults.",
+    "restore": "Print the folder of the newest whole snapshot; every byte of it is read and compared.",
+    "clear": "Remove the snapshots of a finished training from FAST and SLOW; other files stay.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one verb on a burst buffer, and exit with the code that the docstring of this module states."""
+    open_streams()
+    options = _parsed(argv)
+    try:
+        sys.exit(_run(Folder(Path(options.fast).resolve()), store_of(options.slow), options))
+    except KeyboardInterrupt:
+        os._exit(ExitCode.INTERRUPTED)  # nothing is lost: whatever was being written does not count
+    except BrokenPipeError:  # `| head` has ended
+        os._exit(BROKEN_PIPE)
+    except OSError as error:
+        named = "both folders can be read and written" if error.filename else "standard output can be written"
+        complain(str(error), f"see that {named}")
+        os._exit(2)  # unprinted output is not tried again
+    except JobError as error:
+        complain(error.message, error.hint)
+        sys.exit(2)
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.burst_buffer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, about in _VERBS.items():
+        options = verbs.add_parser(verb, help=about, description=about)
+        options.add_argument("fast", metavar="FAST", help="folder on the fast storage")
+        options.add_argument("slow", metavar="SLOW", help="folder on the slow storage, or https://HOST/BUCKET/PREFIX")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear SLOW alone")
+    verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
+    verbs.choices["list"].add_argument("--verify", action="store_true", help="read every file of every snapshot, too")
+    return parser.parse_args(argv)
+
+
+def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> int:
+    """Run a verb and return the exit code; what it prints is written out."""
+    verb = options.verb
+    if verb == "clear":
+        code = _clear(fast, slow, gone=options.gone)
+    elif verb == "drain" and options.follow and sys.stdin:
+        code = drain_loop.drain(fast, slow, sys.stdin.fileno())
+    elif verb == "drain":
+        code = _drain(_sides(fast, slow))
+    elif verb == "list":
+        code = _list(_sides(fast, slow, joins=True), verify=options.verify)
+    else:
+        code = _restore(_sides(fast, slow, joins=True))
+    sys.stdout.flush()
+    return code
+
+
+def _sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> Sides:
+    """Return the two sides of a burst buffer; a new fast folder may join if `joins`.
+
+    Raises FolderError if the folders are none, JobError if the slow side is a bucket that does not answer.
+    """
+    buffer_id, marker = lease.pair(fast, slow)
+    if marker is None and not (joins and lease.marker_of(slow)):
+        raise FolderError(f"{fast} is no side of a burst buffer", "name both sides of it, FAST first")
+    return Sides(Snapshots(fast), Snapshots(slow), buffer_id, options_of(marker).keep if marker else 1)
+
+
+def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
+    """Remove the snapshots of a burst buffer on both sides; only FAST can tell whether a trainer still runs."""
+    if not gone:
+        _sides(fast, slow)
+    elif os.path.lexists(fast.root):
+        raise FolderError(f"{fast} is there", "leave out --gone")
+    elif (marker := lease.marker_of(slow)) is None or marker["role"] != "slow":
+        raise FolderError(f"{slow} is no side of a burst buffer", "name the slow side of it")
+    lease.clear([fast, slow])
+    print(visible(f"removed the snapshots in {slow}" if gone else f"removed the snapshots in {fast} and in {slow}"))
+    return 0
+
+
+def _drain(sides: Sides) -> int:
+    fast = Path(str(sides.fast.store))
+    if lease.is_locked(Folder(fast), "drainer"):
+        says = f"waiting for the drainer of {fast}, which stays as long as its trainer"
+        print(visible(says), file=sys.stderr, flush=True)
+    code = drain_loop.drain(str(sides.fast.store), sides.slow.store)
+    if code == drain_loop.GAVE_UP:
+        reason = drain_process.last_reason(fast)
+        complain(f"the drain gave up: {reason}", f"nothing is lost: mend {sides.slow.store}, then drain again")
+    elif damaged := sides.fast.names("damaged"):
+        cure = "`list --verify` says what is wrong; `restore` takes the newest whole one"
+        complain(f"damaged on {sides.fast.store}, and not drained: {', '.join(damaged)}", cure)
+        return 1
+    return code
+
+
+def _list(sides: Sides, *, verify: bool) -> int:
+    """Print one line per copy of a snapshot; return 1 if one has problems."""
+    waiting, wrong = sides.left(), 0
+    for side in (sides.fast, sides.slow):
+        for name, state in side.states().items():
+            word = "waiting" if side is sides.fast and name in waiting else state
+            if (problems := side.verify(name) if verify and state != "incomplete" else []) is None:
+                continue  # a drainer has removed it meanwhile
+            wrong += bool(problems)
+            good = "  good" if verify and state != "incomplete" else ""
+            print(visible(f"{name}  {word:10}  {side.store}{'  ' + '; '.join(problems) if problems else good}"))
+    return 1 if wrong else 0
+
+
+def _restore(sides: Sides) -> int:
+    with warnings.catch_warnings(record=True) as damages:
+        warnings.simplefilter("always")
+        folder = restart.latest(sides.fast.store, sides.slow.store)
+    for damage in damages:
+        print(f"warning: {visible(str(damage.message))}", file=sys.stderr)
+    print(folder or "there is no snapshot that is whole")
+    return 0 if folder else 1
+
+
+if __name__ == "__main__":
+    main()

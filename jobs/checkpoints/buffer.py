@@ -1,0 +1,336 @@
+"""Save snapshots of a training to one folder, or to a fast one that a background process drains to a slow one.
+
+Usable alone: it moves folders of files of any kind. `BurstBuffer.save` returns when the snapshot is durable on the
+fast storage; a separate process (`jobs.checkpoints.drain_loop`) copies it to the slow one, also after the training has
+ended. `jobs.checkpoints.snapshots` describes the files and the order of their writes.
+
+By hand, on a node without anything else::
+
+    python -m jobs.burst_buffer drain|list|restore|clear FAST SLOW
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jobs.checkpoints import drain_process, lease, restart
+from jobs.checkpoints.drain_loop import Options, Sides
+from jobs.checkpoints.drain_process import Committed, Drain, Drainer, DrainJournal, Event, Failure
+from jobs.checkpoints.lease import ONLY, Marker
+from jobs.checkpoints.restart import DrainWarning, Snapshot
+from jobs.checkpoints.snapshots import Snapshots, new_name, sequence, store_of
+from jobs.errors import JobError, NotOursError, RoomError
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.system import clock, files
+from jobs.system.clock import Moment
+
+_T = TypeVar("_T")
+_POLL_S, _POLL_BUCKET_S = 0.05, 0.5
+
+
+class Direct:
+    """A checkpoint target of one folder with the newest snapshots of one training; used like a `BurstBuffer`.
+
+    The folder is empty or of an earlier training; it is made if only its last part is missing. Raises FolderError for a
+    folder that cannot be used (and leaves it unchanged), and RoomError if one snapshot does not fit.
+    """
+
+    _slow: Snapshots | None = None
+
+    def __init__(self, folder: Path | str, *, keep: int = 5, snapshot_bytes: int | None = None) -> None:
+        if keep < 1:
+            raise ValueError("keep is 1 or more")
+        self.fast, self._keep = Path(folder).resolve(), keep
+        self._folder, self._saved = Folder(self.fast), list[Snapshot]()
+        self._snapshots = Snapshots(self._folder)
+        self._locks, buffer_id, marker = lease.hold(self._folder, self._slow.store if self._slow else None)
+        with self._locks as locks:
+            names = self._snapshots.names("complete", "unreadable", "damaged")
+            names += self._opened(buffer_id, marker, snapshot_bytes or 0)
+            self._locks = locks.pop_all()
+        self._sequence = max(map(sequence, names), default=0)
+
+    def _opened(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
+        """Check the free room, mark the folder and remove a dead trainer's leftovers; return no further names."""
+        self._snapshots.require_room(snapshot_bytes)
+        if marker is None:
+            lease.mark(self._folder, ONLY, buffer_id)
+        self._snapshots.recover()
+        return []
+
+    def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
+        """Call `write` to fill a folder; return the durable snapshot after surplus ones are removed. One at a time.
+
+        If `write` raises an error, or the storage is full (RoomError), there is no snapshot.
+        """
+        snapshot, start = self._next(step, "only"), time.perf_counter()
+        try:
+            snapshot = self._write(snapshot, write)
+        except Exception as error:
+            if files.is_full(error):
+                raise RoomError(f"{self.fast} is full: {error}", "free some room, or keep fewer snapshots") from error
+            raise
+        for name in self._snapshots.names()[: -self._keep]:
+            self._snapshots.delete(name)
+        snapshot = replace(snapshot, blocked_s=time.perf_counter() - start)
+        self._saved.append(snapshot)
+        return snapshot
+
+    def _next(self, step: int, where: Any) -> Snapshot:
+        if step < 0:
+            raise ValueError("a step is not negative")
+        self._sequence += 1
+        return Snapshot(new_name(self._sequence, step), step, Path(), where, 0, clock.moment(), 0.0, 0.0, 0.0)
+
+    def _write(self, snapshot: Snapshot, write: Callable[[Path], object], streams: int = 1) -> Snapshot:
+        start = time.perf_counter()
+
+        def facts() -> dict[str, Any]:
+            write_s = time.perf_counter() - start
+            return {"saved_at": time.time(), "waited_s": snapshot.waited_s, "write_s": write_s}
+
+        manifest = self._snapshots.stage(snapshot.name, write, facts, streams)
+        path, write_s = self._snapshots.path(snapshot.name), time.perf_counter() - start
+        return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=write_s)
+
+    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - of a burst buffer
+        """Return True: a single folder has no drain."""
+        return True
+
+    def report(self, training_ended: Moment | None = None) -> list[dict[str, Any]]:
+        """Return the times of each snapshot of this training, in the form of `BurstBuffer.report`."""
+        return [restart.times(snapshot, None, training_ended) for snapshot in self._saved]
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return no messages: an error of this target is raised in the trainer."""
+        return ()
+
+    def helpers(self) -> list[int]:
+        """Return no process ids: no other process works for this training."""
+        return []
+
+    def close(self) -> None:
+        """Release the folders."""
+        self._locks.close()
+
+
+class BurstBuffer(Direct):
+    """A checkpoint target of two stores, a fast and a slow one, with the newest snapshots of one training.
+
+    Parameters
+    ----------
+    fast, slow
+        Folders that are empty or of an earlier training; made if only their last part is missing. `slow` may be the
+        address of a bucket, see `jobs.store.bucket.Bucket`.
+    snapshot_bytes
+        Size of one snapshot in bytes, if known before the first: then too little room is an error at once.
+    options
+        Of the drain, see `jobs.checkpoints.drain_loop.Options`: ``keep``, ``bandwidth_mb_per_s``, ``streams``,
+        ``attempts``, ``backoff_s``, ``backoff_max_s``.
+
+    Raises
+    ------
+    FolderError
+        A folder is missing, in use, somebody else's or of a newer version; it is unchanged.
+    RoomError
+        One snapshot does not fit.
+    """
+
+    _slow: Snapshots
+
+    def __init__(
+        self,
+        fast: Path | str,
+        slow: Folder | Bucket | Path | str,
+        *,
+        snapshot_bytes: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.options, self.slow = Options(**options), store_of(slow)
+        self._slow = Snapshots(self.slow)
+        self._expected = snapshot_bytes
+        self._troubles: list[str] = []
+        self._displaced = ""
+        super().__init__(fast, keep=self.options.keep, snapshot_bytes=snapshot_bytes)
+        self._journal = DrainJournal(self.fast)
+        self._offset = self._journal.read(Event)[1]
+        self._drainer = Drainer(self._folder, self.slow)
+        self._drainer.poke()
+
+    def _opened(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
+        """Check the free room, mark both stores and remove a dead trainer's leftovers; return the slow names."""
+        session = secrets.token_hex(8) if isinstance(self.slow, Bucket) else None
+        # No look is to wait long for a bucket that is away.
+        impatient = Snapshots(Bucket.at(str(self.slow), retries=0)) if isinstance(self.slow, Bucket) else self._slow
+        self._sides = Sides(self._snapshots, impatient, buffer_id, self._keep, session)
+        names = [*self._slow.states()]
+        for each in (self._slow, self._snapshots):
+            each.require_room(snapshot_bytes)
+        if marker is None or session:
+            lease.mark(self.slow, "slow", buffer_id, session=session)
+        self._snapshots.recover()
+        more = {"options": asdict(self.options), "session": session}  # what the drainer goes by
+        if marker is None or session or marker.get("options") != more["options"]:
+            self._with_room(lambda: lease.mark(self._folder, "fast", buffer_id, **more))
+        return names
+
+    def _with_room(self, act: Callable[[], _T]) -> _T:
+        """Return the result of `act`; while the fast storage is full, remove a copy there and call `act` again."""
+        while True:
+            try:
+                return act()
+            except OSError as error:
+                if not files.is_full(error) or not self._sides.evict_one():
+                    raise
+
+    def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
+        """Save a snapshot and return it when it is durable; one at a time.
+
+        Parameters
+        ----------
+        write
+            Receives an empty folder and writes the files there; called again, with an empty folder, if the fast
+            storage was full.
+
+        Raises
+        ------
+        RoomError
+            There is no room and there will be none: the slow storage fails, or one snapshot is too large.
+        NotOursError
+            Another trainer has opened the bucket; the snapshot is durable on the fast storage, and stays there until
+            this training has ended.
+        Exception
+            Whatever `write` raises; the snapshot is then not there.
+        """
+        snapshot, start = self._next(step, "fast"), time.perf_counter()
+        snapshot = self._stage(snapshot, write)
+        self._drainer.poke()
+        self._expected = snapshot.bytes
+        snapshot = replace(snapshot, blocked_s=time.perf_counter() - start, troubles=self.troubles())
+        self._saved.append(snapshot)
+        if self._displaced:
+            raise NotOursError(self._displaced, "give each training its own prefix")
+        if snapshot.troubles:
+            warnings.warn("; ".join(snapshot.troubles), DrainWarning, stacklevel=2)
+        return snapshot
+
+    def _stage(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
+        """Write a snapshot to the fast storage and return it; room is made as often as the storage is full."""
+        waited_s, full = 0.0, None
+        while True:
+            if files.free_bytes(self.fast) >= (self._expected or 0):
+                try:
+                    return self._write(replace(snapshot, waited_s=waited_s), write, self.options.streams)
+                except Exception as error:
+                    if not files.is_full(error):
+                        raise
+                    full = error
+            if not self._sides.evict_one():
+                waited_s += self._wait_for_room(full)
+
+    @property
+    def _poll_s(self) -> float:
+        return _POLL_BUCKET_S if isinstance(self.slow, Bucket) else _POLL_S
+
+    def _wait_for_room(self, full: Exception | None) -> float:
+        """Wait until the drainer has copied one more snapshot to the slow storage; return the seconds.
+
+        `full`: the error of the last attempt to write; it may mean another storage, on which nothing here makes room.
+        """
+        start = time.perf_counter()
+        before = self._sides.left()
+        if not before and not self._snapshots.names():
+            why = f": {full}" if full else ""
+            raise RoomError(f"one snapshot does not fit on {self.fast}{why}", "use a larger fast storage") from full
+        self._drainer.poke()
+        complaints: list[str] = []
+        while before and self._sides.left() == before:
+            ended = self._drainer.ended()
+            if new := [each for each in self.troubles() if each not in complaints]:
+                complaints += new
+                warnings.warn(f"waiting for room on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
+            if ended:
+                raise RoomError(
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(complaints)}",
+                    f"nothing is lost: mend {self.slow}",
+                )
+            clock.wait(self._poll_s)
+        self._troubles = complaints
+        return time.perf_counter() - start
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return the messages about failures since the last save, or since the last call."""
+        events, self._offset = self._journal.read(Failure, self._offset)
+        self._displaced = next((each["reason"] for each in events if each["event"] == "displaced"), self._displaced)
+        troubles = [*self._troubles, *self._drainer.complaints()]
+        troubles += [f"the drain: {event['event']}: {event['reason']}" for event in events]
+        self._troubles = []
+        return tuple(dict.fromkeys(troubles))
+
+    def latest(self) -> Path | None:
+        """Return the folder of the newest complete and verified snapshot, the fast copy first; None without one."""
+        return self._with_room(lambda: restart.latest(self.fast, self.slow))  # a bucket's is brought to the fast one
+
+    def drained(self, timeout_s: float | None = None) -> bool:
+        """Wait until every snapshot is on the slow storage, and return True.
+
+        Return False after `timeout_s`, if the drainer gave up, or if it found a snapshot of this training damaged;
+        `troubles` returns the reason.
+        """
+        start = time.monotonic()
+        self._drainer.poke()
+        while True:
+            ended = self._drainer.ended()  # first: what it has drained last counts
+            left = self._sides.left()
+            if not left or ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
+                break
+            clock.wait(self._poll_s)
+        damaged = {snapshot.name for snapshot in self._saved}.intersection(self._snapshots.names("damaged"))
+        return not left and not damaged
+
+    def report(self, training_ended: Moment | None = None) -> list[dict[str, Any]]:
+        """Return the times of each snapshot of this training, for a record.
+
+        Parameters
+        ----------
+        training_ended
+            None if the training is still running.
+
+        Returns
+        -------
+        list
+            Per snapshot ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``, ``bytes``,
+            ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
+            count from the call of `save`. None: not yet durable, or unknown because the drainer was killed at its end
+            or ran on another boot of the machine than the trainer.
+        """
+        events = {event["name"]: event for event in self._journal.read(Committed)[0]}
+        drains: dict[str, Drain | None] = {
+            each.name: events.get(each.name) or self._committed(each.name) for each in self._saved
+        }
+        return [restart.times(each, drains[each.name], training_ended) for each in self._saved]
+
+    def _committed(self, name: str) -> Drain | None:
+        """Return the drain of a snapshot from its manifest, if the drainer died before it wrote that to its journal."""
+        try:
+            return drain_process.committed(self._slow.find(name))
+        except (OSError, JobError):
+            return None
+
+    def helpers(self) -> list[int]:
+        """Return the process id of the drainer, while it runs."""
+        return self._drainer.pids()
+
+    def close(self) -> None:
+        """Release the folders; the drainer continues alone until everything is drained."""
+        if self._displaced:
+            self._drainer.poke()  # it has ended; a new one may drain the remaining snapshots from now on
+        self._drainer.leave()
+        super().close()

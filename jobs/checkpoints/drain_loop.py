@@ -1,0 +1,264 @@
+"""The drainer: a process that copies snapshots from the fast storage to the slow one.
+
+It learns of new snapshots by its standard input, and ends when that is closed (the trainer has ended, however it
+died) and nothing is left to drain. It can be killed and started again at any moment. `Sides` says which snapshots
+are to be drained, and which copies may be removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from filelock import Timeout
+
+from jobs.checkpoints import lease
+from jobs.checkpoints.drain_process import DrainJournal
+from jobs.checkpoints.lease import Marker
+from jobs.checkpoints.snapshots import Snapshots, sequence, store_of
+from jobs.errors import DamageError, FolderError, JobError, NotOursError
+from jobs.store.bucket import Bucket
+from jobs.store.folder import Folder
+from jobs.store.transfer import How
+from jobs.system import clock
+from jobs.terminal import visible
+
+STAGED = ("complete", "unreadable")
+"""The states of fast snapshots that are to be drained; an unreadable one is then found to be damaged."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The snapshots in a fast folder and in a slow folder or bucket; each store keeps the `keep` newest."""
+
+    fast: Snapshots
+    slow: Snapshots
+    buffer_id: str  # in the markers of both
+    keep: int
+    session: str | None = None  # of the living trainer, if the slow store is a bucket
+
+    def require_slow(self) -> None:
+        """Raise NotOursError if the slow storage is not ours any more, OSError or JobError if it cannot be reached."""
+        lease.require(self.slow.store, self.buffer_id, self.session)
+
+    def idle(self) -> bool:
+        """Return whether the fast storage has nothing to drain: it is empty, missing, or of another buffer."""
+        try:
+            lease.require(self.fast.store, self.buffer_id)
+            return not self.fast.names(*STAGED)
+        except (FileNotFoundError, JobError):
+            return True
+        except OSError:  # unknown
+            return False
+
+    def pending(self) -> list[str]:
+        """Return the names of the snapshots to drain, the oldest first.
+
+        A snapshot is drained when the slow storage has it, or had it: then there are `keep` newer ones.
+        """
+        self.require_slow()
+        staged = self.fast.names(*STAGED)  # first: what is committed between the two lists is then no news
+        committed = self.slow.names()
+        superseded = sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
+        return [name for name in staged if name not in committed and sequence(name) > superseded]
+
+    def left(self) -> list[str]:
+        """Return the pending snapshots; if the slow storage does not answer, all of the fast storage."""
+        try:
+            return self.pending()
+        except (OSError, JobError):
+            return self.fast.names(*STAGED)
+
+    def evict_one(self) -> bool:
+        """Remove the oldest drained copy from the fast storage, else a damaged one; return False if there is none."""
+        states, waiting = self.fast.states(), self.left()
+        copies = [name for name, state in states.items() if state in STAGED and name not in waiting]
+        copies += [name for name, state in states.items() if state == "damaged"]
+        if copies:
+            self.fast.delete(copies[0])
+        return bool(copies)
+
+    def retain(self) -> None:
+        """Remove all but the `keep` newest snapshots from each storage, but no pending one from the fast storage."""
+        for name in self.slow.names()[: -self.keep]:
+            self.slow.delete(name)
+        staged = self.fast.names(*STAGED)
+        waiting = self.pending()
+        for name in staged[: -self.keep]:
+            if name not in waiting:
+                self.fast.delete(name)
+
+
+GAVE_UP = 3
+_LOOK_S = 0.5
+_LASTING = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT)
+"""Errors that somebody has to mend; a full storage may get room by itself, where others remove their files."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the drain: snapshots to keep, bandwidth, streams and retries."""
+
+    keep: int = 5  # snapshots kept, on each storage
+    bandwidth_mb_per_s: float | None = None  # bound on the drain; None for none
+    streams: int = 1  # threads that copy and hash
+    attempts: int = 10  # failures in a row after which a drainer ends; the next save, or the next job, starts another
+    backoff_s: float = 0.5  # wait after the first failure, doubled after each further one
+    backoff_max_s: float = 30.0  # the longest wait
+
+    @property
+    def how(self) -> How:
+        """Return the options of the transfer: bandwidth and streams."""
+        return How(self.bandwidth_mb_per_s, self.streams)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for impossible values."""
+        counts = (self.keep, self.streams, self.attempts)
+        if not all(isinstance(count, int) and count > 0 for count in counts):
+            raise ValueError("keep, streams and attempts are whole numbers, 1 or more")
+        if min(self.backoff_s, self.backoff_max_s) < 0:
+            raise ValueError("a backoff is not negative")
+        if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
+            raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
+
+
+def options_of(marker: Marker) -> Options:
+    """Return the options in the marker of a fast storage; raise FolderError for unknown or invalid ones."""
+    try:
+        return Options(**marker["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"the marker's options are none of ours: {error}", "mend the marker") from error
+
+
+class Trainer:
+    """The trainer, seen from its drainer: a pipe with one byte per new snapshot, which closes when the trainer dies."""
+
+    def __init__(self, pipe: int | None) -> None:
+        self._pipe = pipe
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the pipe is open, without reading from it."""
+        if self._pipe is None:
+            return False
+        look = select.poll()
+        look.register(self._pipe, 0)
+        return not any(events & select.POLLHUP for _, events in look.poll(0))
+
+    def wait(self) -> None:
+        """Wait for a new snapshot, or for the trainer's end."""
+        if self._pipe is not None:
+            select.select([self._pipe], [], [])
+            if not os.read(self._pipe, 4096):
+                self._pipe = None
+
+
+def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: int | None = None) -> int:
+    """Drain all snapshots of the fast storage, and continue while the trainer at the other end of `pipe` lives.
+
+    Returns 0 when no snapshot is left, `GAVE_UP` if the slow storage fails; raises FolderError for folders not ours.
+    """
+    fast, slow = Folder(Path(str(fast))), store_of(slow)
+    if _marker(fast, slow) is None:
+        return 0
+    trainer, journal = Trainer(pipe), DrainJournal(fast.root)
+    tidy = False
+    with lease.held_by_drainer(fast) as there:
+        marker = _marker(fast, slow) if there else None
+        if marker is None:
+            return 0
+        options = options_of(marker)
+        sides = Sides(Snapshots(fast), Snapshots(slow), marker["id"], options.keep, marker.get("session"))
+        while (progress := _insist(sides, options, journal, trainer)) is not None:
+            if not progress and trainer.alive:
+                trainer.wait()
+            elif not progress and tidy:
+                return 0
+            elif not progress:
+                if fast.root.is_dir():  # else the lock would make it anew
+                    with suppress(Timeout, OSError, JobError), lease.lock(fast, "trainer").acquire(timeout=0):
+                        sides.fast.recover()  # of a dead trainer, unless another one has begun; and check once more
+                tidy = True
+    return GAVE_UP
+
+
+def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
+    """Return the marker of the fast folder; a bucket is checked at each attempt only, because it may be away now."""
+    return lease.pair(fast, slow)[1] if isinstance(slow, Folder) else lease.marker_of(fast)
+
+
+def _insist(sides: Sides, options: Options, journal: DrainJournal, trainer: Trainer) -> bool | None:
+    """Repeat `_attempt` until it succeeds and return its result; return None if the last allowed attempt failed, too.
+
+    Each failure is printed (a trainer's drainer has a log) and journaled; one that lasts is not tried again.
+    If there is nothing to drain (any more), a failure does not count; a folder that is another buffer's now is left.
+    A bucket that another trainer has opened is not tried while our trainer lives; the rest is drained afterwards.
+    """
+    for failures in range(1, options.attempts + 1):
+        try:
+            ours = sides if trainer.alive else replace(sides, session=None)
+            return _attempt(ours, options, journal, failures - 1)
+        except (OSError, JobError) as error:
+            if sides.idle():
+                return False
+            if isinstance(error, NotOursError) and isinstance(sides.slow.store, Bucket):
+                journal.tell("displaced", reason=error.message)
+                return None
+            journal.tell("failed", reason=_reason(error), failures=failures)
+            if getattr(error, "errno", None) in _LASTING:
+                journal.tell("gave_up", reason="this error does not pass by itself")
+                return None
+            if failures < options.attempts:
+                pause_s = min(options.backoff_s * 2.0 ** min(failures - 1, 64), options.backoff_max_s)
+                says = f"the drain has failed, and is tried again in {pause_s:g} s: {_reason(error)}"
+                with suppress(OSError):  # the log may lie on a full storage
+                    print(visible(says), file=sys.stderr, flush=True)
+                _pause(pause_s, sides)
+    journal.tell("gave_up", reason=f"{options.attempts} times in a row")
+    return None
+
+
+def _pause(seconds: float, sides: Sides) -> None:
+    """Wait `seconds` before the next attempt; stop waiting if there is nothing to drain."""
+    end = time.monotonic() + seconds
+    while not sides.idle() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_S))
+
+
+def _attempt(sides: Sides, options: Options, journal: DrainJournal, retries: int) -> bool:
+    """Copy the oldest pending snapshot to the slow storage and delete surplus ones; return False if none is pending."""
+    with lease.held_by_drainer(sides.slow.store):  # another job may drain another fast folder to it
+        sides.require_slow()
+        sides.slow.recover()
+        waiting = sides.pending()
+        if waiting:
+            _drain_one(sides, waiting[0], options, journal, retries)
+        sides.retain()
+    return bool(waiting)
+
+
+def _drain_one(sides: Sides, name: str, options: Options, journal: DrainJournal, retries: int) -> None:
+    """Copy one snapshot from the fast storage to the slow one; a damaged one is set aside."""
+    started = clock.moment()
+    try:
+        manifest = sides.fast.read(name)
+        facts = {**manifest.facts, "drain_started": started, "drain_retries": retries}
+        sides.slow.take(sides.fast, replace(manifest, facts=facts), options.how)
+    except DamageError as error:
+        sides.fast.set_aside(name)
+        journal.tell("damaged", name=name, reason=error.message)
+        return
+    journal.tell("committed", name=name, started=started, ended=clock.moment(), retries=retries)
+
+
+def _reason(error: OSError | JobError) -> str:
+    if isinstance(error, JobError):
+        return error.message
+    code = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return f"{code}: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")

@@ -1,0 +1,143 @@
+"""Operations on intervals of time: union, intersection, difference, length within steps, innermost interval.
+
+Times are whole nanoseconds as int64. Intervals are half open; an interval without length holds no time. All functions
+take about as long as sorting.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Times = npt.NDArray[np.int64]
+Moments = npt.NDArray[np.bool_]
+
+
+class Spans(NamedTuple):
+    """Sorted intervals that neither overlap nor touch."""
+
+    start: Times
+    end: Times
+
+    @property
+    def length(self) -> int:
+        """Return the sum of the lengths of all spans, ns."""
+        return int((self.end - self.start).sum())
+
+    def until(self, moments: Times) -> Times:
+        """Return for each moment the length of the spans before it, ns."""
+        if not len(self.start):
+            return np.zeros(len(moments), np.int64)
+        count = np.searchsorted(self.start, moments, "right")  # spans that have begun
+        before = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        late = np.where(count > 0, self.end[count - 1] - moments, 0)
+        return before[count] - np.maximum(late, 0)
+
+    def within(self, start: Times, end: Times) -> Times:
+        """Return for each interval the length of the spans inside it, ns."""
+        return self.until(end) - self.until(start)
+
+    def elapsed(self, start: Times, end: Times) -> Times:
+        """Return for each interval the time from the first to the last moment of the spans inside it, ns."""
+        if not len(self.start):
+            return np.zeros(len(start), np.int64)
+        first = np.minimum(np.searchsorted(self.end, start, "right"), len(self.start) - 1)
+        last = np.maximum(np.searchsorted(self.start, end) - 1, 0)
+        edges = np.maximum(self.start[first], start), np.minimum(self.end[last], end)
+        return np.where(self.within(start, end) > 0, edges[1] - edges[0], 0)
+
+
+def union(start: Times, end: Times) -> Spans:
+    """Return the union of intervals; intervals that touch become one."""
+    long = end > start
+    start, end = start[long], end[long]
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.ones(len(start), dtype=bool)
+    first[1:] = start[1:] > reach[:-1]
+    return Spans(start[first], reach[np.roll(first, -1)])
+
+
+def length_by(group: Times, start: Times, end: Times) -> int:
+    """Return the sum over all groups of the length of the union of the group's intervals; groups: 0 to 2^31.
+
+    There is no loop over the groups, because there may be as many groups as intervals.
+    """
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    count, by_end = len(end), np.argsort(end)
+    rank_of_end = np.empty(count, np.int64)
+    rank_of_end[by_end] = np.arange(count)
+    latest = np.maximum.accumulate(group * count + rank_of_end) % max(count, 1)  # per group: earlier groups are below
+    first = np.diff(group, prepend=-1) != 0
+    reach = np.where(first, start, np.roll(end[by_end[latest]], 1))
+    return int(np.maximum(end - np.maximum(start, reach), 0).sum())
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """Return the time of `spans` that is not in `others`."""
+    left, right, inside, elsewhere = _cut(spans, others)
+    return union(left[inside & ~elsewhere], right[inside & ~elsewhere])
+
+
+def intersection(spans: Spans, others: Spans) -> Spans:
+    """Return the time that is in `spans` and in `others`."""
+    left, right, inside, elsewhere = _cut(spans, others)
+    return union(left[inside & elsewhere], right[inside & elsewhere])
+
+
+def shared_out(spans: Sequence[Spans]) -> list[Spans]:
+    """Return each element of `spans` without the time of the elements before it, so that each moment is in one only."""
+    shares, before = [], Spans(*np.empty((2, 0), np.int64))
+    for each in spans:
+        shares.append(without(each, before))
+        before = union(*(np.concatenate(edges) for edges in zip(before, each, strict=True)))
+    return shares
+
+
+def _cut(spans: Spans, others: Spans) -> tuple[Times, Times, Moments, Moments]:
+    """Return pieces between successive edges of both: starts, ends, masks of the pieces in `spans` and in `others`."""
+    near = slice(0)  # the others within the range of `spans`
+    if len(spans.start):
+        near = slice(np.searchsorted(others.end, spans.start[0]), np.searchsorted(others.start, spans.end[-1]))
+    others = Spans(others.start[near], others.end[near])
+    edges = np.sort(np.concatenate([*spans, *others]))  # np.unique hashes, which takes seconds for stamps like these
+    left, right = edges[:-1], edges[1:]
+    inside, elsewhere = (
+        np.searchsorted(each.start, left, "right") > np.searchsorted(each.end, left, "right")
+        for each in (spans, others)
+    )
+    return left, right, inside, elsewhere
+
+
+def innermost(start: Times, end: Times) -> tuple[Times, Times, Times]:
+    """Return pieces of time as three arrays: index of the innermost interval, start, end.
+
+    The innermost interval is the one that began last. If two began together, it is the shorter one; if they are equal,
+    the earlier in the array, because an event is logged when it ends.
+    """
+    pieces = np.fromiter(itertools.chain.from_iterable(_pieces(start, end)), dtype=np.int64).reshape(-1, 3)
+    return pieces[:, 0], pieces[:, 1], pieces[:, 2]
+
+
+def _pieces(start: Times, end: Times) -> Iterator[tuple[int, int, int]]:
+    order = np.lexsort((-np.arange(len(start)), -end, start))
+    begins, ends = [*start[order].tolist(), None], end[order].tolist()
+    open_: list[int] = []  # intervals that have begun, the innermost at the end
+    at = 0  # pieces are complete up to this time
+    for place, begin in enumerate(begins):
+        while open_ and (begin is None or at < begin):
+            inner = open_[-1]
+            until = ends[inner] if begin is None else min(ends[inner], begin)
+            if until > at:
+                yield int(order[inner]), at, until
+                at = until
+            if ends[inner] <= at:
+                open_.pop()
+        if begin is not None:
+            at = begin
+            open_.append(place)

@@ -1,0 +1,375 @@
+"""The result of a profile (a window): files, and events or counters of the POSIX and STDIO calls of a process.
+
+Its file is an .npz of NumPy arrays and a JSON head. Times are Unix times, as in TensorFlow's profiler: with any other
+clock a call would not lie inside its operation after a correction of the time of day.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from jobs.events.intervals import union
+from jobs.events.perfetto import TraceProcess
+from jobs.events.table import NS, Events, EventsError
+from jobs.events.time_log import UNKNOWN
+from jobs.model import reading
+from jobs.system import files, untrusted
+
+SCHEMA = 3  # version of the file format; increase it when COUNTERS, EVENT or the head changes
+LARGEST_BYTES = 4 << 30
+_LARGEST_HEAD_BYTES = 1 << 20
+_LATEST_NS = 1 << 62
+OPERATIONS = (
+    "", "open", "close", "read", "pread", "readv", "preadv", "write", "pwrite", "writev", "pwritev", "lseek", "fsync",
+    "fdatasync", "stat", "access", "unlink", "rename", "renamed", "mmap", "dup", "opendir", "sendfile",
+    "copy_file_range", "fopen", "fdopen", "fread", "fwrite", "fseek", "fflush", "fclose",
+)  # fmt: skip
+"""The operations of events, in the order of hooks.c; `renamed` is the new path of a rename."""
+READS = ("read", "pread", "readv", "preadv", "fread")
+WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
+KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
+_KINDS = [READ if name in READS else WRITTEN if name in WRITES else OTHER for name in OPERATIONS]
+EVENT = np.dtype(
+    {
+        "names": ["start", "end", "offset", "length", "returned", "thread", "file", "descriptor", "error", "operation"],
+        "formats": ["<i8"] * 5 + ["<i4"] * 3 + ["<u2"] * 2,
+    }
+)
+"""One call: times are Unix times in ns, sizes are bytes, `error` is errno; `offset` and `length` are -1 if missing."""
+TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
+SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
+_OTHER_CALLS = (
+    "fdopens", "dups", "seeks", "stats", "mmaps", "fsyncs", "fdsyncs", "rename_sources", "rename_targets", "flushes",
+)  # fmt: skip
+_CALLS = (
+    "opens", "reads", "writes", "consec_reads", "consec_writes", "seq_reads", "seq_writes", "rw_switches",
+    *_OTHER_CALLS,
+)  # fmt: skip
+_BYTES = (
+    "bytes_read", "bytes_written", "max_byte_read", "max_byte_written", "last_read", "last_written",
+    "max_read_time_size", "max_write_time_size",
+)  # fmt: skip
+
+
+def _side(done: str, verb: str) -> list[Any]:
+    """Return the fields of ``struct side`` in hooks.h."""
+    times = (f"{verb}_start", f"{verb}_end", f"{verb}_time", f"max_{verb}_time")
+    longs = (f"bytes_{done}", f"max_byte_{done}", f"last_{done}", f"max_{verb}_time_size", *times)
+    calls = (f"{verb}s", f"consec_{verb}s", f"seq_{verb}s")
+    counts = [*((name, "<u4") for name in calls), (f"size_{verb}", "<u4", 10), (f"spare_{verb}", "<u4")]
+    return [*((name, "<i8") for name in longs), *counts]
+
+
+COUNTERS = np.dtype(
+    [
+        *((name, "<u4") for name in ("lock", "last", "opens", "rw_switches")),
+        *((name, "<i8") for name in ("open_start", "open_end", "close_start", "close_end", "meta_time", "meta_end")),
+        *_side("read", "read"),
+        *(("access_size", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4), ("stride", "<i8", 4)),
+        *_side("written", "write"),
+        *((name, "<u4") for name in _OTHER_CALLS),
+        ("spare", "<u4", 2),
+    ]
+)
+"""The counters of one file, ``struct counters`` in hooks.h; times are ns."""
+SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
+"""Darshan's bins of the bytes that one call moved."""
+SIZE_LIMITS = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB")
+"""The largest size of each bin but the last one, in words."""
+_OF_STDIO = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
+_NOT_OF_POSIX = ("flushes", "fdopens", "last_read", "last_written")
+_FOUR = {
+    "stride": "STRIDE{}_STRIDE",
+    "stride_count": "STRIDE{}_COUNT",
+    "access_size": "ACCESS{}_ACCESS",
+    "access_count": "ACCESS{}_COUNT",
+}
+DARSHAN_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
+    "POSIX": [
+        *((each, None, each.upper()) for each in (*_CALLS, *_BYTES) if each not in _NOT_OF_POSIX),
+        *(
+            (f"size_{kind}", n, f"SIZE_{kind.upper()}_{size}")
+            for kind in ("read", "write")
+            for n, size in enumerate(SIZES)
+        ),
+        *((key, place, name.format(place + 1)) for place in range(4) for key, name in _FOUR.items()),
+    ],
+    "STDIO": [(each, None, each.upper()) for each in _OF_STDIO],
+}
+DARSHAN_TIMES = {key: f"F_{key.upper()}_TIMESTAMP" for key in TIMES}
+DARSHAN_SECONDS = {key: f"F_{key.upper()}" for key in SPENT}
+MODULES = tuple(DARSHAN_NAMES)
+MODES = ("trace", "counters")
+
+
+class Files(Mapping[str, "dict[str, float]"]):
+    """A mapping from path to counters by Darshan's names: calls, bytes, seconds (timestamps: since the start)."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._places: dict[str, list[int]] = {}
+        for place, path in enumerate(window.paths):
+            self._places.setdefault(path, []).append(place)
+
+    def __getitem__(self, path: str) -> dict[str, float]:
+        """Return the counters of a file for its POSIX calls and its STDIO calls, if there were any."""
+        counters: dict[str, float] = {}
+        for place in self._places[path]:
+            counters |= self._window.file_counters(place)
+        return counters
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the paths in the order of their first call."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The calls of one process between a start and a stop of the profiler.
+
+    The `file` of an event is an index into `paths`, `modules` and `counters`; a path is there once for its POSIX calls
+    and once for its STDIO calls. `read_bytes` counts all files, also those outside `only`.
+    """
+
+    mode: str
+    started_ns: int  # Unix time
+    ended_ns: int
+    process: int
+    paths: Sequence[str]  # bytes that are no UTF-8 are surrogates, as of os.fsdecode
+    modules: Sequence[str]  # POSIX or STDIO
+    counters: np.ndarray[Any, Any]  # COUNTERS, one a file
+    events: np.ndarray[Any, Any] | None  # EVENT, in the order in which calls ended; None: counters only
+    dropped: int  # calls that found no room
+    read_bytes: int  # returned by the seen calls, on all files
+    kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
+    ended: bool = True  # False: the process ended before it stopped the window, and this is its spill
+    beside: str = ""  # other profilers that were loaded
+    marks: Sequence[int] = ()  # Unix times in ns at which the next part of the window began
+    device_bytes: int | None = None  # fetched for the process (read_bytes of /proc/self/io); None where it is not known
+
+    @cached_property
+    def files(self) -> Files:
+        """Return the counters by path."""
+        return Files(self)
+
+    @property
+    def wall_s(self) -> float:
+        """Return the seconds from start to stop."""
+        return (self.ended_ns - self.started_ns) / 1e9
+
+    @property
+    def file_bytes(self) -> np.ndarray[Any, Any]:
+        """Return the largest offset to which each file was read or written, in bytes, as an estimate of its size."""
+        rows = self.counters
+        ends = [np.where(rows[f"bytes_{done}"] > 0, rows[f"max_byte_{done}"] + 1, 0) for done in ("read", "written")]
+        return np.maximum(*ends)
+
+    @property
+    def read_order(self) -> tuple[int, int, int]:
+        """Return the numbers of POSIX reads, of the sequential and of the consecutive ones among them (Darshan's)."""
+        rows = self.counters[self.of_posix]
+        reads, sequential, consecutive = (
+            int(rows[name].sum(dtype=np.int64)) for name in ("reads", "seq_reads", "consec_reads")
+        )
+        return reads, sequential, consecutive
+
+    def under_way_s(self, files: Sequence[int] | None = None) -> float | None:
+        """Return the seconds in which at least one call was running; None if calls were only counted.
+
+        `files`: indices of the files whose calls count; None: all files.
+        """
+        if self.events is None:
+            return None
+        events = self.events if files is None else self.events[np.isin(self.events["file"], files)]
+        return union(events["start"], events["end"]).length / NS
+
+    @cached_property
+    def of_posix(self) -> np.ndarray[Any, Any]:
+        """Return a mask over `paths`: true for POSIX calls, false for STDIO calls."""
+        return np.array([module == "POSIX" for module in self.modules], bool)
+
+    @cached_property
+    def calls(self) -> Events | None:
+        """Return the events as a table with `kind` (`KINDS`) and `name` (operation); None if calls were only counted.
+
+        ``bytes`` are the bytes read or written.
+        """
+        if self.events is None:
+            return None
+        events, returned = self.events, self.events["returned"]
+        kind = np.array([KINDS.index(each) for each in _KINDS], np.int8)[events["operation"]]
+        moved_bytes = np.where(kind == KINDS.index(OTHER), 0, np.maximum(returned, 0))
+        kind[(kind == KINDS.index(READ)) & (returned == 0)] = KINDS.index(END)
+        words = {"kind": KINDS, "name": OPERATIONS, "file": self.paths}
+        columns = {name: events[name] for name in ("start", "end", "thread", "file", "offset", "length", "returned")}
+        errno = np.where(events["error"], events["error"], UNKNOWN)
+        return Events(words, **columns, kind=kind, name=events["operation"], bytes=moved_bytes, errno=errno)
+
+    def chrome_process(self) -> TraceProcess:
+        """Return the calls as a process of a Perfetto trace: one line per file and thread, files by their first calls.
+
+        Raises EventsError: calls were only counted.
+        """
+        calls = self.calls
+        if calls is None:
+            raise EventsError("a window of counters has no events to draw", "profile in the mode trace")
+        lines, line = np.unique(np.stack([calls["file"], calls["thread"]]), axis=1, return_inverse=True)
+        words = {**calls.words, "thread": [self.paths[file] for file in lines[0].tolist()]}
+        events = Events(words, **calls.columns | {"thread": line.ravel(), "thread_id": calls["thread"]})
+        return TraceProcess(self.process, f"process {self.process}", [events])
+
+    def file_counters(self, file: int) -> dict[str, float]:
+        """Return the counters of one file of one module by Darshan's names."""
+        module, row = self.modules[file], self.counters[file]
+        counters: dict[str, float] = {}
+        for key, index, name in DARSHAN_NAMES[module]:
+            counters[f"{module}_{name}"] = int(row[key] if index is None else row[key][index])
+        for key, name in DARSHAN_TIMES.items():
+            counters[f"{module}_{name}"] = (int(row[key]) - self.started_ns) / 1e9 if row[key] else 0.0
+        for key in SPENT if module == "POSIX" else SPENT[:3]:
+            counters[f"{module}_{DARSHAN_SECONDS[key]}"] = int(row[key]) / 1e9
+        return counters
+
+    def blind_spot(self) -> str | None:
+        """Return the sentence on what this profile has not seen; None if it is complete.
+
+        The kernel counts the bytes of all reads of this process (``rchar``, proc(5)) and of its children that ended and
+        were waited for. STDIO reads ahead into its buffer, so a small difference does not count.
+        """
+        if not self.ended:
+            return "the process ended within the window: how much it had done by then is not known"
+        if self.dropped:
+            cure = "ask for more"
+            rather = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
+            return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{rather}"
+        if self.kernel_read_bytes is None:
+            return "how many bytes the process read is not known: the kernel's count is missing"
+        missed = self.kernel_read_bytes - self.read_bytes
+        if abs(missed) <= max(NEGLIGIBLE_BYTES, COMPLETE_WITHIN * self.kernel_read_bytes):
+            return None
+        if missed < 0:
+            return f"{-missed:,} bytes more were seen than the kernel counted"
+        return f"{missed:,} bytes were read unseen: by direct system calls, fgets or getc, or by children that ended"
+
+
+COMPLETE_WITHIN = 0.01  # share of the bytes that may be unseen
+NEGLIGIBLE_BYTES = 1 << 16  # as much as a few streams' buffers read ahead
+
+
+class _Head(TypedDict):
+    """The fields of a window that its file holds as JSON; the others are arrays."""
+
+    mode: Literal["trace", "counters"]
+    started_ns: int
+    ended_ns: int
+    process: int
+    dropped: int
+    read_bytes: int
+    kernel_read_bytes: int | None
+    ended: bool
+    beside: str
+    device_bytes: int | None
+
+
+def head(window: Window) -> dict[str, Any]:
+    """Return the fields of a window that its file holds as JSON (`_Head`)."""
+    return {key: getattr(window, key) for key in _Head.__annotations__}
+
+
+def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
+    """Return the window of a head and its arrays; raise ValueError if the head is damaged or they do not match."""
+    if fault := reading.fault(head, _Head):
+        raise ValueError(f"its head is damaged: {fault}")
+    window = Window(**{key: head[key] for key in _Head.__annotations__}, **arrays)
+    timed = all(0 <= edge < _LATEST_NS for edge in (window.started_ns, window.ended_ns))
+    if not timed or not len(window.paths) == len(window.modules) == len(window.counters):
+        raise ValueError("its members do not fit together")
+    return window
+
+
+def checked_events(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, Any]:
+    """Return the events; raise ValueError if one has an unknown file or operation, or ends before it begins."""
+    if len(events) and not (
+        0 <= events["file"].min() <= events["file"].max() < files
+        and events["operation"].max() < len(OPERATIONS)
+        and (events["end"] >= events["start"]).all()
+    ):
+        raise ValueError("its events are not those of its files")
+    return events
+
+
+def check_schema(schema: object) -> None:
+    """Raise ValueError if another version (`schema`) wrote the file of a window."""
+    if schema != SCHEMA:
+        raise ValueError(f"it is of schema {schema!r:.20}, and this version reads schema {SCHEMA}: profile again")
+
+
+def write_window(path: Path, window: Window) -> None:
+    """Write a window as .npz: ``head`` (JSON), ``paths``, ``stdio``, ``counters``; if any, ``events``, ``marks``."""
+    facts = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
+    names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
+    arrays: dict[str, Any] = {
+        "head": np.frombuffer(json.dumps(facts).encode(), np.uint8),
+        "paths": np.frombuffer(names, np.uint8),
+        "stdio": ~window.of_posix,
+        "counters": window.counters,
+    }
+    if window.events is not None:
+        arrays["events"] = window.events
+    if window.marks:
+        arrays["marks"] = np.array(window.marks, np.int64)
+    with files.whole(path) as file:
+        np.savez(file, **arrays)
+
+
+def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
+    """Return the window that `write_window` wrote. Raises EventsError: damaged, too large, or no such file."""
+    path = files.named(path)
+    try:
+        with untrusted.opened(path, largest_bytes) as file:
+            return _window_from(untrusted.arrays(file, largest_bytes))
+    except FAULTS as error:
+        raise unreadable(path, error) from error
+
+
+FAULTS = (OSError, ValueError, LookupError, TypeError)
+"""The exceptions that reading a file that is no profile can raise."""
+
+
+def unreadable(path: Path, error: Exception) -> EventsError:
+    """Return the error for a file that is no profile."""
+    hint = "name what Profile.save, a spill or Darshan has written"
+    return EventsError(f"{path} is no profile that can be read: {error}", hint)
+
+
+def _window_from(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
+    facts = untrusted.json_value(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+    check_schema(facts["schema"])
+    if tuple(facts["operations"]) != OPERATIONS:
+        raise ValueError("its operations are not those of its schema")
+    paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
+    modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
+    counters = _checked(arrays["counters"], COUNTERS)
+    events = checked_events(_checked(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
+    marks = _checked(arrays["marks"], np.int64).tolist() if "marks" in arrays else []
+    window = from_head(facts, paths=paths, modules=modules, counters=counters, events=events, marks=tuple(marks))
+    if sorted(marks) != marks or not all(window.started_ns <= mark <= window.ended_ns for mark in marks):
+        raise ValueError("its marks are not within it")
+    return window
+
+
+def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
+    if array.dtype != kind or array.ndim != 1:
+        raise ValueError(f"a member is {array.dtype} of {array.ndim} dimensions")
+    return array

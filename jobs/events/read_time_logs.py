@@ -1,0 +1,319 @@
+"""Readers of the time logs of one run, ours and NERSC's; the events of all files are put on one clock.
+
+A stream of `jobs.events.TimeLog` is a head, blocks of packed events and an end; an error names the wrong line.
+"""
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, TypedDict, TypeVar
+
+import numpy as np
+from msgspec import Meta
+
+from jobs.events import nersc_logs
+from jobs.events.run_log import MOST_EVENTS, Clock, Log, Stream, clocks, misread
+from jobs.events.table import Events, EventsError
+from jobs.events.time_log import ACTIONS, PHASES, UNKNOWN
+from jobs.model import reading
+from jobs.model.reading import Count, Line
+from jobs.system import untrusted
+
+OURS, CSV, WORKBOOK = "ours", "csv", "workbook"
+KINDS = "take files of jobs.events.TimeLog, NERSC's CSV with its header, or their workbooks"
+MOST_BYTES = 1 << 32
+SCHEMA = 1
+EVENT = np.dtype([
+    ("thread", "<u8"), ("start", "<i8"), ("taken", "<i8"), ("size", "<i8"), ("place", "<i4"), ("file", "<i4"),
+    ("action", "u1"),
+])  # fmt: skip
+LONGEST_LINE = 1 << 24
+# 73 years in nanoseconds: the sum of three such times fits into 64 bits.
+LATEST_NS = 1 << 61
+_Kind = TypeVar("_Kind")
+UNFINISHED = "has no end: its process was killed, or goes on"
+TAKE_IT = "--unfinished takes what is there"
+
+
+def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, Mapping[str, Clock]]:
+    """Return the events of all files on the clock of the lowest rank, and the offsets of the other clocks.
+
+    Raises EventsError: a file is no time log or is damaged (with its line), or the files are not of one run.
+    """
+    streams, rows = Streams(), nersc_logs.Rows()
+    for path in paths:
+        with _opened(path) as file:
+            kind = _kind(file, str(path))
+            if kind == OURS:
+                streams.take(StreamReader(file, str(path), unfinished=unfinished))
+            elif kind == WORKBOOK:
+                rows.workbook(file, str(path))
+            else:
+                rows.csv(file, str(path))
+    if streams.found and len(rows):
+        raise EventsError("some of these files are our time logs, and some are NERSC's", "give those of one run")
+    if streams.found:
+        return streams.log()
+    if not len(rows):
+        raise EventsError("there is no event in these files", KINDS)
+    return Log(*rows.events(), rows.skipped), {}
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Return an opened log; a link is followed, because the user named it."""
+    try:
+        return untrusted.opened(Path(os.path.realpath(path)), MOST_BYTES)
+    except untrusted.UntrustedError as error:
+        raise EventsError(f"{path}: {error}", KINDS) from error
+
+
+def _kind(file: BinaryIO, name: str) -> str:
+    line = file.readline(nersc_logs.LONGEST_LINE)
+    file.seek(0)
+    for kind, fits in {OURS: _is_stream, WORKBOOK: nersc_logs.begins, CSV: nersc_logs.heading}.items():
+        if fits(line):
+            return kind
+    raise EventsError(f"{name}, line 1: it is no time log", KINDS)
+
+
+def _is_stream(line: bytes) -> bool:
+    return line.startswith(b'{"timelog":')
+
+
+_Moment = Annotated[int, Meta(ge=0, lt=LATEST_NS)]
+_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # of a rank, a process, a place
+_Known = Annotated[int, Meta(ge=UNKNOWN, lt=1 << 31)]
+_Place = tuple[Annotated[int, Meta(ge=0, lt=len(PHASES))], _Known, _Known]  # phase, epoch and step
+
+
+class _Head(TypedDict):
+    timelog: Count
+    id: Line
+    run: str
+    rank: _Small
+    ranks: _Small
+    host: Line
+    pid: _Small
+    clock: Line
+    started_ns: _Moment
+    realtime_ns: _Moment
+    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # those of this program
+    phases: list[Literal[PHASES]]  # type: ignore[valid-type]
+
+
+class _Block(TypedDict):
+    written_ns: _Moment
+    first: _Small
+    places: list[_Place]
+    files: list[str]
+    events: str
+
+
+class _End(TypedDict):
+    ended_ns: _Moment
+    realtime_ns: _Moment
+    count: _Small
+
+
+class StreamReader:
+    """The reader of one stream (a file of `jobs.events.TimeLog`)."""
+
+    def __init__(self, file: BinaryIO, name: str, *, unfinished: bool) -> None:
+        self.name, self.unfinished, self.number = name, unfinished, 0
+        self.files: list[str] = []
+        self._places: list[list[int]] = []
+        self._blocks: list[np.ndarray[Any, Any]] = []
+        self._count = 0
+        self._lines = self._read(file)
+        self._head: Any = self._value(next(self._lines, b"{}"), _Head)
+        if self._head["timelog"] > SCHEMA:
+            raise self._error("was written by a newer version", "analyse it with that")
+        if self._head["phases"] != list(PHASES) or not self._head["rank"] < self._head["ranks"]:
+            raise self._error("is no head of a time log")
+        self._written_ns = self._head["started_ns"]
+
+    def stream(self) -> tuple[Stream, Events]:
+        """Return the description of the process that wrote the log, and its events; times are of its own clock."""
+        head, end = self._head, self._read_end()
+        offset_ns = head["realtime_ns"] - head["started_ns"]
+        ended_ns = end["ended_ns"] if end else self._written_ns
+        moved_ns = end["realtime_ns"] - end["ended_ns"] - offset_ns if end else None
+        who = {key: head[key] for key in ("rank", "run", "ranks", "host", "clock")}
+        times = {"start_ns": head["started_ns"], "end_ns": ended_ns, "clock_ns": offset_ns, "moved_ns": moved_ns}
+        return Stream(identity=head["id"], process=head["pid"], **who, **times), self._table()
+
+    def _read_end(self) -> _End | None:
+        """Read all blocks and return the end; None if the end is missing and the log may be unfinished."""
+        for each in self._lines:
+            if each.startswith(b'{"ended_ns"'):
+                end = self._value(each, _End)
+                if end["count"] != self._count or end["ended_ns"] < self._written_ns:
+                    raise self._error(f"ends {end['count']} events, and it has {self._count}")
+                if next(self._lines, None) is not None:
+                    raise self._error("goes on after its end: two logs in one file")
+                return end
+            self._take(self._value(each, _Block))
+        if not self.unfinished:
+            raise misread(self.name, self.number, UNFINISHED, TAKE_IT)
+        return None
+
+    def _read(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield whole lines; a cut last line is left out if the log may be unfinished, otherwise it is an error."""
+        while each := file.readline(LONGEST_LINE + 1):
+            self.number += 1
+            if len(each) > LONGEST_LINE:
+                raise self._error(f"has more than {LONGEST_LINE} bytes")
+            if not each.endswith(b"\n"):
+                if self.unfinished:
+                    return
+                raise self._error(f"is cut off; the log {UNFINISHED}", TAKE_IT)
+            yield each
+
+    def _value(self, text: bytes, kind: type[_Kind]) -> _Kind:
+        try:
+            value = untrusted.json_value(text, any_number=True)
+        except untrusted.UntrustedError:
+            raise self._error("is no JSON") from None
+        try:
+            return reading.checked(value, kind)
+        except untrusted.UntrustedError as error:
+            raise self._error(f"is damaged: {error}") from None
+
+    def _take(self, block: Mapping[str, Any]) -> None:
+        """Add the events of a block; raise EventsError if it does not continue the blocks before it."""
+        try:
+            events = np.frombuffer(base64.b64decode(block["events"], validate=True), EVENT)
+        except ValueError:
+            raise self._error("has events that are cut off or damaged") from None
+        if block["first"] != self._count:
+            before = f"{self._count} were before it"
+            raise self._error(f"begins at event {block['first']}, and {before}: a block is missing, or there twice")
+        if block["written_ns"] < self._written_ns:
+            raise self._error("was written before the one before it")
+        self._written_ns = block["written_ns"]
+        self._places += block["places"]
+        self.files += block["files"]
+        if max(self._count + len(events), len(self._places), len(self.files)) > MOST_EVENTS:
+            raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
+        for why, wrong in self._faults(events).items():
+            if wrong.any():
+                raise misread(self.name, self.number, f"event {self._count + int(wrong.argmax())} {why}")
+        self._count += len(events)
+        self._blocks.append(events)
+
+    def _faults(self, events: np.ndarray[Any, Any]) -> Mapping[str, np.ndarray[Any, Any]]:
+        start, taken = events["start"], events["taken"]
+        return {
+            "has no action": events["action"] >= len(self._head["actions"]),
+            "is at no place": (events["place"] < 0) | (events["place"] >= len(self._places)),
+            "is of no file": (events["file"] < 0) | (events["file"] > len(self.files)),
+            "begins before its log": start < self._head["started_ns"],
+            "ends before it begins": taken < 0,
+            "ends after it was written": (start > self._written_ns) | (taken > self._written_ns - start),
+        }
+
+    def _table(self) -> Events:
+        events = np.concatenate([np.empty(0, EVENT), *self._blocks])
+        phase, epoch, step = np.array(self._places, dtype=np.int32).reshape(-1, 3)[events["place"]].T
+        actions = np.array([ACTIONS.index(each) for each in self._head["actions"]], dtype=np.int16)[events["action"]]
+        return Events(
+            {},
+            start=events["start"],
+            end=events["start"] + events["taken"],
+            kind=actions,
+            thread=np.unique(events["thread"], return_inverse=True)[1],
+            rank=np.full(len(events), self._head["rank"]),
+            file=events["file"] - 1,
+            bytes=np.maximum(events["size"], UNKNOWN),
+            stream=np.zeros(len(events), dtype=np.int32),
+            caller=actions,
+            phase=phase,
+            epoch=epoch,
+            step=step,
+            taken=events["taken"],
+        )
+
+    def _error(self, why: str, hint: str = "") -> Exception:
+        return misread(self.name, self.number, f"it {why}", hint)
+
+
+class Streams:
+    """A collection of our own logs, which are added one after the other."""
+
+    def __init__(self) -> None:
+        self.found: list[Stream] = []
+        self._names: list[str] = []
+        self._parts: list[Events] = []
+        self._files: list[str] = []
+
+    def take(self, reader: StreamReader) -> None:
+        """Add one log. Raises EventsError: it is damaged, was added before, or is of another run."""
+        stream, events = reader.stream()
+        if any(stream.identity == other.identity for other in self.found):
+            raise EventsError(f"{reader.name}, line 1: this log is among the files already", "give each once")
+        for key in ("run", "ranks") if self.found else ():
+            value, first_value = getattr(stream, key), getattr(self.found[0], key)
+            if value != first_value:
+                why = f"{reader.name}, line 1: its {key} is {value!r}, and that of the first file {first_value!r}"
+                raise EventsError(why, "give the logs of one run")
+        own = events["file"]
+        numbers = {"file": np.where(own < 0, own, own + len(self._files)), "stream": events["stream"] + len(self.found)}
+        self._parts.append(events.changed(numbers))
+        self._files += reader.files
+        self._names.append(reader.name)
+        # A clock without a name is shared with no other process.
+        self.found.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
+        if sum(map(len, self._parts)) > MOST_EVENTS:
+            raise EventsError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
+
+    def log(self) -> tuple[Log, Mapping[str, Clock]]:
+        """Return all logs on one clock, and the clocks. Raises EventsError: they seem to be of two runs."""
+        if not self.found[0].run:
+            self._must_be_one_run()
+        words = {"kind": ACTIONS, "caller": ACTIONS, "phase": PHASES, "file": self._files}
+        names = self._parts[0].columns
+        events = Events(words, **{name: np.concatenate([part[name] for part in self._parts]) for name in names})
+        events, streams, clock_bounds = _by_one_clock(events, self.found)
+        return Log(events, streams), clock_bounds
+
+    def _must_be_one_run(self) -> None:
+        """Raise EventsError if a process began after all others of its rank had ended (for runs without a name)."""
+        unix_ns, ended_ns = _unix_ns(self.found), dict[int, int]()
+        began_ns = [stream.start_ns + unix_ns[stream.clock] for stream in self.found]
+        for place in np.argsort(began_ns, kind="stable").tolist():
+            stream = self.found[place]
+            if began_ns[place] > ended_ns.get(stream.rank, began_ns[place]):
+                why = f"{self._names[place]}: it begins after the other logs of rank {stream.rank} have ended"
+                cure = "give the logs of one run; if they are, its script names it: TimeLog(…, run=NAME)"
+                raise EventsError(f"{why}, and no run is named", cure)
+            end_ns = stream.end_ns + unix_ns[stream.clock]
+            ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))
+
+
+def _unix_ns(streams: Sequence[Stream]) -> Mapping[str, int]:
+    """Return the Unix time (ns) of each clock's zero: processes that share a clock take the value of the first one."""
+    unix_ns: dict[str, int] = {}
+    for stream in streams:
+        unix_ns.setdefault(stream.clock, stream.clock_ns)
+    return unix_ns
+
+
+def _by_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
+    """Return the events and the streams with Unix times of the first clock, and the clocks."""
+    unix_ns = _unix_ns(streams)
+    barriers = events.of("kind", "barrier")
+    clock_bounds = clocks(streams, _later(barriers, [unix_ns[stream.clock] for stream in streams]))
+    offsets = [unix_ns[stream.clock] - clock_bounds[stream.clock].shift_ns for stream in streams]
+    moved_streams = [
+        replace(stream, start_ns=stream.start_ns + offset, end_ns=stream.end_ns + offset)
+        for stream, offset in zip(streams, offsets, strict=True)
+    ]
+    return _later(events, offsets), moved_streams, clock_bounds
+
+
+def _later(events: Events, offsets_ns: Sequence[int]) -> Events:
+    """Return the events with each time later by the offset of its stream."""
+    added = np.array(offsets_ns, dtype=np.int64)[events["stream"]]
+    return events.changed({edge: events[edge] + added for edge in ("start", "end")})

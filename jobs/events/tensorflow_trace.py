@@ -1,0 +1,224 @@
+"""Traces of TensorFlow's profiler: the events of one process with their categories, and its steps.
+
+A trace is a ``*.xplane.pb`` by TensorFlow, or the table that a run saves of it (``tensorflow-<n>.npz``). The rules in
+``categories.json`` give the category of an event.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jobs.events import xplane
+from jobs.events.intervals import Times
+from jobs.events.perfetto import TraceProcess
+from jobs.events.table import Events, EventsError
+from jobs.system import files, untrusted
+
+_RULES = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
+CATEGORIES = tuple(_RULES["order"])
+"""By priority: a moment with events of several categories counts for the first of these."""
+INPUT, REMEDIES = tuple(_RULES["input"]), _RULES["remedies"]
+COMPUTE, COMMUNICATION, CHECKPOINT, OTHER = "compute", "communication", "checkpoint", "other"
+UNACCOUNTED, UNCATEGORISED, FRAME = "unaccounted", "uncategorised", "frame"
+SPENT = (*CATEGORIES, UNACCOUNTED)
+"""The categories whose times add up to the time of a step."""
+KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)
+MOST_STEPS = 100_000
+MOST_BYTES = 1 << 29
+_LATEST_NS = 1 << 61
+_SCHEMA = 1
+_EVENT = np.dtype([("line", "<i4"), ("op", "<i4"), ("category", "<i4"), ("start", "<i8"), ("duration", "<i8")])
+_MARK = np.dtype([("number", "<i8"), ("line", "<i8"), ("start", "<i8"), ("end", "<i8")])
+_PREFETCHED = re.compile(_RULES["prefetched"])
+_OPERATION = re.compile(r"[^:]:\w+$")
+
+
+class Steps(NamedTuple):
+    """The steps in the order of time: arrays of numbers, starts and ends (ns)."""
+
+    number: Times
+    start: Times
+    end: Times
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The events of a process and the marks of its steps, in ns of Unix time (since the profiler's start if undated).
+
+    An event has `kind` (an index into `KINDS`) and `name` (TensorFlow's name). A mark has `step`, its number; marks of
+    one `series` with the same number are of different epochs.
+    """
+
+    name: str
+    events: Events
+    marks: Events
+    dated: bool  # whether times are Unix times
+    dropped: int = 0
+
+    @property
+    def marked(self) -> bool:
+        """Return whether steps were marked; otherwise the whole trace counts as one step."""
+        return len(self.marks) > 0
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Return the steps in the order of time, each from the start of its first mark to the end of its last mark.
+
+        A number that comes again in a series is another step: it belongs to the next epoch.
+        """
+        if not self.marked:
+            return Steps(*(np.array([each]) for each in (0, self.events["start"].min(), self.events["end"].max())))
+        number, series, start = (self.marks[name] for name in ("step", "series", "start"))
+        order = np.lexsort((start, number, series))
+        at = np.arange(len(order))
+        is_first = (np.diff(series[order], prepend=-1) != 0) | (np.diff(number[order], prepend=-1) != 0)
+        epoch = np.empty_like(at)
+        epoch[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+        (numbers, _), step_of_mark = np.unique(np.stack([number, epoch]), axis=1, return_inverse=True)
+        first, last = np.full(len(numbers), 1 << 62), np.zeros(len(numbers), np.int64)
+        np.minimum.at(first, step_of_mark.ravel(), start)
+        np.maximum.at(last, step_of_mark.ravel(), self.marks["end"])
+        order = np.argsort(first, kind="stable")[:MOST_STEPS]
+        return Steps(numbers[order], first[order], last[order])
+
+    @property
+    def front(self) -> NDArray[np.int64]:
+        """Return the threads on which steps were marked."""
+        return np.unique(self.marks["thread"])
+
+    def of(self, *categories: str) -> Events:
+        """Return the events of some categories; uncategorised events belong to ``other``."""
+        return self.events.of("kind", *categories, *([UNCATEGORISED] if OTHER in categories else []))
+
+    @property
+    def work(self) -> Events:
+        """Return all events without frames, which enclose other events."""
+        return self.events.at(self.events["kind"] != KINDS.index(FRAME))
+
+    def in_front(self, events: Events) -> Events:
+        """Return those of `events` on threads that mark steps; all events if no step is marked."""
+        return events.at(np.isin(events["thread"], self.front)) if self.marked else events
+
+    @property
+    def prefetched(self) -> bool:
+        """Return whether the pipeline already prefetches, by the names of its events."""
+        return any(map(_PREFETCHED.search, self.events.words["name"]))
+
+    @property
+    def operations(self) -> Events:
+        """Return the events of TensorFlow's operations (``node:Type``) and of a device's kernels."""
+        work = self.work
+        is_operation = np.array([bool(_OPERATION.search(name)) for name in work.words["name"]], bool)
+        is_kernel = np.array([name.startswith("/device:") for name in work.words["thread"]], bool)
+        return work.at(is_operation[work["name"]] | is_kernel[work["thread"]])
+
+    def process(self, number: int) -> TraceProcess:
+        """Return the events, and below them the steps, as a process of a Perfetto trace."""
+        steps = self.steps
+        names = [f"step {each}" for each in steps.number.tolist()]
+        words = {"kind": ["step"], "thread": ["steps"], "name": names}
+        nothing = np.zeros(len(names), np.int64)
+        below = Events(
+            words, start=steps.start, end=steps.end, kind=nothing, thread=nothing, name=np.arange(len(names))
+        )
+        return TraceProcess(number, self.name, [self.events, below])
+
+
+def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
+    """Return the content of a trace or a table. Raises EventsError: unreadable, no trace, or above `most_bytes`."""
+    try:
+        data = files.read(files.named(path), most_bytes)
+        return _from_table(path.name, data) if path.suffix == ".npz" else from_xplane(path.name, data)
+    except OSError as error:
+        hint = "name a *.xplane.pb of TensorFlow's profiler, or a run's tensorflow-<n>.npz"
+        raise EventsError(f"{path}: {error.strerror}", hint) from error
+    except ValueError as error:
+        cure = "copy it anew from where it was written; a gzipped or JSON trace is another format"
+        raise EventsError(f"{path} is no trace of TensorFlow's profiler: {error}", cure) from error
+
+
+def from_xplane(name: str, data: bytes) -> Runtime:
+    """Return the content of a trace by TensorFlow. Raises ValueError: it is no trace, or has no event."""
+    raw = xplane.read_space(data)
+    line, op, start, end, step = raw.columns
+    dated = bool(raw.began_ns) or bool(len(start) and start.min() > 1 << 60)
+    if len(end) and end.max() < raw.began_ns:
+        start, end = start + raw.began_ns, end + raw.began_ns
+    columns = {"start": start, "end": end, "thread": line, "name": op}
+    category = _categories(raw.lines, raw.ops, line, op)
+    category[step >= 0] = KINDS.index(FRAME)
+    marks = Events({}, **columns, step=step, series=line * len(raw.ops) + op).at(step >= 0)
+    return _runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
+
+
+def _runtime(name: str, raw: xplane.Raw, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
+    if not len(columns["start"]):
+        raise ValueError("it holds no event")
+    events = Events({"kind": KINDS, "thread": raw.lines, "name": raw.ops}, **columns)
+    return Runtime(name, events, marks, dated, raw.dropped)
+
+
+def _categories(lines: Sequence[str], ops: Sequence[str], line: Any, op: Any) -> NDArray[np.int8]:
+    """Return the category of each event."""
+    rules = [
+        (KINDS.index(rule["category"]), re.compile(rule.get("line", "")), re.compile(rule["name"]))
+        for rule in _RULES["rules"]
+    ]
+    pairs, pair_of_event = np.unique(line.astype(np.int64) * len(ops) + op, return_inverse=True)
+    kinds = []
+    for pair in pairs.tolist():
+        thread, name = lines[pair // len(ops)], ops[pair % len(ops)]
+        matches = (kind for kind, of_line, of_name in rules if of_line.search(thread) and of_name.search(name))
+        kinds.append(next(matches, KINDS.index(UNCATEGORISED)))
+    return np.array(kinds, np.int8)[pair_of_event.ravel()]
+
+
+def write_table(path: Path, runtime: Runtime) -> None:
+    """Write a table as .npz: ``head`` (JSON), ``lines``, ``ops`` (NUL-ended), ``events`` without frames, ``steps``."""
+    events = runtime.work
+    rows, marks = np.zeros(len(events), _EVENT), np.zeros(len(runtime.marks), _MARK)
+    for name, column in (("line", "thread"), ("op", "name"), ("category", "kind"), ("start", "start")):
+        rows[name] = events[column]
+    rows["duration"] = events["end"] - events["start"]
+    for name, column in (("number", "step"), ("line", "thread"), ("start", "start"), ("end", "end")):
+        marks[name] = runtime.marks[column]
+    names = {"lines": events.words["thread"], "ops": events.words["name"]}
+    texts = {key: "".join(each.replace("\0", " ") + "\0" for each in words) for key, words in names.items()}
+    texts["head"] = json.dumps({"schema": _SCHEMA, "kinds": KINDS, "dropped": runtime.dropped})
+    arrays: dict[str, Any] = {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
+    with files.whole(path) as file:
+        np.savez_compressed(file, events=rows, steps=marks, **arrays)
+
+
+def _from_table(name: str, data: bytes) -> Runtime:
+    """Return the content of a run's table: events with the categories that the run gave them, without frames."""
+    try:
+        arrays = untrusted.arrays(io.BytesIO(data), MOST_BYTES)
+        head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
+        lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
+        kinds = np.array([KINDS.index(each) if each in KINDS else KINDS.index(OTHER) for each in head["kinds"]])
+        line, op, start, taken = (events[name].astype(np.int64) for name in ("line", "op", "start", "duration"))
+        number, front, first, last = (steps[name].astype(np.int64) for name in ("number", "line", "start", "end"))
+        columns = {"start": start, "end": start + taken, "thread": line, "name": op, "kind": kinds[events["category"]]}
+        fit = len(events) <= xplane.MOST_EVENTS and 0 <= line.min() <= line.max() < len(lines)
+        fit &= 0 <= op.min() <= op.max() < len(ops) and start.min() >= 0 <= taken.min() and taken.max() < _LATEST_NS
+        fit &= bool(start.max() < _LATEST_NS and (first >= 0).all() and (first <= last).all())
+        fit &= bool((last < 2 * _LATEST_NS).all())
+        raw = xplane.Raw(lines, ops, dropped=int(head["dropped"]))
+    except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
+        raise ValueError("it is damaged") from error
+    if not fit:
+        raise ValueError("it is damaged")
+    return _runtime(
+        name, raw, columns, Events({}, start=first, end=last, thread=front, step=number, series=front), dated=True
+    )

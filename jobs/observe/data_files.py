@@ -1,0 +1,169 @@
+"""The observers of a run's files: the page cache, brought into the requested state and proved, and the files' list."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobs.errors import DatasetError
+from jobs.objects.source import Source
+from jobs.observe.observer import Observer
+from jobs.ranks import here
+from jobs.system import page_cache, untrusted
+from jobs.system.layers import Layers
+from jobs.system.page_cache import Fetch
+
+
+class Cache(Observer):
+    """The observer of the run's pages in memory, just before the clock starts."""
+
+    place = 0
+    gives = ("resident_fraction", "residency_method", "linked_files", "below", "to_fetch_bytes")
+
+    def start(self) -> None:
+        """Bring the page cache into the state of the setting ``cache``, and count the pages in memory."""
+        work, policy = self.work, self.request["settings"].get("cache")
+        if work.writes and not work.source:  # a run that reads is not to wait for a storage that answers no flush
+            for folder in work.folders:
+                page_cache.sync(folder)  # nothing that was written before the run is flushed within its clock
+        self._below = work.below if policy == "cold" else Layers()
+        if policy == "cold":
+            self._residency = page_cache.drop_from_cache(work.files, work.proof, work.folder)
+        else:
+            if policy == "warm":
+                page_cache.read_through(work.files)
+            self._residency = page_cache.residency(work.proof)
+        self._below_left = self._below.drop_from_cache()
+        here().barrier()  # no rank counts or reads while another rank still evicts
+
+    @property
+    def fetch(self) -> Fetch:
+        """Return the bytes that the devices must deliver for the files that are certainly read."""
+        return self._residency.fetch
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Return the metrics that prove the state of the page cache.
+
+        The keys are ``resident_fraction`` (share of the pages in memory, including a loop device's file; None if it
+        is unknown), ``residency_method`` (the system call used), ``linked_files`` (names of files that have another
+        name among them), ``below`` (the layers below the file system, in words); and for files that are
+        listed ``to_fetch_bytes`` (the least bytes that the devices must deliver; None if unknown).
+        """
+        fetch = self._residency.fetch
+        hidden = [f"the backing file {file} cannot be looked at" for file in self._below.hidden]
+        evicted = [f"the pages of the backing file {file} are counted, too" for file in self._below.files]
+        return {
+            "resident_fraction": self._resident_fraction(),
+            "residency_method": self._residency.method,
+            "linked_files": fetch.linked,
+            "below": [*self._below.in_memory, *hidden, *evicted],
+            **(
+                {"to_fetch_bytes": None if fetch.unknown else self._requested_bytes(fetch.bytes)}
+                if self.work.sizes
+                else {}
+            ),
+        }
+
+    def _requested_bytes(self, whole: int) -> int:
+        requested = self.work.asked
+        return min(whole, sum(requested[path] for path in set(self.work.proof))) if requested else whole
+
+    def _resident_fraction(self) -> float | None:
+        if self.work.source:  # objects are in the memory of their servers, or are not
+            return None
+        return self._below.share_in_memory(self._residency, self._below_left)
+
+
+_NAMED = 3  # files that a record names; the rest are counted
+
+
+class _FileState(NamedTuple):
+    """The parts of a file's status that change with its content; only the kernel can set the time."""
+
+    kind: int
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+class ListedFiles(Observer):
+    """The observer of the files that the run certainly reads."""
+
+    place = 5
+    gives = ("listed_bytes", "changed_files", "changed")
+
+    def start(self) -> None:
+        """Read the status of each file before the run; raise DatasetError for a pipe, which would block the run."""
+        self._before = self._look_at_files()
+        read = (stat.S_IFREG, stat.S_IFDIR)  # a folder gives an error, which is counted
+        if other_kinds := [path for path, state in self._before.items() if state and state.kind not in read]:
+            raise DatasetError(f"{other_kinds[0]} is no file any more", "move it out of the dataset")
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Read the status again, and look for files that are not in the list."""
+        self._after, self._new = self._look_at_files(), []
+        if self.work.whole:
+            listed = {(state.device, state.inode) for state in self._before.values() if state}
+            with suppress(OSError, untrusted.UntrustedError):  # the folder is gone, and with it what was listed
+                files = untrusted.below(self.work.folder)
+                self._new = [path for path, status in files if (status.st_dev, status.st_ino) not in listed]
+
+    def metrics(self) -> Mapping[str, Any]:
+        """Return ``listed_bytes``, ``changed_files`` and ``changed``; nothing for files that nobody has listed.
+
+        ``listed_bytes`` is the listed size of the files that are certainly read, ``changed_files`` the number of files
+        that differ from the list, are another file or have another content than before the run, or are not in the list
+        of a whole folder, and ``changed`` has some names.
+        """
+        if self.work.source:
+            return self._metrics_of_objects(self.work.source)
+        sizes, newest_ns = self.work.sizes, self.work.newest_ns or self.request.get("listed_ns")
+        if not sizes:
+            return {}
+
+        def as_listed(path: Path, state: _FileState | None) -> bool:
+            if state is None or state.size != sizes[path]:
+                return False
+            return newest_ns is None or state.changed_ns <= newest_ns
+
+        changed = [
+            path
+            for path in self.work.proof
+            if not as_listed(path, self._before[path]) or self._before[path] != self._after[path]
+        ]
+        changed += [path for path in self._new if path not in changed]
+        return {
+            "listed_bytes": sum(sizes[path] for path in self.work.proof),
+            "changed_files": len(changed),
+            "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED]],
+        }
+
+    def _metrics_of_objects(self, source: Source) -> Mapping[str, Any]:
+        """Return the same metrics for objects, each of which was compared with its manifest when it arrived."""
+        if not source.stored:
+            return {}
+        source.ranges.compare()
+        return {
+            "listed_bytes": sum(source.stored[str(name)].size for name in self.work.proof),
+            "changed_files": len(source.wrong),
+            "changed": sorted(source.wrong)[:_NAMED],
+        }
+
+    def _look_at_files(self) -> dict[Path, _FileState | None]:
+        return {path: _status_of(path) for path in self.work.proof} if self.work.sizes else {}
+
+
+def _status_of(path: Path) -> _FileState | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _FileState(stat.S_IFMT(status.st_mode), status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+OBSERVERS = (Cache, ListedFiles)

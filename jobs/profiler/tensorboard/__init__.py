@@ -1,1 +1,0 @@
-"""Our windows in TensorFlow's profiles, and both in TensorBoard."""

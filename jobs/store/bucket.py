@@ -1,0 +1,211 @@
+"""A store of the objects below a prefix of a bucket.
+
+Files put together are cut into objects of at most `PIECE_BYTES`, named ``000000`` and so on in the order of the
+list; no object has parts of two files. Each object is one request, all or nothing (`jobs.objects.client.Client.put`).
+So objects left by a kill are listed, and not put again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple
+
+from jobs.errors import DamageError
+from jobs.model.settings import Node
+from jobs.objects.address import storage_of
+from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, Stored
+from jobs.store.store import Entry, Put, StoredFile
+from jobs.store.transfer import Cap, How
+from jobs.system import files
+
+_OURS = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
+PIECE_BYTES = 16 << 20  # with another number, stored snapshots would not be found: that needs a new schema
+RETRIES = 2  # of a request; callers retry a failed operation themselves, with longer pauses
+
+
+class _Piece(NamedTuple):
+    """An object that holds a piece of a file: its name, the file, and the bytes of the file that it holds."""
+
+    name: str
+    file: StoredFile
+    span: range
+
+
+class Bucket:
+    """The store of the objects below a prefix; see `jobs.store.store.Store`.
+
+    `address` names it for people. `disk` is the servers' disk (``device``), if this machine can see it.
+    """
+
+    incomplete_s: ClassVar[float] = 86400.0  # other drainers cannot be seen from here
+    more_room: ClassVar[str] = ROOM_CURE
+
+    def __init__(self, storage: Node, address: str) -> None:
+        self._storage, self._address = storage, address
+        self.disk = Path(device) if (device := storage.get("device")) and Path(device).exists() else None
+        self._client: Client | None = None
+
+    @classmethod
+    def at(cls, address: str, retries: int = RETRIES) -> Bucket:
+        """Return the bucket at an address (`jobs.objects.address`); raise FolderError if the address is invalid."""
+        return cls({"retries": retries, **storage_of(address)}, address)
+
+    def __getstate__(self) -> tuple[Node, str]:
+        """Return the state for another process, without credentials."""
+        return self._storage, self._address
+
+    def __setstate__(self, state: tuple[Node, str]) -> None:
+        """Restore the state in another process."""
+        self.__init__(*state)  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        """Return the address."""
+        return self._address
+
+    def pids(self) -> list[int]:
+        """Return the ids of the processes that serve the bucket on this machine."""
+        from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+
+        return [each.pid for each in servers.processes_of(self._storage["endpoint"])]
+
+    @property
+    def client(self) -> Client:
+        """Return a client that has not failed; a new one if needed."""
+        if self._client is None or self._client.fault:
+            self._client = Client(self._storage)
+        return self._client
+
+    def distrust(self) -> str:
+        """Return an empty text: who may write to a bucket is its owner's business."""
+        return ""
+
+    def names(self) -> list[str]:
+        """Return the names up to the first slash."""
+        return sorted({name.partition("/")[0] for name in self.entries()})
+
+    def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
+        """Return our objects below each name for which `wanted` is true, by name."""
+        by_top: dict[str, dict[str, Entry]] = defaultdict(dict)
+        for name, entry in self.entries().items():
+            top, _, rest = name.partition("/")
+            if wanted(top) and _OURS.fullmatch(rest):
+                by_top[top][rest] = entry
+        return by_top
+
+    def entries(self, below: str = "") -> dict[str, Entry]:
+        """Return all objects, or those below a name, by name."""
+        return {each.key: Entry(each.size, each.etag, each.modified) for each in self.client.listed(below)}
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        """Return the content of an object."""
+        try:
+            return bytes(self.client.get(name, most=most_bytes))
+        except MissingError as error:
+            raise FileNotFoundError(errno.ENOENT, error.message, name) from None
+        except DataError as error:
+            raise files.OddFileError(error.message, Path(name)) from None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Put an object."""
+        self.client.put(name, data)
+
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+        """Put a file that `fill` makes in the folder for temporary files."""
+        with tempfile.NamedTemporaryFile() as file:  # with a name, by which HDF5 opens it
+            fill(file)
+            size = file.seek(0, os.SEEK_END)
+            file.flush()
+            file.seek(0)
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return Put(size, self.client.put(name, Path(file.name)), sha256)
+
+    def sync(self) -> None:
+        """Do nothing: objects are durable as soon as they are put."""
+
+    def delete(self, *names: str) -> None:
+        """Delete objects."""
+        self.client.delete(names)
+
+    def clear(self, below: str) -> None:
+        """Delete our objects below a name."""
+        self.client.delete([name for name in self.entries(below) if _OURS.fullmatch(name.removeprefix(f"{below}/"))])
+
+    def free_bytes(self) -> int | None:
+        """Return the bytes left of a quota; None if the store reports none."""
+        room = self.client.room()
+        return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
+
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+        """Put the files' objects that are missing or have another size; `problems` checks the content."""
+        cap, client, there = Cap(how.mb_per_s), self.client, self.entries(below)
+
+        def put(piece: _Piece) -> None:
+            with os.fdopen(files.opened(source / piece.file.name), "rb") as file:
+                file.seek(piece.span.start)
+                data = file.read(len(piece.span))
+            cap.take(len(data))
+            client.put(f"{below}/{piece.name}", data)
+
+        missing = [each for each in _pieces(listed) if not _is_in(there, f"{below}/{each.name}", each)]
+        with ThreadPoolExecutor(how.streams) as pool:
+            list(pool.map(put, missing))
+
+    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+        """Return the problems of files, one text per bad file."""
+        with ThreadPoolExecutor(how.streams) as pool:
+            faults = pool.map(lambda each: self._fault(below, *each), _by_file(listed))
+            return [fault for fault in faults if fault]
+
+    def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:
+        """Return whether all objects of these files exist with their sizes."""
+        return all(_is_in(there, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
+
+    def bring(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
+        """Write files into a folder, each complete or not at all; raise DamageError if one differs from the list."""
+        for file, pieces in _by_file(listed):
+            path = folder / file.name
+            files.make_folder(path.parent, exist_ok=True, parents=True)
+            with files.whole(path, durable=False) as out:
+                if fault := self._fault(below, file, pieces, out.write):
+                    raise DamageError(fault, "an older snapshot may be good")
+
+    def _fault(
+        self, below: str, file: StoredFile, pieces: Sequence[_Piece], write: Callable[[Any], object] | None = None
+    ) -> str:
+        """Read a whole file and return its problem; empty for a good file."""
+        digest = hashlib.sha256()
+        try:
+            for piece in pieces:
+                key = f"{below}/{piece.name}"
+                data = self.client.get(key, Stored(key, len(piece.span)))
+                digest.update(data)
+                if write:
+                    write(data)
+        except DataError as error:
+            return f"{file.name}: {error.message}"
+        return "" if digest.hexdigest() == file.sha256 else f"{file.name} has other bytes: its SHA-256 differs"
+
+
+def _pieces(listed: Sequence[StoredFile]) -> Iterator[_Piece]:
+    spans = ((file, at) for file in listed for at in range(0, file.size, PIECE_BYTES))
+    for number, (file, at) in enumerate(spans):
+        yield _Piece(f"{number:06d}", file, range(at, min(at + PIECE_BYTES, file.size)))
+
+
+def _by_file(listed: Sequence[StoredFile]) -> list[tuple[StoredFile, list[_Piece]]]:
+    pieces_of = {id(file): (file, list[_Piece]()) for file in listed}
+    for piece in _pieces(listed):
+        pieces_of[id(piece.file)][1].append(piece)
+    return [*pieces_of.values()]
+
+
+def _is_in(there: dict[str, Entry], name: str, piece: _Piece) -> bool:
+    return name in there and there[name].size == len(piece.span)

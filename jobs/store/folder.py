@@ -1,0 +1,123 @@
+"""A store in a folder of a file system; its files may be another user's, see `jobs.system.files`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar
+
+from jobs.store import transfer
+from jobs.store.store import Entry, Put, StoredFile
+from jobs.store.transfer import How
+from jobs.system import files, page_cache
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The store of the files below an existing folder; see `jobs.store.store.Store`."""
+
+    root: Path
+    incomplete_s: ClassVar[float] = 0.0
+    more_room: ClassVar[str] = "free some space, or name another storage"
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return str(self.root)
+
+    def distrust(self) -> str:
+        """Return why others may have changed the files; empty if only this user may write there."""
+        return files.distrust(self.root)
+
+    def names(self) -> list[str]:
+        """Return the names at the top."""
+        return files.names(self.root)
+
+    def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:
+        """Return the files named in `shown`, in each top folder for whose name `wanted` is true."""
+        statuses = files.statuses(self.root, filter(wanted, self.names()), shown)
+        return {top: {name: _entry(status) for name, status in those.items()} for top, those in statuses.items()}
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all regular files, by relative name; links are not followed."""
+        return {name: _entry(status) for name, status in files.tree(self.root).items() if stat.S_ISREG(status.st_mode)}
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        """Return the content of a regular file."""
+        return files.read(self.root / name, most_bytes)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file under a temporary name and rename it; both are durable."""
+        with files.whole(self.root / name) as file:
+            file.write(data)
+
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+        """Write a file under a temporary name and rename it; not durable before `sync`."""
+        with files.whole(self.root / name, durable=False) as file:
+            fill(file)
+            return Put(file.seek(0, os.SEEK_END))
+
+    def sync(self) -> None:
+        """Synchronise the file system."""
+        page_cache.sync(self.root)
+
+    def delete(self, *names: str) -> None:
+        """Remove files, durably; missing ones are ignored, and links are not followed."""
+        for name in names:
+            try:
+                files.remove(self.root / name)
+                files.sync_folder((self.root / name).parent)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                    raise
+
+    def clear(self, below: str) -> None:
+        """Remove a folder, or a link of that name, even if another process removes it at the same time."""
+        while os.path.lexists(self.root / below):
+            with suppress(FileNotFoundError):
+                files.remove_tree(self.root / below)
+
+    def free_bytes(self) -> int:
+        """Return the bytes that this user may still write, without regard to quotas."""
+        return files.free_bytes(self.root)
+
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+        """Copy files and make them and all names above them durable; the folder `below` is new."""
+        target = self.root / below
+        parents = [self.root / each for each in reversed(Path(below).parents[:-1])]
+        for folder in (*parents, target):  # one by one: a storage that is gone is not made anew
+            files.make_folder(folder, exist_ok=True)
+        transfer.copy_files(source, target, [(file.name, file.size) for file in listed], how)
+        transfer.sync_tree(target, [*reversed(parents), self.root], how.streams)
+
+    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+        """Return the problems of files, one text per bad file.
+
+        The files' pages are dropped first, if the file system allows it, so that the storage is read, not the memory.
+        """
+        folder = self.root / below
+        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+        names = {name for name, kind in kinds.items() if kind != stat.S_IFDIR}
+        wrong = [f"{file.name} is missing" for file in listed if file.name not in names]
+        wrong += [f"{name} is not in the manifest" for name in sorted(names - {file.name for file in listed})]
+        wrong += [f"{name} is no regular file" for name in sorted(names) if kinds[name] != stat.S_IFREG]
+        present = [file for file in listed if kinds.get(file.name) == stat.S_IFREG]
+        hashes = transfer.hash_files([folder / file.name for file in present], streams=how.streams, cold=True)
+        for file, (size, digest) in zip(present, hashes, strict=True):
+            if size != file.size:
+                wrong.append(f"{file.name} has {size} bytes of {file.size}")
+            elif digest != file.sha256:
+                wrong.append(f"{file.name} has other bytes: its SHA-256 differs")
+        return wrong
+
+    def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
+        """Return True: files do not vanish by themselves, and `problems` finds damaged ones."""
+        return True
+
+
+def _entry(status: os.stat_result) -> Entry:
+    return Entry(status.st_size, (status.st_mtime_ns, status.st_ino, status.st_ctime_ns), status.st_mtime)

@@ -1,0 +1,149 @@
+"""Functions that copy many files in parallel streams under one bandwidth limit, make them durable, and hash them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.system import files
+
+_CHUNK = 1 << 20  # of one read or write
+_SEGMENT = 64 << 20  # bytes that one stream copies before it takes the next segment
+_PRIVATE = 0o600  # mode of a copy that is not whole
+_NOT_WRITABLE, _OWN = 0o755, 0o400  # of the mode of its source: what others may have, what its owner has always
+
+
+class Cap:
+    """A limit on the 10^6 bytes per second of all streams together; None for no limit."""
+
+    def __init__(self, mb_per_s: float | None) -> None:
+        self._seconds_per_byte = 1e-6 / mb_per_s if mb_per_s else 0.0
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Wait until `size` more bytes may be moved."""
+        if not self._seconds_per_byte:
+            return
+        with self._lock:
+            start = max(self._free_at, time.monotonic())
+            self._free_at = start + size * self._seconds_per_byte
+            wait_s = self._free_at - time.monotonic()
+        time.sleep(max(0.0, wait_s))
+
+
+@dataclass(frozen=True)
+class How:
+    """The options of a transfer: the bandwidth limit (10^6 bytes/s, None for none) and the number of streams."""
+
+    mb_per_s: float | None = None
+    streams: int = 1
+
+
+def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How) -> None:
+    """Copy files to another folder, in segments shared by the streams; the copies are not synced or verified.
+
+    `sizes`: relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
+    Only the owner may read a copy until it is complete; then it has its source's mode without write access for others.
+    Raises OSError: of the first segment that failed; files that were begun stay.
+    """
+    cap, segments = Cap(how.mb_per_s), []
+    for name, size in sizes:
+        path = target / name
+        for folder in reversed(Path(name).parents[:-1]):
+            files.make_folder(target / folder, exist_ok=True)
+        with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            os.truncate(fd, size)
+        segments += [(source / name, path, at, min(at + _SEGMENT, size)) for at in range(0, size, _SEGMENT)]
+
+    def one(segment: tuple[Path, Path, int, int]) -> None:
+        reads, writes, start, end = segment
+        with _opened(reads, os.O_RDONLY) as source_fd, _opened(writes, os.O_WRONLY) as target_fd:
+            _copy_range(source_fd, target_fd, range(start, end), cap)
+
+    def publish(name: str) -> None:
+        with _opened(source / name, os.O_RDONLY) as source_fd, _opened(target / name, os.O_WRONLY) as target_fd:
+            os.fchmod(target_fd, os.fstat(source_fd).st_mode & _NOT_WRITABLE | _OWN)
+
+    with ThreadPoolExecutor(how.streams) as pool:
+        try:
+            list(pool.map(one, segments))
+            list(pool.map(publish, [name for name, _ in sizes]))
+        except OSError:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def sync_files(written: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
+    """Make files durable, then their names in `folders`: ``fsync(2)`` of each."""
+    with ThreadPoolExecutor(streams) as pool:
+        list(pool.map(_fsync, written))
+    for folder in folders:
+        files.sync_folder(folder)
+
+
+def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
+    """Make all files below a folder durable, then their names in it and, one by one, in the folders `above` it."""
+    kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.tree(folder).items()}
+    folders = [path for path, is_folder in kinds.items() if is_folder]
+    sync_files([path for path, is_folder in kinds.items() if not is_folder], [*folders, folder, *above], streams)
+
+
+def hash_files(paths: Sequence[Path], *, streams: int = 1, cold: bool = False) -> list[tuple[int, str]]:
+    """Return size and SHA-256 of each file; `cold` drops the pages first (Lustre, NFS: the client's; tmpfs: none)."""
+
+    def one(path: Path) -> tuple[int, str]:
+        with _opened(path, os.O_RDONLY) as fd:
+            if cold:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            return _hash(fd)
+
+    with ThreadPoolExecutor(streams) as pool:
+        return list(pool.map(one, paths))
+
+
+def _copy_range(source: int, target: int, span: range, cap: Cap) -> None:
+    view = memoryview(bytearray(_CHUNK))
+    at = span.start
+    while at < span.stop and (count := os.preadv(source, [view[: min(_CHUNK, span.stop - at)]], at)):
+        cap.take(count)
+        _write(target, view[:count], at)
+        at += count
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _hash(fd: int) -> tuple[int, str]:
+    view = memoryview(bytearray(_CHUNK))
+    digest, size = hashlib.sha256(), os.fstat(fd).st_size
+    read = 0
+    while read < size and (count := os.preadv(fd, [view], read)):
+        digest.update(view[:count])
+        read += count
+    return read, digest.hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    with _opened(path, os.O_RDONLY) as fd:
+        os.fsync(fd)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    fd = files.opened(path, flags, _PRIVATE)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,127 @@
+"""What the paper of tf-Darshan claims, held against records of profiled cells."""
+
+import pytest
+
+from analysis.claims import chien2018
+from analysis.claims import tfdarshan2020 as tfdarshan
+from analysis.claims.judge_claim import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED
+from tests.analysis.claims_factory import checklist, curve, told
+from tests.analysis.record_factory import record, run
+from tests.analysis.training_factory import step, training
+
+IMAGENET = {"opens": 100, "reads": 200, "sequential": 0.5, "consecutive": 0.5, "read_sizes": [100, 0, 0, 100, *[0] * 6]}
+MALWARE = {
+    "opens": 100, "reads": 600, "sequential": 0.83, "consecutive": 0.83, "read_sizes": [100, 0, 0, 0, 500, *[0] * 5],
+}  # fmt: skip
+
+
+def imagenet(storage="lustre", threads=1, rate=3.0, *, load_s=96.0, dataset="imagenet_subset", how=None, **calls):  # noqa: PLR0913
+    """Return a profiled cell of AlexNet whose three runs took about 100 s; `how` is more of `training`."""
+    profile = IMAGENET | {"read_mb_per_s": rate} | calls
+    runs = [step(n, 100.0 + n / 100, load_s=load_s, profile=profile) for n in (1, 2, 3)]
+    settings = {"profile": {"posix": "trace"}, "dataset__name": dataset} | (how or {})
+    return training(runs, storage=storage, threads=threads, **settings)
+
+
+def malware(threads=1, rate=94.0, staging=None, **calls):
+    """Return a profiled cell of Malware from hdd."""
+    made = imagenet("hdd", threads, rate, dataset="malware", **(MALWARE | calls))
+    made["cell"]["settings"] |= {"benchmark": {"name": "malware"}} | ({"staging": staging} if staging else {})
+    merit = {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"}
+    made["cell"] |= {"benchmark": "malware", "id": f"malware-t{threads}-{staging}"} | merit
+    return made
+
+
+def saving(**calls):
+    """Return a profiled cell of AlexNet that saved ten checkpoints."""
+    made = imagenet("hdd", 4, **calls)
+    made["cell"]["settings"]["checkpoint"] = {"name": "hdd", "every": 1, "keep": 10, "mode": "sync"}
+    for each in made["runs"][1:]:
+        each["checkpoints_asked"] = 10
+    return made
+
+
+def staged(rate):
+    """Return a cell of which a model served the staged files, behind the one without."""
+    made = malware(rate=rate, staging="smallest")
+    made["provenance"]["emulated"] = {"staging": {"read_mb_per_s": 1600}}
+    return [malware(), made]
+
+
+def compared(cost):
+    """Return a cell, the same profiled, which takes so many times as long, and one whose profile was divided."""
+    seen, divided = (
+        record([rate] * 3, storage="hdd", profile={"posix": "trace"} | more)
+        for rate, more in ((100.0 / cost, {}), (50.0, {"every": 5}))
+    )
+    return [*curve("hdd", {4: 100.0}), seen, divided]
+
+
+@pytest.mark.parametrize(
+    ("claim", "made", "verdict", "ours"),
+    [
+        (tfdarshan.TWICE, [imagenet()], HOLDS, 2),
+        (tfdarshan.TWICE, [imagenet(reads=300)], DIFFERS, 3),
+        (tfdarshan.NOTHING, [imagenet()], HOLDS, 0.5),
+        (tfdarshan.NOTHING, [imagenet(read_sizes=[10, 0, 0, 190, *[0] * 6])], DIFFERS, 0.05),
+        (tfdarshan.NEITHER, [imagenet()], HOLDS, 0.5),
+        (tfdarshan.NEITHER, [imagenet(sequential=0.9)], DIFFERS, 0.1),
+        (tfdarshan.WAITS["alexnet"], [imagenet()], HOLDS, 96 / 100.02),
+        (tfdarshan.WAITS["alexnet"], [imagenet(load_s=20.0)], DIFFERS, 20 / 100.02),
+        (tfdarshan.SCALES, [imagenet(), imagenet(threads=28, rate=24.0)], HOLDS, 8),
+        (tfdarshan.SCALES, [imagenet(), imagenet(threads=28, rate=12.0)], DIFFERS, 4),
+        (tfdarshan.WHOLE, [malware()], HOLDS, 5 / 6),
+        (tfdarshan.WHOLE, [malware(read_sizes=[400, 0, 0, 0, 200, *[0] * 5])], DIFFERS, 1 / 3),
+        (tfdarshan.FOLLOWS, [malware()], HOLDS, 0.83),
+        (tfdarshan.FOLLOWS, [malware(consecutive=0.4)], DIFFERS, 0.4),
+        (tfdarshan.FEWER, [malware(), malware(16, 77.0)], HOLDS, 94 / 77),
+        (tfdarshan.FEWER, [malware(), malware(16, 99.0)], DIFFERS, 94 / 99),
+        (tfdarshan.STAGED, staged(112.0), HOLDS, 112 / 94),
+        (tfdarshan.STAGED, staged(98.0), DIFFERS, 98 / 94),
+        (tfdarshan.OVERHEAD, compared(1.05), HOLDS, 0.05),
+        (tfdarshan.OVERHEAD, compared(1.4), DIFFERS, 0.4),
+        (tfdarshan.STREAMS, [saving(stream_writes=220)], HOLDS, 220),
+    ],
+)
+def test_a_claim_holds_or_differs(claim, made, verdict, ours):
+    row = told(claim, *made)
+
+    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours))
+
+
+@pytest.mark.parametrize(
+    ("claim", "made", "verdict"),
+    [
+        # Images of others are not ImageNet.
+        (tfdarshan.TWICE, [imagenet(dataset="caltech101")], NOT_MEASURED),
+        # Files that were open before the window were not opened in it.
+        (tfdarshan.TWICE, [imagenet(opens=0)], NOT_MEASURED),
+        (tfdarshan.TWICE, [record([run(n, 100.0, profile=IMAGENET) for n in (1, 2, 3)], profile={"posix": "counters"})],
+         NOT_MEASURED),
+        # A step of an emulated accelerator is as long as it was told to be, and a control is no training.
+        (tfdarshan.WAITS["alexnet"], [imagenet(how={"step_s": 0.1})], NOT_COMPARABLE),
+        (tfdarshan.WAITS["alexnet"], [imagenet(how={"control": "no_io"})], NOT_MEASURED),
+        (tfdarshan.WAITS["alexnet"], [imagenet(how={"control": "no_compute"})], NOT_MEASURED),
+        # Other rules than of small files were followed.
+        (tfdarshan.STAGED, [malware(), malware(rate=200.0, staging="all")], NOT_MEASURED),
+        (tfdarshan.STAGED, [malware(), malware(rate=200.0, staging="largest")], NOT_MEASURED),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_of_a_claim_gives_no_verdict(claim, made, verdict):
+    assert told(claim, *made)["verdict"] == verdict
+
+
+def test_the_calls_of_each_checkpoint_are_told():
+    row = told(tfdarshan.STREAMS, saving(stream_writes=220))
+
+    assert "22 in each of 10 checkpoints" in row["why"]
+    assert (row["unit"], row["published"]) == ("calls", "1,400 in ten checkpoints")
+
+
+def test_the_second_paper_has_rows_where_anything_was_profiled_and_none_elsewhere():
+    with_profile, without = checklist(imagenet()), checklist(*curve("hdd", {1: 100.0, 2: 150.0}))
+
+    assert {claim.text for claim in (*chien2018.CLAIMS, *tfdarshan.CLAIMS)} == set(with_profile["claim"])
+    assert not {claim.text for claim in tfdarshan.CLAIMS} & set(without["claim"])
+    left = with_profile[with_profile["claim"] == tfdarshan.STAGED.text].iloc[0]
+    assert (left["verdict"], "+paper=tfdarshan_fig12" in left["measure"]) == (NOT_MEASURED, True)

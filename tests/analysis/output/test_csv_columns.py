@@ -1,0 +1,41 @@
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.output.csv_columns import FILES, page
+from jobs.model.declared import declared
+from jobs.model.results import METRICS
+from jobs.model.settings import Common
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "reference" / "columns.md"
+SETTINGS = {*declared(Common)}
+PATTERN = re.compile(r".*[.].*|posix_.*|snapshot_.*_s|.*_(cold|warm)_(loads|read_s)")
+
+
+def test_the_page_of_columns_is_what_the_list_says():
+    assert PAGE.read_text(encoding="utf-8").splitlines() == [*page()], (
+        "python -m analysis.output.csv_columns > docs/reference/columns.md"
+    )
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_column_of_a_measured_campaign_is_on_the_page(file):
+    path = ROOT / "tests" / "contract" / "measured" / "expected" / file
+    with path.open(encoding="utf-8") as lines:
+        (header, *_) = csv.reader(lines)
+
+    columns = {name.removesuffix("_min").removesuffix("_max") for name in header}
+    names = {column.name for column in FILES[file]}
+    assert columns - names - SETTINGS - {name for name in columns if PATTERN.fullmatch(name)} == set()
+
+
+@pytest.mark.parametrize("file", ["medians.csv", "runs.csv"])
+def test_each_declared_metric_has_a_meaning_and_no_column_has_two(file):
+    names = [column.name for column in FILES[file]]
+
+    assert set(METRICS) <= set(names)
+    assert len(names) == len(set(names))
+    assert all(column.meaning for column in FILES[file])

@@ -1,0 +1,85 @@
+"""How often to save: the published formulas, and what of a cell's runs they are told."""
+
+import pytest
+
+from campaign.advice.save_interval import (
+    FAILURES_S,
+    daly_s,
+    draw_lost_time,
+    format_interval,
+    lost_share,
+    save_interval,
+    young_s,
+)
+
+
+@pytest.mark.parametrize(
+    ("blocked_s", "failure_s", "young", "daly"),
+    [
+        (0.0, 3600.0, 0.0, 0.0),
+        (2.0, 3600.0, 120.0, 118.668518),  # 120 * (1 + (1/3600)**.5 / 3 + (1/3600) / 9) - 2
+        (7199.0, 3600.0, 7199.499983, 3200.0),  # 8/9 of the mean time between failures
+        (7200.0, 3600.0, 7200.0, 3600.0),  # from here on it is dearer than what a failure costs
+    ],
+)
+def test_the_intervals_are_those_of_the_papers(blocked_s, failure_s, young, daly):
+    assert young_s(blocked_s, failure_s) == pytest.approx(young)
+    assert daly_s(blocked_s, failure_s) == pytest.approx(daly, rel=1e-4)
+
+
+def run(status="valid", *, restore_s=4.0, **changes):
+    snapshots = [{"blocked_s": blocked_s, "durable_slow_s": 5.0, **changes} for blocked_s in (1.0, 2.0, 6.0)]
+    return {"status": status, "checkpoints": snapshots, "restore_s": restore_s}
+
+
+def test_medians_over_the_snapshots_of_valid_runs_count_and_are_said():
+    found = save_interval([run(), run(restore_s=8.0), run("invalid", blocked_s=99.0)])
+
+    assert (found["blocked_s"], found["durable_s"], found["restore_s"]) == (2.0, 5.0, 6.0)
+    assert [each["failure_per"] for each in found["intervals"]] == ["hour", "day", "week"]
+    words = format_interval(found)
+    assert words.startswith("a snapshot stops the training for 2 s; save for a failure per hour: every 120 s (Young)")
+    assert words.endswith("loses that interval and 5 s at most, and 6 s to read the snapshot back")
+
+
+def test_what_was_not_always_durable_or_never_read_back_is_left_out():
+    found = save_interval([run(durable_slow_s=None, restore_s=None)])
+
+    assert (found["durable_s"], found["restore_s"], "loses" in format_interval(found)) == (None, None, False)
+
+
+@pytest.mark.parametrize("runs", [[], [run("invalid")], [{"status": "valid"}]])
+def test_a_cell_that_saves_nothing_has_no_interval(runs):
+    assert save_interval(runs) is None
+
+
+@pytest.mark.parametrize("failure_s", FAILURES_S.values())
+@pytest.mark.parametrize("blocked_s", [0.1, 2.0, 60.0])
+def test_the_interval_of_daly_loses_least(blocked_s, failure_s):
+    best_s = daly_s(blocked_s, failure_s)
+    lost = [lost_share(best_s * factor, blocked_s, failure_s) for factor in (0.9, 1.0, 1.1)]
+
+    assert lost[1] == min(lost)
+    assert lost[1] == pytest.approx((2 * blocked_s / failure_s) ** 0.5, rel=0.1)  # of the first order
+
+
+def test_a_restart_and_a_snapshot_that_never_ends_are_lost_time():
+    assert lost_share(100.0, 0.0, 1e9, restore_s=1e9) == pytest.approx(1 - 1 / 2.718281828)
+    assert lost_share(1.0, 1e9, 1.0) == pytest.approx(1.0)
+
+
+def test_the_chart_has_its_shortest_bar_where_daly_is():
+    chart = draw_lost_time(save_interval([run(restore_s=None)]))
+
+    assert chart[0].split("  ")[0] == "save every"
+    seconds = [float(line.split()[0].replace(",", "")) for line in chart[1:]]
+    shares = [float(line.split()[2].rstrip("%")) for line in chart[1:]]
+    assert (len(seconds), seconds[0]) == (9, pytest.approx(daly_s(2.0, 3600.0) / 2, rel=0.01))
+    assert seconds[-1] == pytest.approx(daly_s(2.0, 604_800.0) * 2, rel=0.01)
+    assert seconds[shares.index(min(shares))] == pytest.approx(daly_s(2.0, 3600.0), rel=0.5)
+    assert [line.split()[3].count("#") for line in chart[1:]][-1] == 20
+    assert chart[1].endswith(" " + 20 * "#")
+
+
+def test_snapshots_that_cost_nothing_have_no_chart():
+    assert draw_lost_time(save_interval([run(blocked_s=0.0)])) == []

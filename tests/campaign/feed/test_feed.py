@@ -1,0 +1,167 @@
+"""`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
+
+import json
+
+import pytest
+
+from campaign.cli import feed
+from campaign.config.command_line import CommandLine as Split
+from campaign.errors import CampaignError, UsageError
+from campaign.feed import probes
+from campaign.feed.feed_answer import find_answer, lines_of_answer
+from campaign.feed.probes import Outcome, Setup, Target
+from tests.campaign.command_line import TINY, CommandLine
+from tests.campaign.work_lists import compose
+
+QUIET = [word for word in TINY if word.startswith(("checks.", "storage.exclusive"))]
+OWN = (
+    "accelerator=own",
+    "accelerator.sample_bytes=1000000",
+    "accelerator.batch=2",
+    "accelerator.step_s=0.1",
+)  # 20 MB/s
+
+
+@pytest.fixture
+def storage(tmp_path, monkeypatch):
+    """A function: a target on a storage of a rate in MB/s, on a client that copies and reads so many MB/s."""
+
+    def storage(rate, *, copies=1e9, reads=1e9, most_late=1e9, odd=()):
+        point = compose("benchmark=feed", "dataset=samples", "storage=local", *OWN)
+        target = Target(point, [], Split(()), baseline_mb_per_s=rate)
+        target.size_data(64, tmp_path)
+
+        def probe(setup, runs=1):
+            step_s = setup.step_s or 0.1
+            gives = {"cold": rate, "memory": copies, "warm": reads}[setup.kind]
+            share = 100 * min(1.0, gives * step_s / (setup.accelerators * 2))
+            share = 99.0 if (setup.accelerators, setup.kind) in odd else share
+            run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
+            run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
+            late = "steps end late" if setup.accelerators > most_late else ""
+            target.plans[setup] = target.plan(setup, runs)
+            target.outcomes[setup] = Outcome(setup, () if late else [run] * runs, late)
+            return target.outcomes[setup]
+
+        monkeypatch.setattr(target, "probe", probe)
+        return target
+
+    return storage
+
+
+def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_tried(storage):
+    target = storage(110)
+    answer = find_answer(target, 5, 1024)
+
+    assert answer.line.endswith("feeds 6 own, not 7 (worst rank 91.7 %, 78.6 %)")
+    assert {len(target.outcomes[Setup(number)].runs) for number in (6, 7)} == {5}
+    assert {Setup(12), Setup(7, "memory"), Setup(7, "warm")} <= target.outcomes.keys()
+    assert answer.beyond == ""
+    assert lines_of_answer(answer)[-1].endswith("[not an MLPerf result, not reviewed]")
+
+
+def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
+    answer = find_answer(storage(110, odd={(12, "cold")}), 5, 1024)
+
+    assert (answer.fed, answer.beyond) == (6, "12 are fed in one run, though 7 are not")
+
+
+@pytest.mark.parametrize(
+    ("client", "at_most"),
+    [({"copies": 90}, 4), ({"reads": 92}, 5), ({"most_late": 3}, 3), ({"copies": 10}, 0)],
+    ids=["copies too slowly", "reads too slowly", "cannot end steps in time", "not even one"],
+)
+def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is(storage, client, at_most):
+    answer = find_answer(storage(110, **client), 5, 1024)
+
+    assert f"this client can emulate at most {at_most} own" in answer.line
+    assert (answer.as_json()["feeds"], answer.as_json()["client_at_most"]) == (None, at_most)
+    assert answer.fed <= at_most
+
+
+def test_a_client_that_is_just_able_is_not_the_answer(storage):
+    assert find_answer(storage(110, copies=7 * 20 * 0.981, reads=7 * 20 * 0.91), 5, 1024).fed == 6
+
+
+def test_below_one_the_shortest_step_that_is_fed_gives_the_share(storage):
+    answer = find_answer(storage(6), 5, 1024)
+
+    assert answer.share == pytest.approx(6 / 20 / 0.9, rel=0.06)
+    assert "feeds 0.3" in answer.line
+    assert "of one own: with steps of 0.3" in answer.line
+
+
+def test_all_that_the_data_suffice_for_may_be_fed(storage):
+    answer = find_answer(storage(10**5), 5, 8)
+
+    assert (answer.fed, answer.not_fed) == (8, None)
+    assert "feeds 8 own at least" in answer.line
+
+
+def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
+    target = storage(110)
+    monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
+    target.point["dataset"]["files"] = 500 * 2 * 6
+
+    assert target.size_rule(6)[0] is True
+    assert target.size_rule(7)[0] is False
+    monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 300_000}.__getitem__)
+    assert target.size_rule(6)[0] is False
+
+
+def test_the_data_take_no_more_than_the_free_space(storage, tmp_path, monkeypatch):
+    target = storage(110)
+    monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100_000_000}))
+    target.size_data(10, tmp_path)
+
+    assert target.data_bytes == 80_000_000
+    assert target.most_accelerators() == 4, "of ten steps with two samples"
+
+
+@pytest.mark.parametrize(
+    ("valid", "late", "is_late"), [(0, 1, False), (0, 2, True), (1, 2, True), (3, 2, False), (5, 0, False)]
+)
+def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, late, is_late):
+    target = storage(110)
+    plan = target.plan(Setup(1), 1)
+    runs = [{"role": "measured", "status": "valid", "au_percent": 99.0}] * valid
+    runs += [{"role": "measured", "status": "invalid", "cause": "on_time", "reason": "on_time: late"}] * late
+    runs += [{"role": "measured", "status": "invalid", "cause": "quiet", "reason": "quiet: others"}] * 9
+    monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: ({"runs": runs}, None))
+    outcome = probes.read_outcome(plan, Setup(1))
+
+    assert (bool(outcome.late), outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("accelerator=unet3d_h100",), "no storage is named"),
+        (("storage=/tmp",), "no accelerator is named"),
+        (("storage=/tmp", "accelerator=unet3d_h100", "runs=3"), "`feed` itself sets that"),
+        (("storage=/tmp", "accelerator=cpu"), "has no definition of what it reads"),
+        (("storage=/tmp", "accelerator=dlrm_b200"), "less than 0.001 s"),
+        (("storage=/tmp", "accelerator=unet3d_h100", "six"), "neither an option nor KEY=VALUE"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_anything_is_begun(words, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((CampaignError, UsageError), match=why):
+        feed.main([*words, "--dry-run"])
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_a_search_on_a_disk_ends_and_the_same_command_reads_what_is_recorded(tmp_path):
+    command = CommandLine(tmp_path, timeout_s=500)
+    words = ("feed", f"storage={tmp_path}", *OWN, "accelerator.sample_bytes=20000", "iterations=12", "--most", "2",
+             "--runs", "2", "benchmark.file_mb=20", "--yes", "--json", *QUIET)  # fmt: skip
+    first = command(*words)
+    assert first.returncode == 0, first.stderr
+    second = command(*words)
+
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+    assert "running" not in second.stderr
+    assert (tmp_path / "feed" / "report.html").exists()
+    cell = json.loads(first.stdout)[0]["probes"][0]["cell"]
+    assert "on_time" in command("show", cell, "feed").stdout

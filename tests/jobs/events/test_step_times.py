@@ -1,0 +1,206 @@
+"""Where the time of steps went, against a grid of single microseconds."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.cli import trace
+from analysis.traces import step_report
+from jobs.events import step_times
+from jobs.events.step_times import bound, overlaps, shares
+from jobs.events.table import Events
+from jobs.events.tensorflow_trace import CATEGORIES, INPUT, KINDS, OTHER, UNACCOUNTED, Runtime
+from tests.jobs.events import spaces
+from tests.jobs.events.spaces import written
+
+MOMENTS = 40
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, 30), st.integers(0, 9)).map(lambda e: (e[0], e[1], e[1] + e[2])),
+    min_size=1, max_size=12,
+)  # fmt: skip
+EDGES = st.lists(st.integers(0, MOMENTS), min_size=2, max_size=7, unique=True).map(sorted)
+
+
+def traced(events, edges):
+    """Events of one thread, in µs, and steps between every other two edges."""
+    kinds, starts, ends = zip(*events, strict=True)
+    steps = list(zip(edges[::2], edges[1::2], strict=False))
+    number = np.arange(len(steps))
+    started, ended = np.array(steps).reshape(-1, 2).T * 1000
+    column = np.zeros(len(events), np.int64)
+    times = [np.array(each, np.int64) * 1000 for each in (starts, ends)]
+    category = np.array([KINDS.index(kind) for kind in kinds])
+    words = {"kind": KINDS, "thread": ["host"], "name": ["x:X"]}
+    seen = Events(words, start=times[0], end=times[1], kind=category, thread=column, name=column)
+    marks = Events({}, start=started, end=ended, thread=number * 0, series=number * 0, step=number)
+    return Runtime("a", seen, marks, dated=True)
+
+
+def of(events, *kinds):
+    """The moments in which something of these kinds goes on."""
+    return {moment for kind, start, end in events if kind in kinds for moment in range(start, end)}
+
+
+def named(category):
+    return (category, "uncategorised") if category == OTHER else (category,)
+
+
+def us(seconds):
+    return (np.asarray(seconds) * 1e6).round(6).tolist()
+
+
+@given(EVENTS, EDGES)
+def test_each_time_is_that_of_a_grid_of_moments(events, edges):
+    each = traced(events, edges)
+    found, together = shares(each), overlaps(each)
+
+    for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
+        step = set(range(start, end))
+        taken = set()
+        for category in CATEGORIES:
+            here = of(events, *named(category)) & step
+            hidden = of(events, "compute") if category != "compute" else set()
+            own = [set(range(a, b)) & step for kind, a, b in events if kind in named(category)]
+            wanted = (
+                max(here) + 1 - min(here) if here else 0,
+                sum(map(len, own)),
+                len(here),
+                len(here - hidden),
+                len(here - taken),
+            )
+            times = (found.elapsed, found.sum, found.union, found.exposed, found.spent)
+            assert tuple(time[category][at] / 1e3 for time in times) == wanted
+            taken |= here
+        assert found.spent[UNACCOUNTED][at] / 1e3 == len(step - taken)
+    inside = {moment for pair in zip(edges[::2], edges[1::2], strict=False) for moment in range(*pair)}
+    for one, other in itertools.combinations(CATEGORIES, 2):
+        both = of(events, *named(one)) & of(events, *named(other)) & inside
+        assert us(together[one, other]) == len(both)
+
+
+@given(EVENTS, EDGES)
+def test_what_is_spent_adds_up_to_the_steps_and_the_verdict_is_a_part_of_it(events, edges):
+    each = traced(events, edges)
+    found = shares(each)
+    verdict = bound(each, found)
+
+    spans = each.steps.end - each.steps.start
+    assert (sum(found.spent.values()) == spans).all()
+    assert verdict.waited_s == sum(found.spent[name].sum() for name in INPUT) / 1e9
+    assert all(0 <= saved <= verdict.waited_s + 1e-12 for saved in verdict.remedies.values())
+
+
+@given(EVENTS, EDGES)
+def test_the_four_numbers_are_those_of_the_operations_of_a_step(events, edges):
+    found = step_report.operations(traced(events, edges))
+
+    for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
+        step = set(range(start, end))
+        every, talks = (of(events, *kinds) & step for kinds in (KINDS[:-1], ["communication"]))
+        assert us(found["iteration_s"][at]) == (max(every) + 1 - min(every) if every else 0)
+        assert us(found["computation_s"][at]) == len(every)
+        assert us(found["communication_s"][at]) == len(talks)
+        assert us(found["communication_elapsed_s"][at]) == (max(talks) + 1 - min(talks) if talks else 0)
+
+
+STEP = [("train", 0, 100, 1), ("campaign input", 0, 60), ("campaign compute", 60, 90), ("campaign checkpoint", 90, 98)]
+POOL = [("ReadFile:ReadFile", 5, 40), ("DecodeJpeg:DecodeJpeg", 40, 50), ("convert_image/Cast:Cast", 50, 52)]
+
+
+def test_a_step_is_told_category_by_category_with_what_would_help(tmp_path, capsys):
+    path = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data_private_threadpool/1", POOL)])
+
+    assert trace.main([str(path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    spent = {name: round(each["spent_s"] * 1e6) for name, each in found["seconds"].items() if each["spent_s"]}
+    assert spent == {"read": 35, "decode": 12, "input wait": 13, "compute": 30, "checkpoint": 8, "unaccounted": 2}
+    assert found["each_step"][0]["start_ns"] == 10**18
+    assert found["verdict"]["share"] == pytest.approx(0.6)
+    saved = {
+        "prefetch": 38e-6,
+        "read": 35e-6,
+        "input wait": 13e-6,
+        "decode": 12e-6,
+    }  # computing and saving could hide it
+    assert list(found["verdict"]["remedies_s"].items()) == [(name, pytest.approx(it)) for name, it in saved.items()]
+    assert main(["trace", str(path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["all", "steps", "0.000100", "100.0", "%"] in rows
+    assert ["read", "0.0000350", "35.0", "%", *["0.0000350"] * 4] in rows
+    assert ["unaccounted", "0.00000200", "2.0", "%"] in rows
+
+
+@pytest.mark.parametrize(
+    ("iterator", "in_use"),
+    [
+        ("Iterator::Root::Prefetch", True),
+        ("Iterator::Root::MaxIntraOpParallelism::ForeverRepeat::Prefetch::ParallelMapV2", True),
+        ("Iterator::Root::ParallelMapV2::Prefetch", False),  # the work of the map comes behind it
+        ("Iterator::Root::BatchV2::PrefetchedFiles", False),
+    ],
+)
+def test_prefetching_is_no_remedy_where_it_is_in_use(iterator, in_use, tmp_path, capsys):
+    lines = [("python", [("campaign step", 0, 100, 1), *STEP[1:], (iterator, 0, 60)]), ("tf_data/1", POOL)]
+    path = written(tmp_path / "a.xplane.pb", lines)
+
+    assert main(["trace", str(path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert main(["trace", str(path)]) == 0
+    assert found["verdict"]["prefetched"] is in_use
+    assert ("prefetch" in found["verdict"]["remedies_s"]) is not in_use
+    assert ("Prefetching is in use" in " ".join(capsys.readouterr().out.split())) is in_use
+    of_record = step_times.metrics(spaces.traced(lines))
+    assert (of_record["remedies_s"]["prefetch"] == 0) is in_use
+
+
+def test_a_window_is_said_not_to_be_the_training(tmp_path, capsys):
+    steps = [("train", 100 * at, 100 * at + 90, at + 5) for at in range(3)]
+    path = written(tmp_path / "a.xplane.pb", [("python", [*steps, ("campaign compute", 10, 20)])])
+
+    assert main(["trace", str(path)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "a window of 0.000290 s, steps 5 to 7, not the whole training" in told
+
+
+def test_a_snapshot_behind_the_step_costs_it_nothing():
+    lines = [("python", STEP[:3]), ("tf_data/1", POOL), ("saver", [("campaign checkpoint", 0, 60)])]
+    found = shares(spaces.traced(lines))
+
+    assert found.spent["checkpoint"].tolist() == [0]
+    assert found.union["checkpoint"].tolist() == [60_000]
+
+
+def test_what_no_rule_names_is_counted_and_shown_as_other(tmp_path, capsys):
+    path = written(tmp_path / "a.xplane.pb", [("python", [*STEP, ("a/Thing:Unheard", 98, 100)])])
+
+    assert main(["trace", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "uncategorised, counted as other: 1 events" in shown
+    assert "a/Thing:Unheard (1)" in shown
+
+
+def test_without_marked_steps_all_of_it_is_one_and_says_so(tmp_path, capsys):
+    path = written(tmp_path / "a.xplane.pb", [("pool", POOL)])
+
+    assert main(["trace", str(path)]) == 0
+    assert "no step is marked" in capsys.readouterr().err
+
+
+def test_the_trace_for_perfetto_has_each_event_with_its_category(tmp_path):
+    path, out = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data/1", POOL)]), tmp_path / "out.json"
+    before = path.read_bytes()
+
+    assert (main(["trace", str(path), "--chrome", str(path)]), path.read_bytes()) == (2, before)
+    assert main(["trace", str(path), str(path), "--chrome", str(out)]) == 0
+    events = [each for each in json.loads(out.read_text())["traceEvents"] if each["ph"] == "X"]
+    reads = [each for each in events if each["name"] == "ReadFile:ReadFile"]
+    assert [(each["pid"], each["ts"], each["dur"], each["cat"]) for each in reads] == [
+        (0, 5, 35, "read"),
+        (1, 5, 35, "read"),
+    ]
+    assert sum(each["cat"] == "step" for each in events) == 2
