@@ -96,6 +96,7 @@ def describe_node(dataset: Path) -> dict[str, Any]:
         "mount": asdict(mount_of(dataset)) if is_mounted else UNKNOWN,
         "device": device.facts() if device else UNKNOWN,
         "boot_id": _read_file("/proc/sys/kernel/random/boot_id"),
+        "proactive_reclaim": tunables.proactive_reclaim(),
         "slurm": {key: os.environ[key] for key in _SLURM if key in os.environ},
     }
 

@@ -174,7 +174,6 @@ def describe_machine() -> Facts:
         "quota_cores": cgroup.quota_cores(),
         # Of a job the memory grows with its processors, and these with the threads of a cell.
         "memory_limit_bytes": None if _job_cpus() else cgroup.memory_limit_bytes(),
-        "proactive_reclaim": ", ".join(proactive_reclaim()) or None,
         **{name: _first_lines(Path("/").glob(pattern.lstrip("/"))) for name, pattern in _OF_MACHINE.items()},
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
@@ -184,7 +183,8 @@ def proactive_reclaim() -> list[str]:
     """Return what takes pages out of memory before it is short, by the file that switches it on.
 
     This is DAMON (Documentation/admin-guide/mm/damon): a module, or a kdamond that runs with a scheme ``pageout``. Its
-    files are root's in some kernels: what this process may not read is not seen.
+    files are root's in some kernels: what this process may not read is not seen. It is a fact of the machine and no
+    condition: a host may switch it on and off every few seconds, and a run proves by itself where its bytes came from.
     """
     kdamonds = islice(_KDAMONDS.glob("*/state"), _MOST_KDAMONDS)
     switches = [
