@@ -90,10 +90,13 @@ def test_a_process_that_takes_memory_from_all_nodes_in_turn_is_seen():
     assert "memory_policy" not in asked("describe_process")
 
 
-def test_states_of_idle_processors_that_are_disabled_are_seen():
+def test_states_of_idle_processors_that_are_disabled_are_seen(tmp_path, monkeypatch):
     state = Path("/sys/devices/system/cpu/cpu0/cpuidle/state1/disable")
-    if os.geteuid() or not state.exists():
-        pytest.skip("it needs root and processors with states of idleness")
+    if os.geteuid() or not state.exists():  # a virtual machine may have none: then files that lie as sysfs has them
+        state = tmp_path / state.relative_to("/sys/devices/system/cpu")
+        state.parent.mkdir(parents=True)
+        state.write_text("0\n")
+        monkeypatch.setitem(tunables._OF_MACHINE, "cpu_idle_disabled", f"{tmp_path}/cpu*/cpuidle/state*/disable")  # noqa: SLF001
     before, now = tunables.describe_machine(), "1" if state.read_text().strip() == "0" else "0"
 
     try:
