@@ -45,7 +45,7 @@ class NotInstalledError(JobError, ModuleNotFoundError):
         needed = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
         super().__init__(
             f"{name} is not installed{needed}",
-            "pip install 'tfio-campaign[tensorflow]'; stall, benchmark=command and benchmark=baseline need none",
+            "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline need none",
         )
 
 

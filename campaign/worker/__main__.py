@@ -27,7 +27,7 @@ from campaign.storage.roots import seen_by
 from campaign.worker import runner, session
 from campaign.worker.batch import Fault, read_file
 from campaign.worker.ranks import Leader, RankLostError, follow_first_rank, rank_here
-from campaign.worker.runner import Template
+from campaign.worker.runner import Template, preload_of
 from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_signals
 from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
@@ -284,9 +284,7 @@ def main(work_list: str) -> int:
     if work["cluster"] == "slurm" and rank_here():
         return follow_first_rank(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
-    benchmarks = [registry.benchmarks()[item["benchmark"]] for item in work["cells"]]
-    imports = dict.fromkeys(name for each in benchmarks for name in each.imports)
-    template = Template(path.with_suffix(".template.log"), ("jobs.run", *imports))
+    template = Template(path.with_suffix(".template.log"), preload_of(work))
     fault = path.with_suffix(".error.json")
     leader = _make_leader(path.resolve(), work, template)
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()

@@ -34,7 +34,7 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
-from campaign.worker.runner import MARGIN_S, Outcome, Ranks, Template, failed_with_another
+from campaign.worker.runner import MARGIN_S, Outcome, Ranks, Template, failed_with_another, preload_of
 from jobs.channel import Channel, ClosedError, ready
 from jobs.model import reading
 from jobs.model.codes import RunEnd
@@ -81,7 +81,8 @@ def follow_first_rank(path: Path, work: WorkList) -> int:
     """Serve the first rank of this job until it has gone, or does not come in time; return 0."""
     for number in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the first rank writes down what they mean, and goes
-    serve_first_rank(path, work, rank_here(), Template(path.with_suffix(f".rank{rank_here()}.template.log")))
+    template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), preload_of(work))
+    serve_first_rank(path, work, rank_here(), template)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Run requests, of one or more ranks, in forks of a process that has TensorFlow imported (`jobs.fork_server`)."""
+"""Run requests, of one or more ranks, in forks of a process that has imported what they need (`jobs.fork_server`)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from typing import Any, NamedTuple, TextIO, TypedDict, cast
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.roots import seen_by
 from jobs.benchmarks import registry
+from jobs.benchmarks.benchmark import Benchmark
 from jobs.channel import Channel, ClosedError
 from jobs.model.codes import OF_OTHERS, OUT_OF_TIME, End, RunEnd
 from jobs.model.conduct import Conduct
 from jobs.model.results import Run
-from jobs.model.work import RankRequest, Request
+from jobs.model.work import RankRequest, Request, WorkList
 from jobs.ranks.hub import Hub, combine_ranks
 from jobs.ranks.peers import new_secret
 from jobs.system import files
 from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
-_IMPORT_S = 600.0  # for TensorFlow to be imported from a storage that is slow
+_IMPORT_S = 600.0  # for what the runs need to be imported from a storage that is slow
 MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
 _JOB = "jobs.run:execute"
-_PRELOAD = ("jobs.run", "tensorflow", "jobs.benchmarks.accelerator:before_fork")
+_PRELOAD = ("jobs.run", *Benchmark.imports)
 
 
 class _Answer(TypedDict):
@@ -52,7 +53,7 @@ class Template:
     """The template: a fork server (`jobs.fork_server`), which runs each request in a new fork of itself.
 
     The process starts at its first use, and again after it died. `log`: the file for its own output; `preload`: the
-    modules that it imports before the first fork.
+    modules that it imports before the first fork, TensorFlow among them only where a run uses it (`preload_of`).
     """
 
     def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:
@@ -120,7 +121,13 @@ class Template:
         self._process = self._channel = None
 
     def start(self) -> Channel:
-        """Start the template unless it runs; return its channel after it has imported TensorFlow."""
+        """Start the template unless it runs; return its channel after it has imported `preload`.
+
+        Raises
+        ------
+        EnvironmentFaultError
+            A module cannot be imported, or not in time; the message has the last line of the log.
+        """
         if self._process is not None and self._channel is not None and self._process.poll() is None:
             return self._channel
         self.close()
@@ -152,6 +159,11 @@ class Template:
             return os.fdopen(files.begin(self._log), "w", encoding="utf-8")
         except OSError:
             return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def preload_of(work: WorkList) -> tuple[str, ...]:
+    """Return the `preload` of a template for the cells of a work list."""
+    return ("jobs.run", *registry.imports_of(item["settings"] for item in work["cells"]))
 
 
 def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:

@@ -102,6 +102,10 @@ class Benchmark:
         """Return the common settings for which a run by hand has options, beside the benchmark's own keys."""
         return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
+    def imports_of(self, _node: Node) -> tuple[str, ...]:
+        """Return the modules and functions that come before the fork of a run; `node` is as in `figure_of`."""
+        return self.imports
+
     def figure_of(self, _node: Node) -> Figure:
         """Return the main metric of a cell; `node` is the node ``benchmark`` of the cell's settings."""
         return self.figure

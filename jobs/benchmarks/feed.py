@@ -163,6 +163,9 @@ class _Feed(Benchmark):
     def words(self, node: Node) -> list[str]:
         return [self.name, str(node["accelerators"]), *([] if node["source"] == "storage" else [node["source"]])]
 
+    def imports_of(self, node: Node) -> tuple[str, ...]:
+        return self.imports if node["engine"] == "tf" and node["source"] == "storage" else ()
+
     def page_cache(self, settings: Settings) -> str:
         return "as_is" if settings["benchmark"]["source"] == "memory" else settings["cache"]
 

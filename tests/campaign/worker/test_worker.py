@@ -422,10 +422,24 @@ def test_where_the_machine_does_not_become_quiet_all_cells_in_turn_are_settled(f
     assert [each and each["status"] for each in found] == ["ended", None, None]
 
 
-@pytest.mark.parametrize(("benchmarks", "imported"), [(["command"], False), (["command", "micro"], True)])
+_FEED = {"name": "feed", "engine": "raw", "source": "storage"}
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "imported"),
+    [
+        ([{"name": "command"}], False),
+        ([{"name": "command"}, {"name": "micro"}], True),
+        ([_FEED], False),
+        ([_FEED | {"engine": "tf"}], True),
+        ([_FEED | {"engine": "tf", "source": "memory"}], False),
+    ],
+)
 def test_tensorflow_is_imported_for_those_who_need_it(benchmarks, imported, one, tmp_path, monkeypatch):
-    made = []
-    one["cells"] = [{**one["cells"][0], "benchmark": name} for name in benchmarks]
+    made, item = [], one["cells"][0]
+    one["cells"] = [
+        {**item, "benchmark": node["name"], "settings": {**item["settings"], "benchmark": node}} for node in benchmarks
+    ]
     (tmp_path / "work-0.json").write_text(json.dumps(one))
     monkeypatch.setattr(worker, "Template", lambda _, preload: made.append(preload) or FakeTemplate())
     monkeypatch.setattr(Worker, "run_all", lambda _: True)
