@@ -204,7 +204,8 @@ def _read_log(log: Path) -> Window:
         if done.returncode:
             last_words = (done.stderr.strip().splitlines() or [""])[-1]
             why = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else last_words
-            raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {why}")
+            hint = "name a whole log, of a Darshan that is not newer than PyDarshan"
+            raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {why}", hint)
         return posix_window.read_window(window)
 
 

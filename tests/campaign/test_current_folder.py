@@ -15,8 +15,8 @@ from tests.campaign.command_line import TINY
 ROOT = Path(__file__).parents[2]
 OURS = ("analysis", "campaign", "conf", "jobs")
 OTHERS = (
-    "PIL", "filelock", "fontTools", "h5py", "hydra", "hydra_plugins", "jinja2", "keras", "matplotlib", "numpy",
-    "obstore", "omegaconf", "pandas", "psutil", "rich", "submitit", "tensorflow", "yaml",
+    "PIL", "darshan", "filelock", "fontTools", "h5py", "hydra", "hydra_plugins", "jinja2", "keras", "matplotlib",
+    "numpy", "obstore", "omegaconf", "pandas", "psutil", "rich", "submitit", "tensorflow", "yaml",
 )  # fmt: skip
 OF_PYTHON = (
     "argparse", "copy", "csv", "ctypes", "hashlib", "json", "logging", "multiprocessing", "pickle", "queue", "random",
@@ -104,12 +104,16 @@ def test_python_p_m_takes_nothing_of_it(plant):
         ("campaign", ["--version"], "tfio-campaign"),
         ("analysis", ["verdicts", "--help"], "verdicts"),
         ("analysis", ["nothing"], "nothing"),
+        ("analysis", ["profile", "log.darshan"], "log.darshan is no Darshan log that PyDarshan reads"),
         ("jobs", ["micro", "nowhere"], "nowhere"),
         ("jobs.burst_buffer", ["status", "fast", "slow"], ""),
     ],
 )
 def test_nor_does_a_program_of_ours_but_the_package_that_it_names(module, words, shown, plant):
-    done = ended([sys.executable, "-m", module, *words], plant(but=[module.partition(".")[0]]))
+    home = plant(but=[module.partition(".")[0]])
+    (home / "log.darshan").write_bytes(b"3.41\0\0\0\0")  # it is read in a process of its own
+
+    done = ended([sys.executable, "-m", module, *words], home)
 
     assert shown in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

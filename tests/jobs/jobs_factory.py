@@ -136,9 +136,9 @@ def judged_in_time(execute, request):
     """Return `judged` figures of a run that the scheduler let go on.
 
     In a run of 10 ms a busy machine may take 5 ms between two parts. As a campaign does, this makes up for such a run,
-    twice at most; not for one that writes, nor where a test has limits of its own.
+    twice at most; not where a test has limits of its own.
     """
-    tries = 1 if request.get("checkpoint") or "limits" in request else 3
+    tries = 1 if "limits" in request else 3
     for _ in range(tries):
         figures = judged(execute(), request)
         if [each["rule"] for each in figures.get("checks", ()) if each["passed"] is False] != ["time_adds_up"]:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: SLF001 - the parts are tested one by one
 
+import contextlib
 import os
 import resource
 import signal
@@ -181,8 +182,8 @@ def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, t
         run, child = numbers(tmp_path / "pids")
         os.kill(template_pid(light), signal.SIGKILL)
 
-        assert answer.result(timeout=10)["end"] == {"code": "template_killed"}
-    assert eventually(lambda: gone(run), within_s=2)
+        assert answer.result(timeout=30)["end"] == {"code": "template_killed"}
+    assert eventually(lambda: gone(run))
     os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
     assert ask("echo", value=1)["value"] == 1
 
@@ -223,17 +224,18 @@ def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(
         channel.close()
         process.stdin.close()
 
-        assert process.wait(timeout=10) == 0
-    assert eventually(lambda: all(gone(pid) for pid in left), within_s=2)
+        assert process.wait(timeout=30) == 0
+    assert eventually(lambda: all(gone(pid) for pid in left))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["it closes the template", "it cannot"])
 def test_an_owner_that_ends_leaves_no_run_under_way(tmp_path, number):
     run, child = owner_that_gets(number, tmp_path)
     try:
-        assert eventually(lambda: gone(run), within_s=2)
+        assert eventually(lambda: gone(run))
     finally:
-        os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
 
 
 def owner_that_gets(number, tmp_path):
@@ -245,7 +247,7 @@ def owner_that_gets(number, tmp_path):
         template = psutil.Process(run).ppid()
         assert psutil.Process(template).ppid() == owner.pid
         owner.send_signal(number)
-    assert eventually(lambda: gone(template), within_s=2)
+    assert eventually(lambda: gone(template))
     return run, child
 
 

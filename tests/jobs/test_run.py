@@ -114,7 +114,9 @@ def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, di
 
 
 @pytest.mark.shows("cache")
-def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, data):
+def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, disk):
+    data = disk / "data"
+    write_jpegs(data, 24, side=512)
     page_cache.evict(files(data))
 
     figures = execute(data, cache="warm")

@@ -6,7 +6,7 @@ from jobs import run
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile
 from jobs.benchmarks.engines.engine import Order
-from tests.jobs.jobs_factory import judged
+from tests.jobs.jobs_factory import judged_in_time
 
 MIB = 1 << 20
 
@@ -29,4 +29,4 @@ def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes
     settings["benchmark"] |= {key: changes[key] for key in changes if key in settings["benchmark"]}
     asked = {"file": str(file), "file_bytes": size, "block_bytes": block, "raw": raw and str(raw)}
     request = {"settings": settings, "trace": None, "baseline": asked}
-    return judged(run.execute(request), request)
+    return judged_in_time(lambda: run.execute(request), request)

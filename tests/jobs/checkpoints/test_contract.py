@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import time
 import warnings
 from pathlib import Path
 
@@ -423,6 +422,13 @@ def test_a_slow_side_that_is_another_ones_by_now_is_told_and_gets_nothing(places
     assert (set(raw), steps(places[0])) == (before, [1])
 
 
+@pytest.fixture
+def _no_pause(monkeypatch):
+    """Let a drain fail that waits and tries again."""
+    monkeypatch.setattr(drain_loop, "_pause", lambda *_: pytest.fail("it waits"))
+
+
+@pytest.mark.usefixtures("_no_pause")
 @pytest.mark.parametrize("slow", ["empty", "other"])
 def test_drain_by_hand_says_at_once_that_the_sides_do_not_belong_together(places, opened, capsys, tmp_path, slow):
     opened().save(1, writer(1))
@@ -430,11 +436,10 @@ def test_drain_by_hand_says_at_once_that_the_sides_do_not_belong_together(places
         opened(tmp_path / "fast2", f"{places[1]}-other")
     elif "://" not in places[1]:
         Path(f"{places[1]}-other").mkdir()
-    began = time.monotonic()
 
     code, _, said = in_this_process(capsys, "drain", places[0], f"{places[1]}-other")
 
-    assert (code, time.monotonic() - began < 5) == (2, True)
+    assert code == 2
     assert ("has been drained to" if slow == "empty" else "belong to two burst buffers") in said
 
 
@@ -469,7 +474,7 @@ def test_a_list_that_cannot_be_had_in_full_removes_nothing_and_drains_nothing_tw
     before = set(raw)
     if kind == "bucket":
         raw.root.rows_of_endless = 1
-        monkeypatch.setattr("jobs.system.untrusted.MOST_NAMES", 100)
+        monkeypatch.setattr("jobs.system.untrusted.MOST_NAMES", 10)
     else:
         failing(monkeypatch, "folders", *[OSError(errno.EIO, "injected")] * 20)
 

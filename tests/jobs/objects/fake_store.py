@@ -27,7 +27,7 @@ class FakeStore(ThreadingHTTPServer):
         self.objects, self.script, self.gets = dict(objects), [], []
         self.put_in = {}  # the years, by key
         self.room, self.hangs = {}, ()  # headers of the bucket; methods that are not answered
-        self.rows_of_endless = None  # of each page of a list that never ends
+        self.lists, self.rows_of_endless = 0, None  # begun; of each page of a list that never ends
         self.delay_s, self.under_way, self.most = 0.0, 0, 0
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -65,7 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         _, bucket, *rest = unquote(address.path).split("/", 2)
         key = rest[0] if rest else ""
         if not key:
-            self._list(parse_qs(address.query).get("prefix", [""])[0], bucket)
+            asked = parse_qs(address.query)
+            self.server.lists += "continuation-token" not in asked
+            self._list(asked.get("prefix", [""])[0], bucket)
             return
         with self.server.lock:
             self.server.headers = self.headers  # of the last one

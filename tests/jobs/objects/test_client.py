@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import threading
-import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -347,13 +346,12 @@ def test_a_proxy_of_the_environment_is_named_and_loopback_does_without(store, mo
 def test_a_list_that_has_no_end_is_an_error_and_not_asked_for_again(store, monkeypatch, rows):
     monkeypatch.setattr(client_module.untrusted, "MOST_NAMES", 1500)
     store.rows_of_endless = rows
-    began = time.monotonic()
 
     with pytest.raises(ObjectStoreError, match=r"it lists \d+ objects, and says that there are more") as error:
         list(Client({**store.storage, "timeout_s": 0.2 if rows < 20 else 30.0}).listed())
 
     assert "a store of objects" in error.value.hint
-    assert time.monotonic() - began < 60  # each of its 5 retries would have taken as long again
+    assert store.lists == 1
 
 
 def test_who_is_named_by_a_redirection_gets_no_signature(store, client):

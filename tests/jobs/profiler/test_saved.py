@@ -134,7 +134,7 @@ def test_a_damaged_log_is_an_error(written, capfd):
     _, log = written("counters")
     log.write_bytes(log.read_bytes()[: os.stat(log).st_size // 2])  # noqa: PTH116
 
-    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log"):
+    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log .*; name a whole log"):
         saved.read_profile(log)
 
 

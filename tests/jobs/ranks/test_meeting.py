@@ -94,10 +94,10 @@ def test_who_waits_for_what_does_not_come_hears_why(size, sync, does, heard):
 
 
 def test_a_rank_that_never_comes_is_named_in_bounded_time_with_who_came_instead():
-    with hub_of(3, timeout_s=1.0) as hub, silent(9, "127.0.0.1", hub.port):
+    with hub_of(3, timeout_s=3.0) as hub, silent(9, "127.0.0.1", hub.port):
         heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
 
-    why = "rank 1 did not come where the others wait (barrier) within 1 s; others connected to 127.0.0.1:"
+    why = "rank 1 did not come where the others wait (barrier) within 3 s; others connected to 127.0.0.1:"
     assert set(heard) == {f"{why}{hub.port}: 127.0.0.1 said nothing (9 times)"}
 
 
@@ -126,23 +126,23 @@ def test_what_ranks_add_up_has_a_size_that_a_message_can_have(size_bytes, accept
 
 
 def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
-    with hub_of(2, timeout_s=1.0) as hub:
+    with hub_of(2, timeout_s=3.0) as hub:
 
         def slow(rank):
             rank.start()
             if rank.rank:
-                time.sleep(1.6)  # longer than the limit, which is for those who have not begun
+                time.sleep(3.6)  # longer than the limit, which is for those who have not begun
             rank.end()
 
         assert each(hub, slow) == [None, None]
-        assert hub.seen[1].ended_s >= 1.6
+        assert hub.seen[1].ended_s >= 3.6
 
 
 def test_where_no_rank_came_those_who_did_are_named():
-    with hub_of(2, timeout_s=0.1) as hub, silent(9, "127.0.0.1", hub.port):
+    with hub_of(2, timeout_s=2.0) as hub, silent(9, "127.0.0.1", hub.port):
         assert eventually(lambda: hub.fault)
 
-    assert "no rank came within 0.1 s; others connected to 127.0.0.1:" in hub.fault
+    assert "no rank came within 2 s; others connected to 127.0.0.1:" in hub.fault
 
 
 @pytest.mark.parametrize("rank", [-1, 2, "1", None, [0]])
