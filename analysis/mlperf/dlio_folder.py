@@ -272,9 +272,7 @@ def _settings(home: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield from _flat(values.get("parameters"))
     for path in (home / folder / name for name in CONFIG_FILES for folder in CONFIG_FOLDERS):
         if path.exists():
-            with naming(path):
-                text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
-            yield from _lines(text)
+            yield from settings_of(path)
 
 
 def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
@@ -285,8 +283,10 @@ def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
         yield ".".join(names[-2:]), str(value)
 
 
-def _lines(text: str) -> Iterator[tuple[str, str]]:
+def settings_of(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the settings of YAML as OmegaConf writes it, or of Hydra's overrides (``- ++train.epochs=5``)."""
+    with naming(path):
+        text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
     above: list[tuple[int, str]] = []
     for match in filter(None, map(_SETTING.fullmatch, text.splitlines())):
         above = [*(each for each in above if each[0] < len(match[1])), (len(match[1]), match[2])]

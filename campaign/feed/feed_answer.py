@@ -117,8 +117,7 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
     def is_fed(number: int, runs: int = 1, step_s: float | None = None) -> bool:
         return target.probe(Setup(number, step_s=step_s), runs).worst >= minimum
 
-    first = int(target.baseline_mb_per_s * target.point["nodes"] / target.demand_mb_per_s)
-    low, high = bracket_number(first, is_fed, most)
+    low, high = bracket_number(target.by_arithmetic, is_fed, most)
     low, high = settle_edge(low, high, lambda number: is_fed(number, runs), most)
     if (client := _client_limit(target, high or low, minimum)) is not None:
         return Answer(target, min(low, client), high, client)
@@ -146,7 +145,7 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
 
 
 def lines_of_answer(answer: Answer) -> list[str]:
-    """Return the table of the probes and the lines below it."""
+    """Return the answer, the table of the probes and the lines below it."""
     target = answer.target
     order = sorted(target.outcomes.items(), key=lambda each: (each[0].kind, each[0].step_s or 0, each[0].accelerators))
     lines = console.format_table([_HEADS, *(_row(target, outcome) for _, outcome in order)], right=range(2, 11))
@@ -162,7 +161,7 @@ def lines_of_answer(answer: Answer) -> list[str]:
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.beyond] if answer.beyond else []),
     ]
-    return [*lines, *notes, "", f"{answer.line}  [{NOT_MLPERF}]"]
+    return [f"{answer.line}  [{NOT_MLPERF}]", "", *lines, *notes]
 
 
 def _row(target: Target, outcome: Outcome) -> tuple[str, ...]:
