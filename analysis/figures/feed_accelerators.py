@@ -27,18 +27,8 @@ OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", 
 NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
 PLACE = ["storage", "batches", NUMBER]
 COLUMNS = [
-    *PLACE,
-    "storage_name",
-    *NUMBERS,
-    "demand",
-    "minimum",
-    "baseline",
-    "n_valid",
-    "unstable",
-    "status",
-    "host",
-    "cell",
-]
+    *PLACE, "storage_name", *NUMBERS, "demand", "minimum", "baseline", "n_valid", "unstable", "status", "host", "cell"
+]  # fmt: skip
 _FREE = frozenset({NUMBER, "benchmark.source", "cache", "data", "dataset.files", "iterations"})
 _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
 _LEAST = 2  # numbers of accelerators in a chart

@@ -161,7 +161,7 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
             raise no_runs_error(plan, entry)
         rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
     for target in targets:
-        target.baseline_mb_per_s = rates[target.point["storage"]["name"]]
+        target.baseline_mb_per_s = rates[target.storage]
         target.size_data(min(most, 2 * max(1, target.by_arithmetic)), plan.folder.root / "feed.json")
 
 

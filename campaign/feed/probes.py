@@ -50,7 +50,7 @@ class Outcome:
 
     setup: Setup
     runs: Sequence[Run] = ()
-    late: str = ""
+    late: bool = False
 
     @property
     def worst(self) -> float:
@@ -80,6 +80,11 @@ class Target:
     def name(self) -> str:
         """Return the name of the accelerator, with what tells this target from others."""
         return self.point["accelerator"]["name"] + (f" ({self.apart})" if self.apart else "")
+
+    @property
+    def storage(self) -> str:
+        """Return the name of the storage."""
+        return str(self.point["storage"]["name"])
 
     @property
     def demand_mb_per_s(self) -> float:
@@ -166,19 +171,18 @@ class Target:
 
     def probe(self, setup: Setup, runs: int = 1) -> Outcome:
         """Return what a probe says, which is run unless it is recorded. Raises CampaignError."""
-        plan = self.plans[setup] = self.plan(setup, runs)
-        outcome = self.outcomes[setup] = read_outcome(plan, setup)
-        for _ in range(_TRIES):
+        plan = self.plan(setup, runs)
+        settings = self._settings(setup, runs)
+        words = [word for word in self.words if word.partition("=")[0] not in settings]
+        words += [f"{key}={value}" for key, value in settings.items()]
+        for tries_left in reversed(range(_TRIES + 1)):
+            self.plans[setup] = plan
+            outcome = self.outcomes[setup] = read_outcome(plan, setup)
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
-            console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
-            settings = self._settings(setup, runs)
-            own = [word for word in self.words if word.partition("=")[0] not in settings]
-            words = [*own, *(f"{key}={value}" for key, value in settings.items())]
-            plan = self.plans[setup] = run_cells(plan, words, self.split)
-            outcome = self.outcomes[setup] = read_outcome(plan, setup)
-        if outcome.late or len(outcome.runs) >= runs:
-            return outcome
+            if tries_left:
+                console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
+                plan = run_cells(plan, words, self.split)
         raise no_runs_error(plan, plan.entries[0])
 
 
@@ -210,4 +214,4 @@ def read_outcome(plan: Plan, setup: Setup) -> Outcome:
         return Outcome(setup)
     valid = stopping.measured(record, "valid")
     late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
-    return Outcome(setup, valid, str(late[-1]["reason"]) if len(late) > 1 and len(late) >= len(valid) else "")
+    return Outcome(setup, valid, late=len(late) > 1 and len(late) >= len(valid))

@@ -284,8 +284,8 @@ def main(work_list: str) -> int:
     if work["cluster"] == "slurm" and rank_here():
         return follow_first_rank(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
-    benchmarks = [registry.benchmarks()[item["benchmark"]] for item in work["cells"]]
-    imports = dict.fromkeys(name for each in benchmarks for name in each.imports)
+    of_cells = [item["settings"] for item in work["cells"]]
+    imports = dict.fromkeys(name for each in of_cells for name in registry.of(each).imported(each["benchmark"]))
     template = Template(path.with_suffix(".template.log"), ("jobs.run", *imports))
     fault = path.with_suffix(".error.json")
     leader = _make_leader(path.resolve(), work, template)

@@ -127,6 +127,10 @@ class Benchmark:
         """Return the words with which a cell's id begins."""
         return [self.name]
 
+    def imported(self, _node: Node) -> tuple[str, ...]:
+        """Return what is imported before a run is forked; `_node` is as in `figure_of`."""
+        return self.imports
+
     def page_cache(self, settings: Settings) -> str:
         """Return the state of the page cache that a run requires: ``cold``, ``warm``, or ``as_is`` for any state."""
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")

@@ -23,7 +23,8 @@ def of(settings: Mapping[str, Any]) -> Benchmark:
 
 def needing_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of those benchmarks whose runs use TensorFlow; `cells` are settings of cells."""
-    return sorted({benchmark.name for benchmark in map(of, cells) if "tensorflow" in benchmark.imports})
+    names = (cell["benchmark"]["name"] for cell in cells if "tensorflow" in of(cell).imported(cell["benchmark"]))
+    return sorted({*names})
 
 
 def names_of(what: str) -> list[str]:

@@ -10,7 +10,7 @@ from tests.slurm.campaigns import WORDS
 pytestmark = pytest.mark.long
 OWN = (
     "accelerator=own", "accelerator.sample_bytes=20000", "accelerator.batch=2", "accelerator.step_s=0.2",
-    "iterations=10", "benchmark.file_mb=20", "--most", "2", "--runs", "2", "--yes", "--json",
+    "threads=1", "iterations=10", "benchmark.file_mb=20", "--most", "2", "--runs", "2", "--yes", "--json",
 )  # fmt: skip
 LOOSE = [word for word in WORDS if word.startswith(("cluster", "checks."))]
 

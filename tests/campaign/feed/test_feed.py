@@ -41,7 +41,7 @@ def storage(tmp_path, monkeypatch):
             share = 99.0 if (setup.accelerators, setup.kind) in odd else share
             run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
             run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
-            late = "steps end late" if setup.accelerators > most_late else ""
+            late = setup.accelerators > most_late
             target.plans[setup] = target.plan(setup, runs)
             target.outcomes[setup] = Outcome(setup, () if late else [run] * runs, late)
             return target.outcomes[setup]
@@ -145,7 +145,7 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: ({"runs": runs}, None))
     outcome = probes.read_outcome(plan, Setup(1))
 
-    assert (bool(outcome.late), outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
+    assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
 
 
 @pytest.mark.parametrize(

@@ -422,10 +422,14 @@ def test_where_the_machine_does_not_become_quiet_all_cells_in_turn_are_settled(f
     assert [each and each["status"] for each in found] == ["ended", None, None]
 
 
-@pytest.mark.parametrize(("benchmarks", "imported"), [(["command"], False), (["command", "micro"], True)])
+@pytest.mark.parametrize(
+    ("benchmarks", "imported"),
+    [(["command"], False), (["command", "micro"], True), (["feed raw"], False), (["feed tf"], True)],
+)
 def test_tensorflow_is_imported_for_those_who_need_it(benchmarks, imported, one, tmp_path, monkeypatch):
     made = []
-    one["cells"] = [{**one["cells"][0], "benchmark": name} for name in benchmarks]
+    own = [dict(zip(("name", "engine"), words.split(), strict=False)) for words in benchmarks]
+    one["cells"] = [{**one["cells"][0], "settings": one["cells"][0]["settings"] | {"benchmark": each}} for each in own]
     (tmp_path / "work-0.json").write_text(json.dumps(one))
     monkeypatch.setattr(worker, "Template", lambda _, preload: made.append(preload) or FakeTemplate())
     monkeypatch.setattr(Worker, "run_all", lambda _: True)
