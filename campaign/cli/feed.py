@@ -162,7 +162,8 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
         rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
     for target in targets:
         target.baseline_mb_per_s = rates[target.storage]
-        target.size_data(min(most, 2 * max(1, target.by_arithmetic)), plan.folder.root / "feed.json")
+        sharing = sum(each.storage == target.storage for each in targets)
+        target.size_data(min(most, 2 * max(1, target.by_arithmetic)), plan.folder.root / "feed.json", sharing)
 
 
 def _describe_costs(target: Target, runs: int) -> str:

@@ -143,7 +143,7 @@ def lines_of_answer(answer: Answer) -> list[str]:
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {minimum:.0%}; needs: MB/s at 100 %",
         "waits, meets: shares of the time of the worst accelerator of the worst run; late: share of a step",
-        f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.2g}",
+        f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.beyond] if answer.beyond else []),

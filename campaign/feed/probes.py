@@ -29,7 +29,7 @@ from jobs.system.files import write_json
 
 CONTROLS = {"memory": "batches from memory", "warm": "data in memory"}
 LEAST_STEPS, RUN_S = 10, 5.0  # of a run
-_ROOM = 0.8  # of the free space that the data may take
+_ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
 _TRIES = 3
 _RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
 Kind = Literal["cold", "warm", "memory"]
@@ -109,16 +109,18 @@ class Target:
         """Return the accelerators that the baseline suffices for."""
         return int(self.baseline_mb_per_s * self.point["nodes"] / self.demand_mb_per_s)
 
-    def size_data(self, accelerators: int, kept: Path | None = None) -> None:
+    def size_data(self, accelerators: int, kept: Path | None = None, sharing: int = 1) -> None:
         """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes.
 
-        The file `kept` has what was decided before: when the data are made, less space is free.
+        So many targets are `sharing` that space. The file `kept` has what was decided before: when the data are made,
+        less of it is free.
         """
         folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
         samples = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
         wanted = -(-samples // own["samples_per_file"])
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
-        most = int(_ROOM * shutil.disk_usage(there).free / (own["samples_per_file"] * own["sample_bytes"]))
+        blocks = -(-own["samples_per_file"] * own["sample_bytes"] // _BLOCK_BYTES)
+        most = int(_ROOM * shutil.disk_usage(there).free / sharing / (blocks * _BLOCK_BYTES))
         self.point = {**self.point, "dataset": {**own, "files": wanted}}
         wish = self.plan(Setup(1), 1).entries[0].cell.id
         decided = reading.read(kept, dict[str, int]) if kept and kept.exists() else {}

@@ -117,8 +117,10 @@ def test_the_data_take_no_more_than_the_free_space(storage, monkeypatch):
     monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100_000_000}))
     target.size_data(10)
 
-    assert target.data_bytes == 80_000_000
-    assert target.most_accelerators() == 4, "of ten steps with two samples"
+    assert target.data_bytes == 79_000_000, "with the last block of each file"
+    assert target.most_accelerators() == 3, "of ten steps with two samples"
+    target.size_data(10, sharing=2)
+    assert target.data_bytes == 39_000_000
 
 
 def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage, tmp_path, monkeypatch):
@@ -130,7 +132,7 @@ def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage,
         sizes.append(target.data_bytes)
     target.size_data(9, tmp_path / "feed.json")
 
-    assert (sizes, target.data_bytes) == ([80_000_000] * 2, 16_000_000)
+    assert (sizes, target.data_bytes) == ([79_000_000] * 2, 15_000_000)
 
 
 @pytest.mark.parametrize(
