@@ -45,8 +45,12 @@ class Answer:
             least = f"; {where} feeds at least {self.fed}" if self.fed else ""
             return f"{where}: this client can emulate at most {self.client} {what} ({self._why_client()}){least}"
         if self.not_fed is None:
-            least = f"{where} feeds {self.fed} {what} at least (worst rank {worst(self.fed)})"
-            return f"{least}; more were not tried: --most, or the data"
+            why = (
+                "the data suffice for no more"
+                if self.target.most_accelerators() <= self.fed
+                else "--most allows no more"
+            )
+            return f"{where} feeds {self.fed} {what} at least (worst rank {worst(self.fed)}); {why}"
         if self.fed:
             shares = f"worst rank {worst(self.fed)}, {worst(self.not_fed)}"
             return f"{where} feeds {self.fed} {what}, not {self.not_fed} ({shares})"

@@ -95,10 +95,12 @@ def test_below_one_the_shortest_step_that_is_fed_gives_the_share(storage):
 
 
 def test_all_that_the_data_suffice_for_may_be_fed(storage):
-    answer = find_answer(storage(10**5), 5, 8)
+    few, all_of_them = find_answer(storage(10**5), 5, 8), find_answer(storage(10**5), 5, 1024)
 
-    assert (answer.fed, answer.not_fed) == (8, None)
-    assert "feeds 8 own at least" in answer.line
+    assert (few.fed, few.not_fed) == (8, None)
+    assert few.line.endswith("feeds 8 own at least (worst rank 100.0 %); --most allows no more")
+    assert all_of_them.fed == all_of_them.target.most_accelerators()
+    assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
 
 
 def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
