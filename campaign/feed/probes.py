@@ -113,7 +113,7 @@ class Target:
         """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes.
 
         So many targets are `sharing` that space. The file `kept` has what was decided before: when the data are made,
-        less of it is free.
+        less of it is free. What is not enough for one accelerator is not kept.
         """
         folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
         samples = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
@@ -126,7 +126,7 @@ class Target:
         decided = reading.read(kept, dict[str, int]) if kept and kept.exists() else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
-        if kept:
+        if kept and self.most_accelerators():
             write_json(kept, {**decided, wish: files})
 
     def most_accelerators(self) -> int:

@@ -129,12 +129,12 @@ def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage,
     target, free = storage(110), {"free": 100_000_000}
     monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), free))
     sizes = []
-    for free["free"] in (100_000_000, 20_000_000):
+    for free["free"] in (1_000_000, 100_000_000, 20_000_000):
         target.size_data(10, tmp_path / "feed.json")
         sizes.append(target.data_bytes)
     target.size_data(9, tmp_path / "feed.json")
 
-    assert (sizes, target.data_bytes) == ([79_000_000] * 2, 15_000_000)
+    assert (sizes, target.data_bytes) == ([1_000_000, 79_000_000, 79_000_000], 15_000_000), "one file is no run"
 
 
 @pytest.mark.parametrize(
