@@ -36,6 +36,8 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """
     cells = trained(table)
     alone = unsaved(cells)
+    feed = feed_accelerators.specs(table)
+    of_feed = [cell for spec in feed for cell in spec.frame["cell"]]
     charts = [
         *table1_peaks.specs(table),
         *fig4_threads.specs(table),
@@ -50,8 +52,8 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *tfdarshan_windows.specs(table, runs, folders),
         *tfdarshan_bandwidth.specs(table, runs),
         *object_sizes.specs(table),
-        *feed_accelerators.specs(table),
-        *swept_settings.specs(table),
+        *feed,
+        *swept_settings.specs(table[~table["cell"].isin(of_feed)]),
         *profiled_calls.specs(table, runs, folders),
         *step_timeline.specs(table, runs, folders),
     ]

@@ -20,24 +20,15 @@ if TYPE_CHECKING:
 
     from analysis.figures.kit.panels import Panels
 
-TITLE = "Accelerators that the storage feeds (not an MLPerf result, not reviewed)"
+NOTICE = "not an MLPerf result, not reviewed"
+TITLE = f"Accelerators that the storage feeds ({NOTICE})"
 NUMBER, SHARE, RATE = "benchmark.accelerators", "au_percent", "read_mb_per_s"
 OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", "sample_bytes")]
 NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
 PLACE = ["storage", "batches", NUMBER]
 COLUMNS = [
-    *PLACE,
-    "storage_name",
-    *NUMBERS,
-    "demand",
-    "minimum",
-    "baseline",
-    "n_valid",
-    "unstable",
-    "status",
-    "host",
-    "cell",
-]
+    *PLACE, "storage_name", *NUMBERS, "demand", "minimum", "baseline", "n_valid", "unstable", "status", "host", "cell"
+]  # fmt: skip
 _FREE = frozenset({NUMBER, "benchmark.source", "cache", "data", "dataset.files", "iterations"})
 _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
 _LEAST = 2  # numbers of accelerators in a chart
@@ -118,7 +109,10 @@ def _line(axes: Axes, rows: pd.DataFrame, metric: str, look: storage_colours.Loo
 
 
 def answers(table: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence per storage and accelerator: the largest number that was fed in all runs, and the next one."""
+    """Yield a sentence per storage and accelerator: the largest number that was fed in all runs, and the next one.
+
+    If batches from memory come too late to that next one, the client is the limit, and nothing is known of the storage.
+    """
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return
     cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
@@ -130,10 +124,14 @@ def answers(table: pd.DataFrame) -> Iterator[str]:
         fed = cold[f"{SHARE}_min"] >= cold["minimum"]
         low = max(cold.index[fed], default=0)
         high = min((number for number in cold.index[~fed] if number > low), default=None)
-        able = high is not None and high in memory.index and memory[f"{SHARE}_min"][high] >= LEAST_OF_CLIENT
-        if able:
-            name = rows[OWN[0]].iloc[0]
-            yield f"{storage} feeds {low or 'less than one'} {name}, not {high} (not an MLPerf result, not reviewed)"
+        if (edge := high or low) not in memory.index:
+            continue
+        name, of_memory = rows[OWN[0]].iloc[0], memory[f"{SHARE}_min"][edge]
+        if of_memory < LEAST_OF_CLIENT:
+            yield f"{storage}: this client cannot emulate {edge} {name}: {of_memory:.1f} % from memory ({NOTICE})"
+        else:
+            end = f", not {high}" if high else " at least"
+            yield f"{storage} feeds {low or 'less than one'} {name}{end} ({NOTICE})"
 
 
 def _words(key: Settings) -> str:

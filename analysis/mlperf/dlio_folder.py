@@ -40,6 +40,10 @@ MOST_SECONDS = 1e9
 MOST_BYTES_OF_CONFIG = 1 << 20
 CONFIG_FOLDERS = (".", ".hydra", "configs", "dlio_config")
 CONFIG_FILES = ("overrides.yaml", "config.yaml")  # the second is composed of all: its values count
+OF_BLOCK = (
+    "rank", "epoch", "block", "steps", "counted", "load_s", "compute_s", "proc_s", "excluded_s", "least_s", "most_s",
+    "own_au", "own_samples_per_s",
+)  # fmt: skip
 NO_FOLDER = "name the output folder of one run of DLIO, with its N_output.json, per_epoch_stats.json and summary.json"
 DAMAGED = "fetch the file again, or take it out of the folder: then it counts as missing"
 _NUMBER = r"(0|[1-9]\d{0,5})"
@@ -86,34 +90,6 @@ class _Epoch(msgspec.Struct):
     throughput: dict[str, Amount | list[float]] = {}
 
 
-class Block(NamedTuple):
-    """A rank's steps of an epoch between two checkpoints; seconds are added over the steps that AU counts."""
-
-    rank: int
-    epoch: int
-    block: str
-    steps: int
-    counted: int
-    load_s: float
-    compute_s: float
-    proc_s: float
-    """From the start of loading until the batch is processed."""
-    excluded_s: float
-    """The same of the steps that AU leaves out."""
-    least_s: float
-    most_s: float
-    """The shortest and the longest compute."""
-    own_au: float
-    own_samples_per_s: float
-    """As the rank published them; NaN where it did not."""
-    wall_s: float = math.nan
-    """From the first stamp to the last; NaN if there are none."""
-    own_stamps: bool = False
-    """Whether these are the rank's own, not those of rank 0."""
-    checkpoints_s: float = 0
-    """Of the epoch and the one before: ranks may begin a block while rank 0 still saves."""
-
-
 @dataclass(frozen=True)
 class DlioFolder:
     """The output folder of a run."""
@@ -123,18 +99,25 @@ class DlioFolder:
     settings: Mapping[str, str]
     """Of the configuration, by the last two parts of their names, as in ``reader.batch_size``."""
     blocks: pd.DataFrame
-    """A row per `Block`, and `slowest_s`: `proc_s` of the slowest rank of each step (NaN: the ranks' steps differ)."""
+    """A row per rank, epoch and block, which are the steps between two checkpoints.
+
+    `steps` are all of them, `counted` those that AU counts. Over these are added, in seconds, `load_s`, `compute_s` and
+    `proc_s` (from the start of loading until the batch is processed; `slowest_s`: of the slowest rank of each step, NaN
+    where the ranks' steps differ). `excluded_s` is `proc_s` of the others, `least_s` and `most_s` the shortest and
+    longest compute of all. `own_au` and `own_samples_per_s` are as the rank published them (NaN: it did not). `wall_s`
+    is from the first stamp to the last (NaN: none), which are the rank's `own_stamps` or those of rank 0;
+    `checkpoints_s` of the epoch and the one before: ranks may begin a block while rank 0 still saves.
+    """
     epochs_s: Mapping[int, float]
     """Durations of the epochs, of rank 0."""
 
 
 class Stamps(NamedTuple):
-    """Seconds of a rank's epochs, blocks and checkpoints."""
+    """Seconds of a rank's epochs, of its blocks, and of the checkpoints of an epoch together."""
 
     epochs_s: dict[int, float]
     blocks_s: dict[tuple[int, str], float]
     checkpoints_s: dict[int, float]
-    """Of the checkpoints of an epoch, together."""
 
 
 def read_folder(path: Path) -> DlioFolder:
@@ -151,18 +134,19 @@ def read_folder(path: Path) -> DlioFolder:
     with naming(path):
         excluded = [_whole(settings.get(f"metric.exclude_{end}_steps", n)) for end, n in (("start", "1"), ("end", "0"))]
     first = stamps[min(stamps)] if stamps else Stamps({}, {}, {})
-    blocks: list[Block] = []
+    rows: list[dict[str, Any]] = []
     slowest: dict[tuple[int, str], NDArray[np.float64]] = {}
     for rank, file in sorted(ranks.items()):
-        for block, proc in _blocks(rank, file, slice(excluded[0], -excluded[1] or None)):
-            place = block.epoch, block.block
+        for row, proc in _blocks(rank, file, slice(excluded[0], -excluded[1] or None)):
+            place = row["epoch"], row["block"]
             wall_s = stamps.get(rank, first).blocks_s.get(place, math.nan)
-            saved_s = sum(first.checkpoints_s.get(epoch, 0) for epoch in (block.epoch, block.epoch - 1))
-            blocks.append(block._replace(wall_s=wall_s, own_stamps=rank in stamps, checkpoints_s=saved_s))
+            saved_s = sum(first.checkpoints_s.get(epoch, 0) for epoch in (row["epoch"], row["epoch"] - 1))
+            rows.append(row | {"wall_s": wall_s, "own_stamps": rank in stamps, "checkpoints_s": saved_s})
             known = slowest.setdefault(place, proc)
             slowest[place] = np.maximum(known, proc) if known.size == proc.size else np.array([math.nan])
-    frame = pd.DataFrame(blocks, columns=Block._fields).astype({"wall_s": float, "own_stamps": bool})
-    frame["slowest_s"] = [slowest[each.epoch, each.block].sum() for each in blocks]
+    frame = pd.DataFrame(rows, columns=[*OF_BLOCK, "wall_s", "own_stamps", "checkpoints_s"])
+    frame = frame.astype({"wall_s": float, "own_stamps": bool})
+    frame["slowest_s"] = [slowest[row["epoch"], row["block"]].sum() for row in rows]
     return DlioFolder(path, summary, settings, frame, first.epochs_s)
 
 
@@ -228,26 +212,26 @@ def _duration(span: _Span) -> float | None:
     return None
 
 
-def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[Block, NDArray[np.float64]]]:
-    """Yield each block of a rank, and the seconds of its counted steps until the batch is processed."""
+def _blocks(rank: int, path: Path, counted: slice) -> Iterator[tuple[dict[str, Any], NDArray[np.float64]]]:
+    """Yield the row of each block of a rank, and the seconds of its counted steps until the batch is processed."""
     with naming(path):
         parts = msgspec.json.decode(untrusted.content(path, MOST_BYTES_OF_RANK), type=dict[str, msgspec.Raw])
         for number in filter(_EPOCH.fullmatch, parts):
             epoch = msgspec.json.decode(parts[number], type=_Epoch)
             for name in filter(_BLOCK.fullmatch, epoch.compute):
-                load, proc, compute = (
-                    _seconds(part.get(name, b"[]")) for part in (epoch.load, epoch.proc, epoch.compute)
-                )
-                if not load.size == proc.size == compute.size:
+                times = [_seconds(part.get(name, b"[]")) for part in (epoch.load, epoch.compute, epoch.proc)]
+                load, compute, proc = times
+                if len({each.size for each in times}) > 1:
                     sizes = f"{load.size} / {proc.size} / {compute.size}"
                     raise UntrustedError(f"epoch {number}, {name} has {sizes} values of load / proc / compute")
                 if proc[counted].size:
-                    left_out_s = proc.sum() - proc[counted].sum()
-                    yield Block(
-                        rank, int(number), name, proc.size, proc[counted].size,
-                        load[counted].sum(), compute[counted].sum(), proc[counted].sum(), left_out_s,
-                        compute.min(), compute.max(), _metric(epoch.au.get(name)), _metric(epoch.throughput.get(name)),
-                    ), proc[counted]  # fmt: skip
+                    sums = [each[counted].sum() for each in times]
+                    own = (each.get(name) for each in (epoch.au, epoch.throughput))
+                    own = (each if isinstance(each, float) else math.nan for each in own)  # version 1: an empty list
+                    yield dict(zip(OF_BLOCK, (
+                        rank, int(number), name, proc.size, proc[counted].size, *sums, proc.sum() - sums[-1],
+                        compute.min(), compute.max(), *own,
+                    ), strict=True)), proc[counted]  # fmt: skip
 
 
 def _seconds(text: msgspec.Raw | bytes) -> NDArray[np.float64]:
@@ -260,10 +244,6 @@ def _seconds(text: msgspec.Raw | bytes) -> NDArray[np.float64]:
     return seconds
 
 
-def _metric(value: float | list[float] | None) -> float:
-    return value if isinstance(value, float) else math.nan  # version 1 leaves an empty list
-
-
 def _settings(home: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a run by the last two parts of their names, those that count more later."""
     for name in metadata:
@@ -272,9 +252,7 @@ def _settings(home: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield from _flat(values.get("parameters"))
     for path in (home / folder / name for name in CONFIG_FILES for folder in CONFIG_FOLDERS):
         if path.exists():
-            with naming(path):
-                text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
-            yield from _lines(text)
+            yield from settings_of(path)
 
 
 def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
@@ -285,8 +263,10 @@ def _flat(value: Any, *names: str) -> Iterator[tuple[str, str]]:
         yield ".".join(names[-2:]), str(value)
 
 
-def _lines(text: str) -> Iterator[tuple[str, str]]:
+def settings_of(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the settings of YAML as OmegaConf writes it, or of Hydra's overrides (``- ++train.epochs=5``)."""
+    with naming(path):
+        text = untrusted.content(path, MOST_BYTES_OF_CONFIG).decode(errors="replace")
     above: list[tuple[int, str]] = []
     for match in filter(None, map(_SETTING.fullmatch, text.splitlines())):
         above = [*(each for each in above if each[0] < len(match[1])), (len(match[1]), match[2])]

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from analysis.errors import AnalysisError
-from analysis.mlperf.dlio_folder import DlioFolder, Metric, between, naming
+from analysis.mlperf.dlio_folder import DlioFolder, Metric, between, naming, settings_of
 from analysis.records.frame import rows_of
 
 NOTICE = "Not an MLPerf result, not reviewed"
@@ -31,6 +33,8 @@ NEAR = 0.01
 FITS = 1e-4
 """How far the steps that samples/s counts may be from those of a counting, as a share of them."""
 MOST_NAMED = 8
+ACCELERATORS = Path(__file__).parents[2] / "conf" / "accelerator"
+"""Where `feed` has its definitions, in a checkout and where it is installed."""
 FIGURES = ["au", "own_au", "checked_au", "samples_per_s", "own_samples_per_s"]
 # How samples/s may count: steps of n left out, and whether the time is that of the whole block. As in versions 0.5 and
 # 1, as in the source of version 2, and as the data of version 3 have it.
@@ -49,30 +53,31 @@ class Definition(NamedTuple):
     minimum: float = math.nan
 
 
-# mlcommons/storage, configs/dlio/workload, at the commits in docs/reference/mlperf.md; the last one is of version 0.5.
-DEFINITIONS = {
-    "unet3d_b200": Definition(7, 0.162, 90), "unet3d_h100": Definition(7, 0.323, 90),
-    "unet3d_a100": Definition(7, 0.636, 90), "retinanet_b200": Definition(24, 0.04755, 85),
-    "retinanet_mi355": Definition(32, 0.0634, 85), "retinanet_h100": Definition(16, 0.180, 85),
-    "flux_b200": Definition(48, 1.35, 90), "resnet50_h100": Definition(400, 0.224, 90),
-    "resnet50_a100": Definition(400, 0.435, 90), "cosmoflow_h100": Definition(1, 0.0035, 70),
-    "cosmoflow_a100": Definition(1, 0.00551, 70), "dlrm_b200": Definition(16384, 0.000375, 70),
-    "unet3d": Definition(4, 1.3604, 90),
-}  # fmt: skip
+@cache
+def definitions() -> dict[str, Definition]:
+    """Return by name the accelerators that the files of ``conf/accelerator`` define, and that of version 0.5."""
+    files = ((path.stem, dict(settings_of(path))) for path in ACCELERATORS.glob("*.yaml"))
+    defined = {
+        name: Definition(float(own["batch"]), float(own["step_s"]), 100 * float(own["minimum"]))
+        for name, own in files
+        if "batch" in own
+    }
+    return {**defined, "unet3d": Definition(4, 1.3604, 90)}
 
 
 def terms(folder: DlioFolder, given: Definition) -> tuple[Definition, dict[str, str]]:
     """Return batch, step and least AU of a run, and of each where it is from.
 
-    They are as given, else as configured, else of the workload that is named, or (not the batch) whose step is just
+    They are as given, else as configured, else of the workload that is named, or (not the batch) whose step is next
     below the shortest compute. Versions 0.5 and 1 record the nominal time, which is then the same in each step.
     """
     settings, shortest = folder.settings, folder.blocks["least_s"].min()
     workload, guess = settings.get("workload", ""), ""
-    defined = DEFINITIONS.get(workload)
+    defined = definitions().get(workload)
     if not defined:
-        workload = next((name for name, each in DEFINITIONS.items() if 0 <= shortest / each.step_s - 1 < NEAR), "")
-        guess, defined = ", by its step", DEFINITIONS.get(workload, Definition())._replace(batch=math.nan)
+        near = [(each.step_s, name) for name, each in definitions().items() if 0 <= shortest / each.step_s - 1 < NEAR]
+        workload = max(near, default=(0, ""))[1]
+        guess, defined = ", by its step", definitions().get(workload, Definition())._replace(batch=math.nan)
     sources = {
         "given": given,
         "configured": Definition(

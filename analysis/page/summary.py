@@ -33,9 +33,9 @@ def summary(results: Results) -> Markup:
     stamps = sorted(set(runs["started_utc"]) - {""})
     unstable = int(cells["unstable"].fillna(value=False).sum())
     told = [
+        *feed_accelerators.answers(cells),
         f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
         f"{len(measured):,} measured runs: {_counted(measured['status'])}",
-        *feed_accelerators.answers(cells),
         f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",
         f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
     ]

@@ -263,15 +263,15 @@ def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]
 
 
 @contextmanager
-def hold_folder(folder: CampaignFolder) -> Iterator[None]:
-    """Hold the folder for one front process; a second one is refused."""
-    lock = FileLock(folder.root / "campaign.lock")
-    holder = folder.root / "campaign.lock.holder"
+def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None]:
+    """Hold the folder for one front process; a second one of the same kind is refused."""
+    lock = FileLock(folder.root / f"{what}.lock")
+    holder = folder.root / f"{what}.lock.holder"
     try:
         lock.acquire(timeout=0)
     except Timeout:
         raise EnvironmentFaultError(
-            f"another campaign is running in {folder.root} ({_describe_holder(holder)})",
+            f"another {what} is running in {folder.root} ({_describe_holder(holder)})",
             f"`python -m campaign status --watch {folder.root}` shows it; another folder is free: campaign_dir=…",
         ) from None
     except OSError as error:

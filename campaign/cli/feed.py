@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from campaign import console
+from campaign.cells import folder as folders
+from campaign.cells.cell import distinguishing_settings
 from campaign.cli import arguments, run
 from campaign.cli.analyse import write_report
+from campaign.cluster.placement import choose_cluster
 from campaign.config.collect import collect_points
 from campaign.config.command_line import CommandLine
-from campaign.console import counted
+from campaign.console import counted, interrupt_on_kill
 from campaign.errors import CampaignError, UsageError
 from campaign.feed.feed_answer import Answer, find_answer, lines_of_answer
-from campaign.feed.probes import Setup, StoppedError, Target, no_runs_error
+from campaign.feed.probes import Setup, Target, no_runs_error, run_cells
 from campaign.storage.made_data import to_make
 from jobs.benchmarks import baseline
 from jobs.judging import stopping
-from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
 from jobs.model.declared import declared
 
@@ -32,6 +31,7 @@ run five times, cold and proved; the same with batches from memory, and with dat
 the limit. conf/accelerator has the definitions; one of your own: accelerator=own accelerator.sample_bytes=…
 accelerator.batch=… accelerator.step_s=…"""
 _RUNS, _MOST, _BASELINE_RUNS, _FILE_MB = 5, 1024, 3, 400
+_EXAMPLE = "storage=/scratch/me accelerator=unet3d_h100"
 _SET_HERE = ("benchmark", "dataset", "cache", "benchmark.source", "benchmark.accelerators", "runs", "warmup_runs",
              "min_valid_runs", "redo", "detach", "until_spread")  # fmt: skip
 _OF_FEED = ("accelerator", "dataset", "benchmark", "threads", "prefetch", "iterations", "nodes", "batch_size", "seed")
@@ -41,60 +41,58 @@ def main(argv: Sequence[str]) -> int:
     """Search and print; exit code 0 if every search came to its end."""
     options, words = _parsed(argv)
     split = CommandLine(tuple(words), dry_run=options.dry_run, assume_yes=True)
-    points = collect_points(_words_of_feed(words)) or []
-    targets = [_target(point, words, split) for point in points]
-    code = 0
-    if not options.dry_run:
-        code = _measure_baselines(targets, words, split, options.most)
-    if code == ExitCode.INTERRUPTED:
-        return code
+    targets = [_target(point, words, split) for point in collect_points(_words_of_feed(words)) or []]
+    plan = run.plan_points([target.point for target in targets])  # refuses what cannot be
+    cells = [entry.cell for entry in plan.entries]
+    for target in targets:
+        target.apart = distinguishing_settings(cells).get(target.plan(Setup(1), 1).entries[0].cell.id, "")
+    choose_cluster(cells, plan.conduct)
+    for line in run.notices(cells, split):
+        console.say(line)
+    if options.dry_run:
+        for target in targets:
+            console.say(_describe_costs(target, options.runs))
+        if options.json:
+            console.show_json([Answer(target, 0, None).as_json() for target in targets])
+        return 0
+    is_new = not plan.folder.root.exists()
+    folder, _ = folders.open_or_create(plan.folder.root)
+    with folders.remove_if_refused(folder, is_new=is_new), folders.hold_folder(folder, "feed"), interrupt_on_kill():
+        return _search(targets, options, words, split)
+
+
+def _search(targets: Sequence[Target], options: argparse.Namespace, words: Sequence[str], split: CommandLine) -> int:
+    """Measure the storages, search for each target, print its answer, and report all cells."""
+    _measure_baselines(targets, words, split, options.most)
     for target in targets:
         console.say(_describe_costs(target, options.runs))
-    if options.dry_run:
-        if options.json:
-            print(json.dumps([Answer(target, 0, None).as_json() for target in targets], indent=1))
-        return 0
-    _require_room(targets)
+        if target.most_accelerators() < 1:
+            raise UsageError(
+                f"{target.name}: the free space of {target.point['storage']['name']} is not enough for"
+                f" {target.steps} steps of one accelerator",
+                "iterations=… takes fewer steps; or free some space",
+            )
     if not options.yes and console.ask_for_yes("start?") is False:
         console.say("nothing was started")
         return 1
-    return _search(targets, options)
-
-
-def _search(targets: Sequence[Target], options: argparse.Namespace) -> int:
-    """Search for each target, print the answers, and report all cells."""
     answers: list[Answer] = []
-    faults: list[CampaignError] = []
+    code = 0
     for target in targets:
         try:
             answers.append(find_answer(target, options.runs, options.most))
-        except StoppedError as stopped:
-            return stopped.code
         except CampaignError as error:
-            faults.append(error)
+            code = error.exit_code
             console.print_error(error.message, error.hint)
+        else:
+            for line in () if options.json else lines_of_answer(answers[-1]):
+                console.show(line, flush=True)
     if options.json:
-        print(json.dumps([answer.as_json() for answer in answers], indent=1))
-    for line in itertools.chain.from_iterable(() if options.json else map(lines_of_answer, answers)):
-        console.show(line)
-    _report(targets)
-    return int(bool(faults))
-
-
-def _report(targets: Sequence[Target]) -> None:
-    """Write the report of all probes that are done."""
-    done = [
-        (target, setup)
-        for target in targets
-        for setup, outcome in target.outcomes.items()
-        if outcome.runs and not outcome.late
-    ]
-    if not done:
-        return
-    entries = [target.plans[setup].entries[0] for target, setup in done]
-    plan = done[0][0].plans[done[0][1]]
-    console.say(f"{counted(len(entries), 'probe')} recorded; report: {plan.folder.root / 'report.html'}")
-    write_report(plan.folder.root, quiet=True)
+        console.show_json([answer.as_json() for answer in answers])
+    if probes := [plan for target in targets for plan in target.plans.values()]:
+        root = probes[0].folder.root
+        console.say(f"{counted(len(probes), 'probe')}; report: {root / 'report.html'}")
+        write_report(root, quiet=True)
+    return code
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -105,34 +103,20 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add(
-        "--runs",
-        type=int,
-        choices=range(1, 101),
-        metavar="N",
-        default=_RUNS,
-        help="runs at the edge (5)",
-    )
+    add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs at the edge (5)")
     add("--most", type=int, choices=range(1, 4097), metavar="N", default=_MOST, help="accelerators per node at most")
     add("--yes", action="store_true", help="start without a question")
     add("--json", action="store_true", help="machine-readable, on stdout")
     add("--dry-run", action="store_true", help="say what one accelerator needs and start nothing")
-    add(
-        "words",
-        nargs="*",
-        metavar="KEY=VALUE",
-        help="words of the campaign: nodes=2 benchmark.engine=tf",
-    )
+    add("words", nargs="*", metavar="KEY=VALUE", help="words of the campaign: nodes=2 benchmark.engine=tf")
     options = parser.parse_intermixed_args(argv)
     keys = {word.partition("=")[0].lstrip("+") for word in options.words}
     if odd := [word for word in options.words if "=" not in word]:
-        raise UsageError(
-            f"'{odd[0]}' is neither an option nor KEY=VALUE", "storage=/scratch/me accelerator=unet3d_h100"
-        )
+        raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", _EXAMPLE)
     if clash := keys.intersection(_SET_HERE):
         raise UsageError(f"{min(clash)}=…: `feed` itself sets that", "leave it out; --runs N sets the runs at the edge")
     if lacks := [key for key in ("storage", "accelerator") if not any(key == each.partition(".")[0] for each in keys)]:
-        raise UsageError(f"feed: no {lacks[0]} is named", "feed storage=/scratch/me accelerator=unet3d_h100")
+        raise UsageError(f"feed: no {lacks[0]} is named", f"feed {_EXAMPLE}")
     return options, options.words
 
 
@@ -160,23 +144,15 @@ def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
     target = Target(point, _words_of_feed(words), split)
-    target.size_data(1, _root(target))
-    run.plan_points([target.point])  # refuses what cannot be
+    target.size_data(1)
     return target
 
 
-def _root(target: Target) -> Path:
-    return Path(target.point["storage"]["root"]).expanduser().resolve()
-
-
-def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: CommandLine, most: int) -> int:
+def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: CommandLine, most: int) -> None:
     """Measure the storages alone, and size the data by what they give."""
     of_baseline = _words_of_baseline(words)
     plan = run.plan_points(collect_points(of_baseline) or [])
-    code = run.run_plan(plan, of_baseline, split, reports=False) if plan.to_do else 0
-    if code == ExitCode.INTERRUPTED:
-        return code
-    plan = plan.refresh()
+    plan = run_cells(plan, of_baseline, split) if plan.to_do else plan
     rates: dict[str, float] = {}
     for entry in plan.entries:
         record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
@@ -185,10 +161,9 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
             raise no_runs_error(plan, entry)
         rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)
     for target in targets:
-        target.baseline_mb_per_s = rates[target.point["storage"]["name"]]
-        number = int(target.baseline_mb_per_s * target.point["nodes"] / target.demand_mb_per_s)
-        target.size_data(min(most, 2 * max(1, number)), _root(target))
-    return code
+        target.baseline_mb_per_s = rates[target.storage]
+        sharing = sum(each.storage == target.storage for each in targets)
+        target.size_data(min(most, 2 * max(1, target.by_arithmetic)), plan.folder.root / "feed.json", sharing)
 
 
 def _describe_costs(target: Target, runs: int) -> str:
@@ -203,13 +178,3 @@ def _describe_costs(target: Target, runs: int) -> str:
         f"about {10 + 2 * runs} runs of {target.steps * own['step_s']:.0f} s or more",
     )
     return " ".join(words)
-
-
-def _require_room(targets: Sequence[Target]) -> None:
-    for target in targets:
-        if target.most_accelerators() < 1:
-            raise UsageError(
-                f"{target.name}: the free space of {target.point['storage']['name']} is not enough for"
-                f" {target.steps} steps of one accelerator",
-                "iterations=… takes fewer steps; or free some space",
-            )

@@ -89,10 +89,10 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     `reports` nothing is reported: the caller runs more cells after these.
     """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
-    cluster = choose_cluster(cells, conduct)
-    notes = (*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring_warnings(cells))
-    for line in notes if reports else ():
-        console.say(line)
+    cluster = choose_cluster(cells, conduct, quiet=not reports)
+    for line in notices(cells, split):
+        if reports:
+            console.say(line)
     if split.dry_run:
         with redirect_stdout(sys.stderr) if split.as_json else nullcontext():
             todo = _preview_plan(planned, _make_request(planned.folder, conduct, argv), cluster)
@@ -116,6 +116,11 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     if split.as_json:
         console.show_json(as_json(planned.refresh()))
     return code
+
+
+def notices(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
+    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation.notices`."""
+    return [*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring_warnings(cells)]
 
 
 def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:

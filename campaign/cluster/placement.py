@@ -20,12 +20,16 @@ from campaign.storage.made_data import ToMake, to_make
 from jobs.model.conduct import Conduct, Site
 
 
-def choose_cluster(cells: Iterable[Cell], conduct: Conduct) -> str:
-    """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm on a machine that submits to a Slurm cluster."""
+def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = False) -> str:
+    """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm on a machine that submits to a Slurm cluster.
+
+    What ``auto`` is, is said unless the caller says it for many campaigns at once (`quiet`).
+    """
     name = str(conduct["cluster"]["name"])
     if name == "auto":
         name = "slurm" if client.has_cluster() else "local"
-        console.say(f"cluster=auto: {'Slurm' if name == 'slurm' else 'this machine (there is no Slurm cluster)'}")
+        if not quiet:
+            console.say(f"cluster=auto: {'Slurm' if name == 'slurm' else 'this machine (there is no Slurm cluster)'}")
     if conduct["detach"] and name != "slurm":
         raise UsageError("detach=true: there is no Slurm here to leave the work to", "nohup python -m campaign … &")
     if name == "slurm":

@@ -14,18 +14,8 @@ from jobs.checks import LEAST_OF_CLIENT
 _CLIENT: tuple[Kind, Kind] = ("memory", "warm")
 NOT_MLPERF = "not an MLPerf result, not reviewed"
 _HEADS = (
-    "accelerators",
-    "batches",
-    "runs",
-    "AU worst",
-    "AU mean",
-    "as DLIO",
-    "MB/s",
-    "needs",
-    "waits",
-    "meets",
-    "late",
-)
+    "accelerators", "batches", "runs", "AU worst", "AU mean", "as DLIO", "MB/s", "needs", "waits", "meets", "late"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,22 +39,25 @@ class Answer:
     @property
     def line(self) -> str:
         """Return the result in one line."""
-        name, where = self.target.name, self.target.point["storage"]["name"]
-        nodes = f" on each of {self.target.point['nodes']} nodes" if self.target.point["nodes"] > 1 else ""
-        worst = self._worst
+        where, nodes, worst = self.target.storage, self.target.point["nodes"], self._worst
+        what = self.target.name + (f" on each of {nodes} nodes" if nodes > 1 else "")
         if self.client is not None:
             least = f"; {where} feeds at least {self.fed}" if self.fed else ""
-            return f"{where}: this client can emulate at most {self.client} {name}{nodes} ({self._why_client()}){least}"
+            return f"{where}: this client can emulate at most {self.client} {what} ({self._why_client()}){least}"
         if self.not_fed is None:
-            least = f"{where} feeds {self.fed} {name}{nodes} at least (worst rank {worst(self.fed)})"
-            return f"{least}; more were not tried: --most, or the data"
+            why = (
+                "the data suffice for no more"
+                if self.target.most_accelerators() <= self.fed
+                else "--most allows no more"
+            )
+            return f"{where} feeds {self.fed} {what} at least (worst rank {worst(self.fed)}); {why}"
         if self.fed:
             shares = f"worst rank {worst(self.fed)}, {worst(self.not_fed)}"
-            return f"{where} feeds {self.fed} {name}{nodes}, not {self.not_fed} ({shares})"
+            return f"{where} feeds {self.fed} {what}, not {self.not_fed} ({shares})"
         if self.share is None:
-            return f"{where} feeds less than one {name}{nodes} (worst rank {worst(1)})"
+            return f"{where} feeds less than one {what} (worst rank {worst(1)})"
         steps = [f"{step_s:.4g} s ({worst(1, step_s)})" for step_s in (self.fed_step_s, self.starved_step_s)]
-        return f"{where} feeds {self.share:.2g} of one {name}{nodes}: with steps of {steps[0]}, not of {steps[1]}"
+        return f"{where} feeds {self.share:.2g} of one {what}: with steps of {steps[0]}, not of {steps[1]}"
 
     def _worst(self, number: int, step_s: float | None = None) -> str:
         own = self.target.point["accelerator"]["step_s"]
@@ -73,19 +66,17 @@ class Answer:
 
     def _why_client(self) -> str:
         number = (self.client or 0) + 1
-        outcomes = [self.target.outcomes.get(Setup(number, kind)) for kind in _CLIENT]
-        words = [
+        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in _CLIENT))
+        return ", ".join(
             f"{CONTROLS[each.setup.kind]}, {number}: {'steps end late' if each.late else f'{each.worst:.1f} %'}"
             for each in outcomes
-            if each
-        ]
-        return ", ".join(words)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as plain values."""
         met, _ = self.target.size_rule(self.fed)
         return {
-            "storage": self.target.point["storage"]["name"],
+            "storage": self.target.storage,
             "accelerator": self.target.name,
             "nodes": self.target.point["nodes"],
             "feeds": None if self.client is not None else self.share if not self.fed else self.fed,
@@ -100,7 +91,7 @@ class Answer:
                     "accelerators": setup.accelerators,
                     "batches": setup.kind,
                     "step_s": setup.step_s or self.target.point["accelerator"]["step_s"],
-                    "late": bool(outcome.late),
+                    "late": outcome.late,
                     "au_percent": [run["au_percent"] for run in outcome.runs],
                     "cell": self.target.plans[setup].entries[0].cell.id,
                 }
@@ -117,8 +108,7 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
     def is_fed(number: int, runs: int = 1, step_s: float | None = None) -> bool:
         return target.probe(Setup(number, step_s=step_s), runs).worst >= minimum
 
-    first = int(target.baseline_mb_per_s * target.point["nodes"] / target.demand_mb_per_s)
-    low, high = bracket_number(first, is_fed, most)
+    low, high = bracket_number(target.by_arithmetic, is_fed, most)
     low, high = settle_edge(low, high, lambda number: is_fed(number, runs), most)
     if (client := _client_limit(target, high or low, minimum)) is not None:
         return Answer(target, min(low, client), high, client)
@@ -146,7 +136,7 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
 
 
 def lines_of_answer(answer: Answer) -> list[str]:
-    """Return the table of the probes and the lines below it."""
+    """Return the answer, the table of the probes and the lines below it."""
     target = answer.target
     order = sorted(target.outcomes.items(), key=lambda each: (each[0].kind, each[0].step_s or 0, each[0].accelerators))
     lines = console.format_table([_HEADS, *(_row(target, outcome) for _, outcome in order)], right=range(2, 11))
@@ -157,38 +147,30 @@ def lines_of_answer(answer: Answer) -> list[str]:
     notes = [
         f"AU: share of the time in which an accelerator computes, at least {minimum:.0%}; needs: MB/s at 100 %",
         "waits, meets: shares of the time of the worst accelerator of the worst run; late: share of a step",
-        f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.2g}",
+        f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.beyond] if answer.beyond else []),
     ]
-    return [*lines, *notes, "", f"{answer.line}  [{NOT_MLPERF}]"]
+    return [f"{answer.line}  [{NOT_MLPERF}]", "", *lines, *notes]
 
 
 def _row(target: Target, outcome: Outcome) -> tuple[str, ...]:
-    setup = outcome.setup
-    step_s = setup.step_s or target.point["accelerator"]["step_s"]
-    needs = setup.accelerators * target.demand_mb_per_s * target.point["accelerator"]["step_s"] / step_s
+    setup, own_s = outcome.setup, target.point["accelerator"]["step_s"]
+    needs = f"{setup.accelerators * target.demand_mb_per_s * own_s / (setup.step_s or own_s):.4g}"
     number = f"{setup.accelerators}{f' (step {setup.step_s:.4g} s)' if setup.step_s else ''}"
     if outcome.late:
-        return (number, setup.kind, "2", "late", "", "", "", f"{needs:.4g}", "", "", "")
-    waits, meets = (_share_of_worst(outcome, part) for part in ("load_s", "sync_s"))
+        return (number, setup.kind, "2", "late", "", "", "", needs, "", "", "")
+    runs: Sequence[Any] = outcome.runs
+    worst = min(runs, key=lambda each: each["au_percent"])
     return (
         number,
         setup.kind,
-        str(len(outcome.runs)),
+        str(len(runs)),
         f"{outcome.worst:.1f} %",
         *(f"{outcome.median(key):.1f} %" for key in ("au_mean_percent", "au_dlio_percent")),
         f"{outcome.median('read_mb_per_s'):.4g}" if setup.kind != "memory" else "",
-        f"{needs:.4g}",
-        f"{waits:.0%}",
-        f"{meets:.0%}",
+        needs,
+        *(f"{worst[part] / worst['wall_s']:.0%}" for part in ("load_s", "sync_s")),
         f"{outcome.median('late_share'):.1%}",
     )
-
-
-def _share_of_worst(outcome: Outcome, part: str) -> float:
-    """Return the share of the time that a part takes, of the worst accelerator in the worst run."""
-    runs: Sequence[Any] = outcome.runs
-    worst = min(runs, key=lambda each: each["au_percent"])
-    return float(worst[part] / worst["wall_s"])

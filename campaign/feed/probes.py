@@ -20,25 +20,19 @@ from campaign.config.command_line import CommandLine
 from campaign.console import counted
 from campaign.errors import CampaignError
 from jobs.judging import stopping
+from jobs.model import reading
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
 from jobs.model.results import Run
 from jobs.system.cgroup import memory_left_bytes
+from jobs.system.files import write_json
 
 CONTROLS = {"memory": "batches from memory", "warm": "data in memory"}
 LEAST_STEPS, RUN_S = 10, 5.0  # of a run
-_ROOM = 0.8  # of the free space that the data may take
+_ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
 _TRIES = 3
 _RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
 Kind = Literal["cold", "warm", "memory"]
-
-
-class StoppedError(Exception):
-    """Raised when the campaign of a probe was interrupted; has its exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class Outcome:
 
     setup: Setup
     runs: Sequence[Run] = ()
-    late: str = ""
+    late: bool = False
 
     @property
     def worst(self) -> float:
@@ -77,14 +71,20 @@ class Target:
     point: Point
     words: Sequence[str]  # of a campaign with benchmark=feed
     split: CommandLine
+    apart: str = ""  # what tells it from others with the same storage and accelerator
     baseline_mb_per_s: float = 0.0
     outcomes: dict[Setup, Outcome] = field(default_factory=dict)
     plans: dict[Setup, Plan] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Return the name of the accelerator."""
-        return str(self.point["accelerator"]["name"])
+        """Return the name of the accelerator, with what tells this target from others."""
+        return self.point["accelerator"]["name"] + (f" ({self.apart})" if self.apart else "")
+
+    @property
+    def storage(self) -> str:
+        """Return the name of the storage."""
+        return str(self.point["storage"]["name"])
 
     @property
     def demand_mb_per_s(self) -> float:
@@ -104,15 +104,30 @@ class Target:
         own = self.point["dataset"]
         return int(own["files"] * own["samples_per_file"] * own["sample_bytes"])
 
-    def size_data(self, accelerators: int, folder: Path) -> None:
-        """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes."""
-        own = self.point["dataset"]
-        wanted = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
-        per_file = own["samples_per_file"] * own["sample_bytes"]
+    @property
+    def by_arithmetic(self) -> int:
+        """Return the accelerators that the baseline suffices for."""
+        return int(self.baseline_mb_per_s * self.point["nodes"] / self.demand_mb_per_s)
+
+    def size_data(self, accelerators: int, kept: Path | None = None, sharing: int = 1) -> None:
+        """Let the data suffice for so many accelerators per node, as far as the free space of their storage goes.
+
+        So many targets are `sharing` that space. The file `kept` has what was decided before: when the data are made,
+        less of it is free. What is not enough for one accelerator is not kept.
+        """
+        folder, own = Path(self.point["storage"]["root"]).expanduser().resolve(), self.point["dataset"]
+        samples = self.point["nodes"] * accelerators * self.point["accelerator"]["batch"] * self.steps
+        wanted = -(-samples // own["samples_per_file"])
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
-        most = int(_ROOM * shutil.disk_usage(there).free / per_file)
-        files = min(-(-wanted // own["samples_per_file"]), most)
-        self.point = {**self.point, "dataset": {**own, "files": max(1, files)}}
+        blocks = -(-own["samples_per_file"] * own["sample_bytes"] // _BLOCK_BYTES)
+        most = int(_ROOM * shutil.disk_usage(there).free / sharing / (blocks * _BLOCK_BYTES))
+        self.point = {**self.point, "dataset": {**own, "files": wanted}}
+        wish = self.plan(Setup(1), 1).entries[0].cell.id
+        decided = reading.read(kept, dict[str, int]) if kept and kept.exists() else {}
+        files = decided.get(wish, max(1, min(wanted, most)))
+        self.point = {**self.point, "dataset": {**own, "files": files}}
+        if kept and self.most_accelerators():
+            write_json(kept, {**decided, wish: files})
 
     def most_accelerators(self) -> int:
         """Return for how many accelerators per node the data are enough steps."""
@@ -157,24 +172,27 @@ class Target:
         }
 
     def probe(self, setup: Setup, runs: int = 1) -> Outcome:
-        """Return what a probe says, which is run unless it is recorded. Raises CampaignError, StoppedError."""
-        plan = self.plans[setup] = self.plan(setup, runs)
-        outcome = self.outcomes[setup] = read_outcome(plan, setup)
-        for _ in range(_TRIES):
+        """Return what a probe says, which is run unless it is recorded. Raises CampaignError."""
+        plan = self.plan(setup, runs)
+        settings = self._settings(setup, runs)
+        words = [word for word in self.words if word.partition("=")[0] not in settings]
+        words += [f"{key}={value}" for key, value in settings.items()]
+        for tries_left in reversed(range(_TRIES + 1)):
+            self.plans[setup] = plan
+            outcome = self.outcomes[setup] = read_outcome(plan, setup)
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
-            console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
-            settings = self._settings(setup, runs)
-            own = [word for word in self.words if word.partition("=")[0] not in settings]
-            words = [*own, *(f"{key}={value}" for key, value in settings.items())]
-            code = run.run_plan(plan, words, self.split, reports=False)
-            if code == ExitCode.INTERRUPTED:
-                raise StoppedError(code)
-            plan = self.plans[setup] = plan.refresh()
-            outcome = self.outcomes[setup] = read_outcome(plan, setup)
-        if outcome.late or len(outcome.runs) >= runs:
-            return outcome
+            if tries_left:
+                console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
+                plan = run_cells(plan, words, self.split)
         raise no_runs_error(plan, plan.entries[0])
+
+
+def run_cells(plan: Plan, words: Sequence[str], split: CommandLine) -> Plan:
+    """Run the cells of a plan and return it with their records; raise KeyboardInterrupt if they were stopped."""
+    if run.run_plan(plan, words, split, reports=False) == ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return plan.refresh()
 
 
 def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
@@ -198,4 +216,4 @@ def read_outcome(plan: Plan, setup: Setup) -> Outcome:
         return Outcome(setup)
     valid = stopping.measured(record, "valid")
     late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
-    return Outcome(setup, valid, str(late[-1]["reason"]) if len(late) > 1 and len(late) >= len(valid) else "")
+    return Outcome(setup, valid, late=len(late) > 1 and len(late) >= len(valid))

@@ -20,12 +20,12 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from jobs.errors import JobError
 from jobs.fork_server import die_with_parent
@@ -125,7 +125,8 @@ class Accelerators:
             context.Process(target=_emulate, args=(plan, index, self._meeting, theirs), daemon=True)
             for index, (_, theirs) in enumerate(pipes)
         ]
-        self._rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
+        """The times of each accelerator, after `run`."""
 
     def __enter__(self) -> Self:
         for each in self._processes:
@@ -141,7 +142,7 @@ class Accelerators:
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             with suppress(OSError):
                 pipe.send(None)
-            process.join(0.0 if len(self._rows) < self.plan.accelerators else _GRACE_S)
+            process.join(0.0 if len(self.rows) < self.plan.accelerators else _GRACE_S)
             process.kill()
             process.join()
             pipe.close()
@@ -156,7 +157,7 @@ class Accelerators:
         among, sentinels = here(), [each.sentinel for each in self._processes]
         among.start()
         well = all(self._meeting.lead(number, sentinels, among) for number in range(self.plan.steps + 1))
-        self._rows = self._receive(None if well else 0.0)
+        self.rows = self._receive(None if well else 0.0)
 
     def _receive(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Return the next message of each accelerator. Raises AcceleratorError if one has ended, or is silent."""
@@ -168,27 +169,6 @@ class Accelerators:
         if errors or len(messages) < len(self._pipes):
             raise AcceleratorError(errors[0] if errors else "the process of an accelerator has ended")
         return messages
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the times of each accelerator."""
-        return self._rows
-
-
-class _Batches(Protocol):
-    """The source of the batches of one accelerator."""
-
-    def begin(self) -> None:
-        """Begin to read: the clock runs."""
-
-    def next(self) -> float:
-        """Wait for the next batch; return when it was complete."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Return the bytes of the batches so far."""
-
-    def close(self) -> None:
-        """End the readers."""
 
 
 class _Readers:
@@ -321,8 +301,9 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
     sys.setswitchinterval(_SWITCH_S)
     _libc.prctl(_PR_SET_TIMERSLACK, 1)
     own = plan.batches[index :: plan.accelerators]
+    source = _Pipeline if plan.engine == "tf" and not plan.from_memory else _Readers
     try:
-        with _source(plan, own) as batches:
+        with closing(source(plan, own)) as batches:
             pipe.send({})
             row = run_steps(plan, index, meeting, batches)
     except Exception as error:
@@ -332,16 +313,7 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
     pipe.recv()  # the parent reads the counters of this process before
 
 
-@contextmanager
-def _source(plan: Plan, own: Sequence[Sequence[Sample]]) -> Iterator[_Batches]:
-    batches = _Pipeline(plan, own) if plan.engine == "tf" and not plan.from_memory else _Readers(plan, own)
-    try:
-        yield batches
-    finally:
-        batches.close()
-
-
-def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Batches) -> dict[str, Any]:
+def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _Readers) -> dict[str, Any]:
     """Run all steps; return the times of the accelerator in seconds and its utilisation in percent."""
     loads, computes, meetings, late = [], [], [], []
     began_s = free_s = meeting.come(index, 0, 0.0)

@@ -9,9 +9,11 @@ then meets the others, as the loop of DLIO does. Nothing is decoded: samples end
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -57,25 +59,25 @@ def begin(request: Request) -> Iterator[Work]:
     with files_of(request) as files:
         sizes = {path: files.sizes[path] for path in here().share([*files.sizes])}
         batches = assign_samples(settings, sizes)
-        steps = min(here().gather(len(batches) // settings["benchmark"]["accelerators"]))
+        own, number = settings["benchmark"], settings["benchmark"]["accelerators"]
+        steps = min(here().gather(len(batches) // number))
         if steps < FEWEST_STEPS:
             raise DatasetError(
-                f"the data are {steps} steps of {settings['benchmark']['accelerators']} accelerators, and a run needs"
-                f" {FEWEST_STEPS}",
+                f"the data are {steps} steps of {number} accelerators, and a run needs {FEWEST_STEPS}",
                 "more files (dataset.files), fewer accelerators or a smaller batch",
             )
-        batches = batches[: steps * settings["benchmark"]["accelerators"]]
-        asked: dict[Path, int] = {}
-        for sample in (sample for batch in batches for sample in batch):
-            asked[sample.path] = asked.get(sample.path, 0) + sample.bytes
-        _require_memory(settings, max(sample.bytes for batch in batches for sample in batch))
+        batches = batches[: steps * number]
+        asked: Counter[Path] = Counter()
+        for sample in chain.from_iterable(batches):
+            asked[sample.path] += sample.bytes
+        _require_memory(settings, max(sample.bytes for sample in chain.from_iterable(batches)))
         plan = Plan(
-            accelerators=settings["benchmark"]["accelerators"],
+            accelerators=number,
             step_s=settings["accelerator"]["step_s"],
             threads=settings["threads"],
             ahead=settings["prefetch"],
-            engine=settings["benchmark"]["engine"],
-            from_memory=settings["benchmark"]["source"] == "memory",
+            engine=own["engine"],
+            from_memory=own["source"] == "memory",
             batches=batches,
         )
         with Accelerators(plan) as accelerators:
@@ -122,7 +124,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
     with watched:
         accelerators.run()
         here().end()
-    rows = accelerators.rows()
+    rows = accelerators.rows
     plan, worst = accelerators.plan, min(rows, key=lambda row: (round(row["au_percent"], 1), -row["load_s"]))
     wall_s = max(row["wall_s"] for row in rows)
     samples = sum(len(batch) for batch in plan.batches)
@@ -135,9 +137,7 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
         "images_asked": samples,
         "image_errors": 0,
         "bytes_read": moved,
-        **(
-            {} if plan.from_memory else {"bytes_predicted": sum(each.bytes for batch in plan.batches for each in batch)}
-        ),
+        **({} if plan.from_memory else {"bytes_predicted": sum(each.bytes for each in chain(*plan.batches))}),
         "images_per_s": samples / wall_s,
         "read_mb_per_s": moved / 1e6 / wall_s,
         **_shares(rows),
@@ -200,22 +200,12 @@ BENCHMARK = _Feed(
     about="emulate accelerators and read what they need: how many does the storage feed?",
     data="files",
     settings=(
-        "benchmark",
-        "dataset",
-        "storage",
-        "accelerator",
-        "threads",
-        "batch_size",
-        "prefetch",
-        "iterations",
-        "seed",
-        "cache",
-        "nodes",
-        "sync",
+        "benchmark", "dataset", "storage", "accelerator", "threads", "batch_size", "prefetch", "iterations", "seed",
+        "cache", "nodes", "sync",
     ),
     own_defaults={"prefetch": 2, "accelerator.step_s": 0.1},
     computes=True,
     emulates=True,
     several_nodes=True,
     wall_parts=("startup_s", "load_s", "compute_s", "sync_s", "other_s"),
-)
+)  # fmt: skip

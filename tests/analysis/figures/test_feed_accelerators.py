@@ -41,15 +41,27 @@ def test_the_chart_has_the_limit_the_demand_and_a_line_per_source_of_batches():
     assert "not an MLPerf result" in spec.title
 
 
+def test_what_the_chart_has_is_not_drawn_over_its_settings_again():
+    assert drawn("sweep-feed", *SEARCH, *CONTROLS) == []
+    assert len(drawn("sweep-feed", SEARCH[0])) == 1, "one number is no chart of its own"
+
+
 @pytest.mark.parametrize(
     ("records", "sentences"),
     [
         ([*SEARCH, *CONTROLS], ["local feeds 4 own, not 5 (not an MLPerf result, not reviewed)"]),
-        ([*SEARCH, probe(5, 97.9, batches="memory")], []),
+        (
+            [*SEARCH, probe(5, 97.9, batches="memory")],
+            ["local: this client cannot emulate 5 own: 97.9 % from memory (not an MLPerf result, not reviewed)"],
+        ),
         (SEARCH, []),
         ([*SEARCH[:2], *CONTROLS], []),
+        (
+            [*SEARCH[:2], probe(4, 99.0, batches="memory")],
+            ["local feeds 4 own at least (not an MLPerf result, not reviewed)"],
+        ),
     ],
-    ids=["known", "the client is the limit", "no control", "no number that fails"],
+    ids=["known", "the client is the limit", "no control", "no control of the last number", "no number that fails"],
 )
 def test_the_summary_says_how_many_are_fed_only_if_the_client_is_not_the_limit(records, sentences):
     table, _ = tables([parse(each) for each in records])

@@ -8,11 +8,12 @@ import tracemalloc
 
 import pandas as pd
 import pytest
+import yaml
 
 from analysis.__main__ import main
 from analysis.mlperf import dlio_folder
 from analysis.mlperf.dlio_folder import read_folder
-from analysis.mlperf.referee import COUNTINGS, FIGURES, NOTICE, Definition, by_rank_and_epoch, judge, worst
+from analysis.mlperf.referee import COUNTINGS, FIGURES, NOTICE, Definition, by_rank_and_epoch, definitions, judge, worst
 from analysis.mlperf.referee_report import au_over_epochs
 from tests.analysis.mlperf.dlio_factory import BETWEEN_S, FIRST_S, dlio_run, edit
 from tests.test_rooms import ROOT
@@ -284,6 +285,22 @@ def test_without_a_configuration_the_workload_is_known_by_its_name_or_its_step(t
     (folder / ".hydra" / "overrides.yaml").write_text("- workload=retinanet_b200\n- ++workload.reader.batch_size=7\n")
     run = judged(folder)
     assert (run["sources"]["batch"], run["sources"]["minimum"]) == ("configured", "of retinanet_b200")
+
+
+def test_the_workloads_are_those_that_feed_emulates():
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / "accelerator").glob("*.yaml")}
+    defined = {name: own for name, own in files.items() if "source" in own}
+
+    assert len(defined) > 10
+    assert {*definitions()} == {*defined, "unet3d"}
+    for name, own in defined.items():
+        assert definitions()[name] == pytest.approx((own["batch"], own["step_s"], 100 * own["minimum"])), name
+
+
+def test_of_two_workloads_whose_steps_are_near_the_nearer_one_is_taken(tmp_path):
+    folder = dlio_run(tmp_path, step_s=1.3604, config="", ranks=1, epochs=1)
+
+    assert judged(folder)["sources"]["minimum"] == "of unet3d, by its step", "flux_b200 has a step of 1.35 s"
 
 
 def test_an_unknown_workload_says_which_option_is_missing(tmp_path, said):

@@ -4,12 +4,14 @@ import json
 
 import pytest
 
+from campaign.cells import folder as folders
 from campaign.cli import feed
 from campaign.config.command_line import CommandLine as Split
-from campaign.errors import CampaignError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.feed import probes
 from campaign.feed.feed_answer import find_answer, lines_of_answer
 from campaign.feed.probes import Outcome, Setup, Target
+from jobs.model.codes import ExitCode
 from tests.campaign.command_line import TINY, CommandLine
 from tests.campaign.work_lists import compose
 
@@ -28,8 +30,9 @@ def storage(tmp_path, monkeypatch):
 
     def storage(rate, *, copies=1e9, reads=1e9, most_late=1e9, odd=()):
         point = compose("benchmark=feed", "dataset=samples", "storage=local", *OWN)
+        point["storage"] = {**point["storage"], "root": str(tmp_path)}
         target = Target(point, [], Split(()), baseline_mb_per_s=rate)
-        target.size_data(64, tmp_path)
+        target.size_data(64)
 
         def probe(setup, runs=1):
             step_s = setup.step_s or 0.1
@@ -38,7 +41,7 @@ def storage(tmp_path, monkeypatch):
             share = 99.0 if (setup.accelerators, setup.kind) in odd else share
             run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
             run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
-            late = "steps end late" if setup.accelerators > most_late else ""
+            late = setup.accelerators > most_late
             target.plans[setup] = target.plan(setup, runs)
             target.outcomes[setup] = Outcome(setup, () if late else [run] * runs, late)
             return target.outcomes[setup]
@@ -57,7 +60,7 @@ def test_the_answer_names_the_edge_with_its_worst_shares_and_twice_as_many_are_t
     assert {len(target.outcomes[Setup(number)].runs) for number in (6, 7)} == {5}
     assert {Setup(12), Setup(7, "memory"), Setup(7, "warm")} <= target.outcomes.keys()
     assert answer.beyond == ""
-    assert lines_of_answer(answer)[-1].endswith("[not an MLPerf result, not reviewed]")
+    assert lines_of_answer(answer)[0] == f"{answer.line}  [not an MLPerf result, not reviewed]"
 
 
 def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
@@ -92,10 +95,12 @@ def test_below_one_the_shortest_step_that_is_fed_gives_the_share(storage):
 
 
 def test_all_that_the_data_suffice_for_may_be_fed(storage):
-    answer = find_answer(storage(10**5), 5, 8)
+    few, all_of_them = find_answer(storage(10**5), 5, 8), find_answer(storage(10**5), 5, 1024)
 
-    assert (answer.fed, answer.not_fed) == (8, None)
-    assert "feeds 8 own at least" in answer.line
+    assert (few.fed, few.not_fed) == (8, None)
+    assert few.line.endswith("feeds 8 own at least (worst rank 100.0 %); --most allows no more")
+    assert all_of_them.fed == all_of_them.target.most_accelerators()
+    assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
 
 
 def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
@@ -109,13 +114,27 @@ def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatc
     assert target.size_rule(6)[0] is False
 
 
-def test_the_data_take_no_more_than_the_free_space(storage, tmp_path, monkeypatch):
+def test_the_data_take_no_more_than_the_free_space(storage, monkeypatch):
     target = storage(110)
     monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100_000_000}))
-    target.size_data(10, tmp_path)
+    target.size_data(10)
 
-    assert target.data_bytes == 80_000_000
-    assert target.most_accelerators() == 4, "of ten steps with two samples"
+    assert target.data_bytes == 79_000_000, "with the last block of each file"
+    assert target.most_accelerators() == 3, "of ten steps with two samples"
+    target.size_data(10, sharing=2)
+    assert target.data_bytes == 39_000_000
+
+
+def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage, tmp_path, monkeypatch):
+    target, free = storage(110), {"free": 100_000_000}
+    monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), free))
+    sizes = []
+    for free["free"] in (1_000_000, 100_000_000, 20_000_000):
+        target.size_data(10, tmp_path / "feed.json")
+        sizes.append(target.data_bytes)
+    target.size_data(9, tmp_path / "feed.json")
+
+    assert (sizes, target.data_bytes) == ([1_000_000, 79_000_000, 79_000_000], 15_000_000), "one file is no run"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +149,7 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: ({"runs": runs}, None))
     outcome = probes.read_outcome(plan, Setup(1))
 
-    assert (bool(outcome.late), outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
+    assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +170,29 @@ def test_what_it_cannot_do_is_refused_before_anything_is_begun(words, why, tmp_p
     assert not any(tmp_path.iterdir())
 
 
+def test_answers_on_the_same_storage_and_accelerator_say_in_what_they_differ(storage):
+    target = storage(110)
+    target.apart = "threads=2"
+
+    assert "feeds 6 own (threads=2), not 7" in find_answer(target, 5, 1024).line
+
+
+def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_two_probes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, _ = folders.open_or_create(tmp_path / "feed")
+
+    with folders.hold_folder(folder, "feed"), pytest.raises(EnvironmentFaultError, match="another feed is running"):
+        feed.main([f"storage={tmp_path}", *OWN])
+    assert not any(folder.records.iterdir())
+
+
+def test_a_probe_that_is_stopped_stops_the_search(storage, monkeypatch):
+    target = storage(110)
+    monkeypatch.setattr(probes.run, "run_plan", lambda *_, **__: ExitCode.INTERRUPTED)
+    with pytest.raises(KeyboardInterrupt):
+        Target.probe(target, Setup(1))
+
+
 @pytest.mark.long
 def test_a_search_on_a_disk_ends_and_the_same_command_reads_what_is_recorded(tmp_path):
     command = CommandLine(tmp_path, timeout_s=500)
@@ -158,6 +200,7 @@ def test_a_search_on_a_disk_ends_and_the_same_command_reads_what_is_recorded(tmp
              "--runs", "2", "benchmark.file_mb=20", "--yes", "--json", *QUIET)  # fmt: skip
     first = command(*words)
     assert first.returncode == 0, first.stderr
+    assert first.stderr.count("cluster=auto") == 1
     second = command(*words)
 
     assert json.loads(second.stdout) == json.loads(first.stdout)
