@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import shutil
 import signal
@@ -30,8 +31,9 @@ def pytest_configure(config):
 
     Tables are as wide as for a pipe, whatever width the caller's shell has told. Bytecode is kept, whatever that has
     told: tests start processes by the hundred. What is kept of a user lies in a folder of the tests. Each property is
-    tried on 15 examples; CI has time for 40.
+    tried on 15 examples; CI has time for 40. No garbage is looked for among what is collected.
     """
+    gc.disable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -43,6 +45,11 @@ def pytest_configure(config):
     known = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     settings.register_profile("plain", deadline=None, max_examples=examples, suppress_health_check=known)
     settings.load_profile("plain")
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def _limited(item):

@@ -14,6 +14,7 @@ from analysis.records.record import record_of
 from jobs.judging.judge import judged
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+_RECORD, _RUN = json.dumps(CONTRACT), json.dumps(CONTRACT["runs"][0])  # read anew in a third of the time of a copy
 BYTES_PER_IMAGE = 112_000
 
 
@@ -51,7 +52,7 @@ def run(number, images_per_s, *, size=BYTES_PER_IMAGE, fails=(), unknown=(), **k
         figures |= FAILED[rule]
     for rule in unknown:
         figures |= UNKNOWN[rule]
-    made = copy.deepcopy(CONTRACT["runs"][0]) | figures | {"run": number, "role": "measured"} | keys
+    made = json.loads(_RUN) | figures | {"run": number, "role": "measured"} | keys
     if made.get("profile"):
         made |= _profiled(made)
     return made if "device_bytes" in {*keys, *unknown} else made | {"device_bytes": made["bytes_read"]}
@@ -81,7 +82,7 @@ def record(rates, *, threads=4, storage="local", host="node1", device=None, limi
     In place of a rate a run may stand. The device has the storage's name, unless it is given. `limit` is that of the
     spread. A setting within a group is named like `benchmark__preprocess`.
     """
-    made = copy.deepcopy(CONTRACT)
+    made = json.loads(_RECORD)
     words = made["cell"]["settings"]
     words |= {"threads": threads, "storage": {"name": storage, "root": f"/{storage}"}}
     for name, value in settings.items():

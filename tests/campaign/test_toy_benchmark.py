@@ -92,7 +92,7 @@ def house(tmp_path_factory):
     """A copy of the packages with a benchmark and an observer more."""
     folder = tmp_path_factory.mktemp("house")
     for package in ("analysis", "campaign", "conf", "jobs"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package)  # with their bytecode, which takes seconds to make
     (folder / "jobs/benchmarks/toy.py").write_text(BENCHMARK)
     (folder / "conf/benchmark/toy.yaml").write_text(VALUES)
     (folder / "jobs/observe/toy.py").write_text(OBSERVER)

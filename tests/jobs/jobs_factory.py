@@ -141,9 +141,14 @@ def judged_in_time(execute, request):
     tries = 1 if "limits" in request else 3
     for _ in range(tries):
         figures = judged(execute(), request)
-        if [each["rule"] for each in figures.get("checks", ()) if each["passed"] is False] != ["time_adds_up"]:
+        if not was_held_up(figures):
             break
     return figures
+
+
+def was_held_up(figures):
+    """Return whether all that is wrong with a run is the time that the scheduler took between two parts of it."""
+    return [each["rule"] for each in figures.get("checks", ()) if each["passed"] is False] == ["time_adds_up"]
 
 
 def check(figures, rule):

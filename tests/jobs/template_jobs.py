@@ -29,7 +29,7 @@ from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.lazy_imports import np, tf
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import eventually, judged, judged_in_time
+from tests.jobs.jobs_factory import eventually, judged, judged_in_time, was_held_up
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -252,13 +252,16 @@ def by_hand(argument):
             "time_error_max": 0.2,
         },
     )
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            byhand.main([argument.get("benchmark", "micro"), *argument["words"]])
-    except SystemExit as end:
-        return {"value": [json.loads(printed.getvalue() or "null"), end.code]}
-    return {"value": None}
+    for _ in range(1 if "--checkpoint" in argument["words"] else 3):  # as `judged_in_time`; snapshots would stay
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                byhand.main([argument.get("benchmark", "micro"), *argument["words"]])
+        except SystemExit as end:
+            figures, code = json.loads(printed.getvalue() or "null"), end.code
+        if not was_held_up(figures or {}):
+            break
+    return {"value": [figures, code]}
 
 
 def requested(argument):

@@ -31,7 +31,7 @@ def cleared(*folders, timeout_s=20):
 def drained_and_closed(folders):
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(20)
+        assert buffer.drained(120)
     drainer_ended(folders[0])
 
 
@@ -40,7 +40,7 @@ def test_a_training_that_is_over_leaves_nothing(folders, tmp_path):
         direct.save(1, writer(1))
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(20)
+        assert buffer.drained(120)
 
     cleared(tmp_path / "only", tmp_path / "never")
     cleared(*folders)
@@ -76,7 +76,7 @@ def test_a_drainer_that_comes_when_its_folders_are_gone_leaves_nothing(folders, 
 
 def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_makes_none(folders, tmp_path):
     drained_and_closed(folders)
-    taken = drainer_lock(folders[0]).acquire(timeout=20)
+    taken = drainer_lock(folders[0]).acquire(timeout=120)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(drain_loop.drain, *folders)
         assert eventually(lambda: waits_for_drainer(folders[0]))
@@ -87,7 +87,7 @@ def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_ma
             folder.rmdir()
         taken.lock.release()
 
-        assert waiting.result(20) == 0
+        assert waiting.result(120) == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -165,9 +166,10 @@ def test_the_trace_goes_on_until_the_drain_has_ended_and_its_tail(save, tmp_path
 
     rows = [line.split(",") for line in (tmp_path / "trace.csv").read_text().splitlines()[2:]]
     tail = [float(row[1]) for row in rows if row[-1].strip('"') == "tail"]
+    late_s = max(after - before for before, after in pairwise(tail))  # a busy machine lets a sample wait
     end = max(float(row[1]) for row in rows if row[-1].strip('"') == "iteration")
     assert figures["drain_wait_s"] > 1
-    assert tail[-1] - end == pytest.approx(figures["drain_wait_s"] + 0.3, abs=0.3)
+    assert tail[-1] - end == pytest.approx(figures["drain_wait_s"] + 0.3, abs=0.2 + late_s)
     assert figures["wall_s"] < end + 0.1
 
 
@@ -295,7 +297,7 @@ def test_the_next_run_of_a_cell_tidies_up_after_one_that_was_killed(tmp_path):
 
 def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own_and_a_buffer_is_drained(job, classes, tmp_path):
     words = [str(classes), "--batch-size", "4", "--image-size", "32", "--width", "0.05", "--cache", "as_is"]
-    words += ["--accelerator", "cpu", "--every", "4", "--checkpoint"]
+    words += ["--accelerator", "emulated", "--step-s", "0.05", "--every", "4", "--checkpoint"]
     mine, fast, slow = (str(tmp_path / name) for name in ("mine", "f", "s"))
 
     told = [

@@ -207,7 +207,7 @@ def test_it_listens_at_the_one_address_that_it_is_given():
 
 
 def test_who_guesses_the_secret_does_not_come_in(listener):
-    with client_of(listener, "guessed", 0.5) as told:
+    with client_of(listener, "guessed") as told:
         turned(listener, lambda: "did not know the secret" in listener.strangers())
         listener.close()
         with pytest.raises(ConnectionRefusedError):

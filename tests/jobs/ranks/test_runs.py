@@ -35,10 +35,10 @@ def test_a_rank_that_stalls_in_a_run_is_named_and_the_others_end_with_the_limit_
     places = runner.local_ranks(template, 3)._replace(run_ranks=partial(template.run_together, job=f"{__name__}:stall"))
     request = {"settings": {"sync": "barrier", "storage": {}}, "dataset": str(tmp_path), "trace": None}
 
-    found = runner.run_on_ranks(places, request, tmp_path / "run.log", {"ranks_timeout_s": 60, "run_timeout_s": 2})
+    found = runner.run_on_ranks(places, request, tmp_path / "run.log", {"ranks_timeout_s": 60, "run_timeout_s": 5})
 
     waited = "rank 1 did not come where the others wait (barrier)"
-    assert found["end"] == {"code": "timed_out", "seconds": 2, "rank": found["end"]["rank"], "late": waited}
+    assert found["end"] == {"code": "timed_out", "seconds": 5, "rank": found["end"]["rank"], "late": waited}
 
 
 def stall(request):

@@ -103,33 +103,36 @@ def test_a_machine_that_tells_nothing_has_no_quota(tmp_path):
 
 
 @pytest.fixture
-def fifth_of_a_core():
-    """A group of the first version with a quota of 0.2 cores; the file that takes its processes."""
+def fiftieth_of_a_core():
+    """A group of the first version with a quota of 0.02 cores; the file that takes its processes."""
     group = V1 / f"tfio-test-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:
         pytest.skip(f"no group of cgroup v1 can be made: {error}")
-    (group / "cpu.cfs_quota_us").write_text("20000")
+    (group / "cpu.cfs_quota_us").write_text("2000")
     yield group / "cgroup.procs"
     group.rmdir()
 
 
-def test_a_real_quota_is_seen_and_what_it_holds_back_too(fifth_of_a_core):
+def test_a_real_quota_is_seen_and_what_it_holds_back_too(fiftieth_of_a_core):
     code = (
-        "import json, time\n"
+        "import json, os, sys\n"
         "from jobs.system import cgroup\n"
-        "before, end = cgroup.throttled_time(), time.process_time() + 0.2\n"
-        "while time.process_time() < end: pass\n"
-        "after = cgroup.throttled_time()\n"
-        "print(json.dumps([cgroup.quota_cores(), after.periods - before.periods, after.seconds - before.seconds]))\n"
+        "join = lambda group: open(group, 'w').write(str(os.getpid()))\n"
+        "join(sys.argv[1])\n"
+        "before = cgroup.throttled_time()\n"
+        "while (after := cgroup.throttled_time()).seconds == before.seconds: pass\n"
+        "told = cgroup.quota_cores(), after.periods - before.periods, after.seconds - before.seconds\n"
+        "join(sys.argv[2])\n"
+        "print(json.dumps(told))\n"
     )
-    words = ["/bin/sh", "-c", f"echo $$ > {fifth_of_a_core} && exec {sys.executable} -"]
+    words = [sys.executable, "-c", code, fiftieth_of_a_core, V1 / "cgroup.procs"]
 
-    done = subprocess.run(words, input=code, text=True, capture_output=True, check=True)
+    done = subprocess.run(words, text=True, capture_output=True, check=True)
 
     cores, periods, seconds = json.loads(done.stdout)
-    assert cores == 0.2
+    assert cores == 0.02
     assert periods > 0
     assert seconds > 0
 
