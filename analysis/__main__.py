@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import campaign_folder, guarded, parser_of, version
+from jobs.parser import Parser, exit_code_of, put_verb_first
 
 VERBS = {
     "compare": "analysis.cli.compare",
@@ -19,13 +19,13 @@ VERBS = {
     "verdicts": "analysis.cli.claims",
 }
 EPILOG = """\
-python -m analysis compare A B       two campaigns cell by cell
-python -m analysis verdicts [FOLDER]  the paper's claims, held against the records
+python -m analysis compare A B        two campaigns cell by cell
+python -m analysis verdicts [FOLDER]  each claim of a paper and what was measured
 python -m analysis profile FILE…      which POSIX calls a program made, by profiles and Darshan logs
 python -m analysis timelog FILE…      what took how long in a run, by its time logs
 python -m analysis trace FILE…        where the time of steps went, by TensorFlow's own traces
 python -m analysis mlperf DIR…        is a published run of MLPerf Storage what its ranks' steps say
-A folder of one of these names is written ./compare.
+Each has --help. A folder of one of these names is written ./compare.
 
 exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage
 
@@ -33,27 +33,28 @@ Only valid measured runs enter a median; everything else is listed with its reas
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
     about = "Make the tables, the figures and the report of a campaign from its records."
     made = parser_of("python -m analysis", about, EPILOG)
     made.add_argument(
         "folder",
         metavar="RECORDS_DIR",
-        type=Path,
+        type=campaign_folder,
         help="a campaign folder (results/), its records folder, or the folder of one record",
     )
     made.add_argument("--out", metavar="DIR", type=Path, help="put report.html, figures/ and tables/ here")
     made.add_argument(
         "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as JUnit's XML"
     )
+    made.add_argument("--version", action="version", version=f"%(prog)s {version()}", help="print the version")
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
     return made
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the analysis for the given command line; return the exit code."""
-    words = sys.argv[1:] if words is None else list(words)
+    words = put_verb_first(sys.argv[1:] if words is None else words, VERBS, ("--out", "--junit"))
     if words and words[0] in VERBS:
         return int(importlib.import_module(VERBS[words[0]]).main(words[1:]))
     asked = parser().parse_args(words)
@@ -81,4 +82,4 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(exit_code_of(main))

@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Callable
 
+from campaign.config.command_line import FLAGS_WITH_VALUE
 from campaign.errors import run_to_exit_code
 from campaign.verbs import VERBS
+from jobs.parser import put_verb_first
 
 _VERBS_ELSEWHERE = {
     "compare": "campaign.cli.analyse:compare_campaigns",
@@ -21,14 +23,19 @@ _VERBS_ELSEWHERE = {
 
 def main(argv: list[str]) -> int:
     """Run the verb or the campaign of a command line; return the exit code (`jobs.model.codes.ExitCode`)."""
+    argv = put_verb_first(argv, VERBS, FLAGS_WITH_VALUE)
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0
     if argv[:1] == ["help"] and argv[1:] and argv[1] in VERBS.keys() - {"help"}:
-        argv = [argv[1], "--help"]
+        argv = [*argv[1:], "--help"]
     if argv and argv[0] in VERBS:
         module, _, function = _VERBS_ELSEWHERE.get(argv[0], f"campaign.cli.{argv[0]}:main").partition(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
+    if argv[:1] in (["-sc"], ["--shell-completion"]):
+        from campaign.cli import completion  # noqa: PLC0415 - for the shell alone
+
+        return completion.main(argv[1:])
     if {"-h", "--help"}.intersection(argv):
         from campaign.cli import help as usage  # noqa: PLC0415 - as fast as can be
 

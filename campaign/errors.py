@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
-import io
-import os
 import sys
 from collections.abc import Callable, Iterable
 
 from jobs.model.codes import ExitCode
-from jobs.terminal import BROKEN_PIPE, open_streams
+from jobs.parser import exit_code_of, nearest
+
+__all__ = [
+    "CampaignError",
+    "EnvironmentFaultError",
+    "NotQuietError",
+    "RefusalsError",
+    "SchedulerError",
+    "UsageError",
+    "nearest",
+    "refuse",
+    "run_to_exit_code",
+]
 
 
 class CampaignError(Exception):
@@ -71,41 +80,25 @@ class SchedulerError(CampaignError):
     exit_code = ExitCode.SCHEDULER
 
 
-def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
-    """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
-
-    If none is near, the hint is `otherwise`, or the list of all legal words.
-    """
-    words = sorted(legal)
-    close = difflib.get_close_matches(word, words, n=1)
-    if close:
-        return f"did you mean '{prefix}{close[0]}'?"
-    return otherwise or f"legal here: {', '.join(prefix + word for word in words)}"
-
-
 def run_to_exit_code(argv: list[str], act: Callable[[list[str]], int]) -> int:
     """Call `act` with the arguments and return the exit code; an error that the user can cure is printed."""
-    _prepare_streams()
-    try:
-        code = act(argv)
-        sys.stdout.flush()
-    except CampaignError as error:
-        return _print_error(error)
-    except BrokenPipeError:  # `| head` has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
-        cure = "fix what is named here, then repeat the same command: what is recorded is kept"
-        return _print_error(EnvironmentFaultError(str(error), cure))
-    return code
 
+    def act_and_explain() -> int:
+        try:
+            code = act(argv)
+            sys.stdout.flush()
+        except CampaignError as error:
+            return _print_error(error)
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+        except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
+            cure = "fix what is named here, then repeat the same command: what is recorded is kept"
+            return _print_error(EnvironmentFaultError(str(error), cure))
+        return code
 
-def _prepare_streams() -> None:
-    open_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
+    return exit_code_of(act_and_explain)
 
 
 def _print_error(error: CampaignError) -> int:

@@ -38,6 +38,7 @@ from jobs.judging.judge import judged_run
 from jobs.model.conduct import Limits
 from jobs.model.declared import Declared, declared, defaults
 from jobs.model.settings import Buffered, Common, Direct, Saved
+from jobs.parser import Parser, exit_code_of
 from jobs.system import files
 from jobs.terminal import complain, open_streams
 
@@ -100,9 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="python -m jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for name, benchmark in registry.benchmarks().items():
         _add_options(
@@ -261,4 +260,4 @@ def _checkpoint(stores: Sequence[Folder | Bucket], options: argparse.Namespace) 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

@@ -22,9 +22,10 @@ from jobs.checkpoints.drain_loop import Sides, options_of
 from jobs.checkpoints.snapshots import Snapshots, store_of
 from jobs.errors import FolderError, JobError
 from jobs.model.codes import ExitCode
+from jobs.parser import Parser, exit_code_of
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.terminal import BROKEN_PIPE, complain, open_streams, visible
+from jobs.terminal import complain, open_streams, visible
 
 __all__ = ["BurstBuffer"]
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         os._exit(ExitCode.INTERRUPTED)  # nothing is lost: whatever was being written does not count
     except BrokenPipeError:  # `| head` has ended
-        os._exit(BROKEN_PIPE)
+        os._exit(ExitCode.READER_ENDED)
     except OSError as error:
         named = "both folders can be read and written" if error.filename else "standard output can be written"
         complain(str(error), f"see that {named}")
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m jobs.burst_buffer",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -154,4 +155,4 @@ def _restore(sides: Sides) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

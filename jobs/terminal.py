@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-BROKEN_PIPE = 141
-"""The exit code of a program whose reader (`| head`) has ended, as a shell reports SIGPIPE."""
 _STANDARD = 3  # descriptors: standard input, output and error
 
 

@@ -40,14 +40,44 @@ ALSO = {
     ExitCode.ENVIRONMENT: "`doctor`: something FAILED",
     ExitCode.SCHEDULER: "nothing, or not all, was submitted or cancelled",
     ExitCode.INTERRUPTED: "on Slurm: detached, and the jobs go on",
+    ExitCode.READER_ENDED: "`… | head -1`; of `python -m analysis` and `python -m jobs`, too; files are written",
 }
 """What the exit code means beyond its `meaning`."""
+WORDS = """\
+## Words and flags
+
+- `KEY=VALUE` is what is measured and how, and is recorded; `python -m campaign help KEY` explains it. A flag (`--json`)
+  is what one call prints, asks, writes or leaves out. A number that a verb itself sets is a flag of that verb: `stall`
+  and `feed` have `--runs N`, and refuse `runs=N`. `python -m jobs` has no campaign: there a key is a flag,
+  `--batch-size 8`.
+- A flag may stand anywhere, also before the verb; behind `--` nothing is a flag. Flags are not shortened.
+- The folder of a campaign is a word without a flag: `status results`, or `status campaign_dir=results`; the default is
+  `results`.
+- The same flag is the same in all verbs:
+
+| flag | meaning |
+| --- | --- |
+| `--json` | one JSON document on stdout; all else, errors too, is on stderr |
+| `--dry-run` | says what would be done, and starts nothing |
+| `--yes` | asks nothing; for what costs time or node-hours also `CAMPAIGN_YES=1` |
+| `--only CELL` | these cells alone, by the beginning of an id or hash |
+| `--data PATH` | your own data |
+| `--out DIR` | where files are written, in place of the campaign's folder |
+| `--config-dir DIR` | your own sites and recipes, also `CAMPAIGN_CONFIG_DIR` |
+| `--version`, `--help` | of `python -m campaign` and `python -m analysis`: the version; of every verb: its help |
+
+## Completion
+
+`eval "$(tfio-campaign -sc install=bash)"` in `~/.bashrc`, or `install=zsh` in `~/.zshrc`, completes verbs, flags, keys
+and choices, of `tfio-campaign` and of `python -m campaign`. `-sc uninstall=bash` takes it away."""
+"""How words and flags are told from each other: the rule that `tests/campaign/cli/test_words_and_flags.py` holds."""
 
 
 def commands() -> Iterator[str]:
     """Yield the lines of commands.md: the help of each verb, as it prints it."""
     yield "# Commands\n"
     yield "Look up here what a command takes. Each text is what `--help` prints."
+    yield f"\n{WORDS}"
     yield from _command("## ", "campaign")
     for task, verbs in TASKS.items():
         yield f"\n## {task.capitalize()}"

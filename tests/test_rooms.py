@@ -24,7 +24,8 @@ NEVER = {
 
 LEAVES = ("jobs.model", "jobs.judging", "jobs.events", "jobs.system", "jobs.profiler")
 BELOW_THE_JUDGE = {
-    "jobs.program_checks", "jobs.errors", "jobs.checks", "jobs.disturbances", "jobs.objects", "jobs.terminal",
+    "jobs.program_checks", "jobs.errors", "jobs.checks", "jobs.disturbances", "jobs.objects", "jobs.parser",
+    "jobs.terminal",
 }  # fmt: skip
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import campaign_folder, guarded, parser_of
 
 USAGE = """\
-python -m campaign verdicts [FOLDER] [--json] [--junit FILE] [--strict]
-       python -m analysis verdicts [FOLDER] ...      the same without TensorFlow
+python -m campaign verdicts [campaign_dir] [--json] [--junit FILE] [--strict]
+       python -m analysis verdicts [campaign_dir] ...      the same without TensorFlow
 """
 EPILOG = """\
 exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured, not
@@ -26,11 +26,11 @@ def main(words: Sequence[str]) -> int:
     parser = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
     parser.add_argument(
         "folder",
-        metavar="FOLDER",
+        metavar="campaign_dir",
         nargs="?",
-        type=lambda text: Path(text.removeprefix("campaign_dir=")),  # as the campaign's own words spell it, too
+        type=campaign_folder,
         default=Path("results"),
-        help="a campaign folder (./results)",
+        help="the campaign's folder (default: results)",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     parser.add_argument(

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import campaign_folder, guarded, parser_of
 
 USAGE = """\
 python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--json | --quiet]
@@ -33,8 +33,8 @@ def main(words: Sequence[str]) -> int:
     """Compare the campaigns of the given command line; return the exit code."""
     about = "Compare two campaigns: before and after a change, or one site with another."
     parser = parser_of("python -m campaign compare", about, EPILOG, USAGE)
-    parser.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
-    parser.add_argument("after", metavar="B", type=Path, help="another one: after, or there")
+    parser.add_argument("before", metavar="A", type=campaign_folder, help="a campaign's folder: before, or here")
+    parser.add_argument("after", metavar="B", type=campaign_folder, help="another one: after, or there")
     parser.add_argument(
         "--match",
         metavar="A_STORAGE:B_STORAGE",

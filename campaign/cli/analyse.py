@@ -26,7 +26,10 @@ def make_report(argv: list[str]) -> int:
         "report", "Make tables, figures and report.html again, from the records on disk.", json=False
     )
     parser.add_argument(
-        "--out", type=Path, help="folder for report.html, figures/ and tables/ (default: the campaign's own)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="folder for report.html, figures/ and tables/ (default: the campaign's)",
     )
     arguments.add_folder(parser)
     options = parser.parse_args(argv)

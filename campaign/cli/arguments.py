@@ -1,49 +1,68 @@
-"""Parse what the verbs share: the argument of the campaign folder, and cells by a part of their ids."""
+"""Parse what the verbs share: flags, the words of a campaign, the campaign folder, cells by a part of their ids."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
+from campaign.config import command_line
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from jobs import parser
 from jobs.model.record import Record
-from jobs.terminal import visible
+from jobs.parser import END_OF_FLAGS
 
 if TYPE_CHECKING:
     from campaign.cells.verdicts import Verdicts
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
+_ALL = "python -m campaign status --all lists them"
 _SHOWN = 10  # cells that an ambiguous name may mean
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors show unprintable characters as text."""
+class Parser(parser.Parser):
+    """A parser whose errors are those of a campaign."""
 
-    def error(self, message: str) -> NoReturn:
-        """Print usage and message, and exit with 2."""
-        super().error(visible(message))
+    def refuse(self, message: str, hint: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(message, hint)
 
 
-def make_parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
-    """Return the parser of a verb that reads one campaign folder."""
-    parser = Parser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
+def make_parser(verb: str, about: str, usage: str = "", *, json: bool, open_ended: bool = False) -> Parser:
+    """Return the parser of a verb; `usage` are the words behind the verb, else argparse's."""
+    program = f"python -m campaign {verb}"
+    made = Parser(program, f"{program} {usage}" if usage else None, about, open_ended=open_ended)
     if json:
-        parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
-    return parser
+        made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    return made
 
 
-def add_folder(parser: argparse.ArgumentParser) -> None:
+def take_options(
+    verb: Parser, argv: Sequence[str], flags: Collection[str] = ()
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of an open-ended verb, and its other words, which describe a campaign.
+
+    Of the campaign's flags the verb takes `flags` and --config-dir; raises UsageError for others.
+    """
+    options, rest = verb.parse_known_args(argv)
+    legal = {*verb.flags, *command_line.CONFIG_DIR, *command_line.MULTIRUN, *flags}
+    for word in rest[: rest.index(END_OF_FLAGS)] if END_OF_FLAGS in rest else rest:
+        if word.startswith("-") and (flag := word.partition("=")[0]) not in legal:
+            raise UsageError(f"unknown flag '{flag}'", nearest(flag, legal))
+    return options, rest
+
+
+def add_folder(verb: argparse.ArgumentParser, about: str = "the campaign's folder (default: results)") -> None:
     """Add the argument of the campaign folder: a path, or ``campaign_dir=PATH`` as in the main command."""
-    parser.add_argument(
+    verb.add_argument(
         "campaign_dir",
         nargs="?",
         default=_DEFAULT,
         type=lambda text: Path(text.removeprefix(_PREFIX)).expanduser(),
-        help="the campaign's folder (default: results)",
+        help=about,
     )
 
 
@@ -65,7 +84,10 @@ def read_one_record(folder: CampaignFolder, name: str) -> Record:
     """Return the record of the one cell that a name means; raises UsageError for none or several."""
     matches, ids = find_cells(folder, name), [path.name for path in folder.records.glob("*")]
     if not matches:
-        raise UsageError(f"no recorded cell '{name}'", nearest(name, ids) if ids else "nothing is recorded yet")
+        raise UsageError(
+            f"no recorded cell '{name}'",
+            nearest(name, ids, otherwise=_ALL * (len(ids) > _SHOWN)) if ids else "nothing is recorded yet",
+        )
     if len(matches) > 1:
         more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
         raise UsageError(f"'{name}' may be {len(matches)} cells", f"one of: {', '.join(matches[:_SHOWN])}{more}")

@@ -37,14 +37,12 @@ _HOUR_S, _DAY_H = 3600, 24
 
 def main(argv: list[str]) -> int:
     """List what was made, or remove the named things; return 1 if something was left or the answer was no, else 0."""
-    parser = arguments.make_parser("clean", _ABOUT, json=True)
-    parser.usage = "%(prog)s [--json] [--unused] [--yes] [KEY=VALUE ...] [NAME ...]"
+    usage = "[--json] [--unused] [--yes] [KEY=VALUE ...] [NAME ...]"
+    parser = arguments.make_parser("clean", _ABOUT, usage, json=True, open_ended=True)
     parser.add_argument("--unused", action="store_true", help="remove what no campaign in campaign_dir reads")
     parser.add_argument("--yes", action="store_true", help="do not ask (also CAMPAIGN_YES=1)")
-    options, words = parser.parse_known_args(argv)
+    options, words = arguments.take_options(parser, argv)
     split = command_line.parse_command_line(words)
-    if split.dry_run or split.hydra_flags or split.only:
-        raise UsageError("clean takes no such flag", "without a name and --unused it lists, and removes nothing")
     from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to clean --help
 
     names = [word for word in split.overrides if "=" not in word]
@@ -147,6 +145,9 @@ def _remove(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> di
 
 
 def _print_table(things: Sequence[Made], what: str) -> None:
+    if not things:
+        console.say(f"nothing {what} on these storages; {_OTHERS}")
+        return
     rows = [("made", "MB", "files", "age", "", "place")]
     for each in things:
         used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
@@ -154,8 +155,6 @@ def _print_table(things: Sequence[Made], what: str) -> None:
         rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, used, str(each.path)))
     for line in console.format_table(rows, range(1, 5)):
         console.show(line)
-    if not things:
-        console.say(f"nothing {what} on these storages; {_OTHERS}")
 
 
 def _thing_as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:

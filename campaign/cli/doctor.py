@@ -22,17 +22,17 @@ from jobs.model.settings import Node
 from jobs.objects.address import storage_of
 from jobs.system.clock import utc_now
 
+_ABOUT = "Report whether this machine can measure, and prove what it measures."
+
 
 def main(argv: list[str]) -> int:
     """Print the findings; return exit code 3 if one forbids a campaign, else 0."""
-    parser = arguments.make_parser(
-        "doctor", "Report whether this machine can measure, and prove what it measures.", json=True
-    )
-    parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
-    options, overrides = parser.parse_known_args(argv)
+    usage = "[--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
+    parser = arguments.make_parser("doctor", _ABOUT, usage, json=True, open_ended=True)
+    options, words = arguments.take_options(parser, argv)
     from campaign.config.collect import collect_points  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    points = collect_points(overrides) or []
+    points = collect_points(words) or []
     cells, conduct = make_cells(points)
     findings = []
     for finding in _examine_machine(points, cells, conduct):

@@ -62,18 +62,17 @@ _RUN_S, _START_S, _IMAGES_PER_S = 1.5, 20.0, 200.0  # of a run beside its reads;
 
 def main(argv: Sequence[str]) -> int:
     """Measure the storage of a folder; the exit code is that of the campaign."""
-    usage = HELP.partition("\n")[0]
-    parser = arguments.Parser("python -m campaign measure", usage, add_help=False, allow_abbrev=False)
+    parser = arguments.Parser("python -m campaign measure", add_help=False, open_ended=True)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--data")
-    options, rest = parser.parse_known_args(argv)
+    options, rest = arguments.take_options(parser, argv, command_line.FLAGS)
     if options.help:
         print(f"usage: {HELP}")
         return 0
     data = None if options.data is None else _folder(options.data, "--data")
     split = command_line.parse_command_line(rest)
     if split.hydra_flags:
-        raise UsageError(f"measure has no single configuration for {split.hydra_flags}", "--dry-run lists its cells")
+        raise UsageError(f"measure has no single configuration for {split.hydra_flags[0]}", "--dry-run lists its cells")
     named = [word for word in split.overrides if "=" not in word or word.startswith(("/", "./", "../", "~"))]
     path = _path(named, data)
     rest.remove(named[0])

@@ -15,12 +15,14 @@ from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, nearest
+from jobs.parser import put_verb_first
 
 if TYPE_CHECKING:
     from campaign.staging.apply_copies import Outcome
     from campaign.staging.observed import Observed
     from campaign.staging.staging_plan import Plan
 
+_VERBS = ("plan", "apply", "check", "undo")
 _UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?B|)", re.IGNORECASE)
 
@@ -36,7 +38,7 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.Parser(
         prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
     )
-    verbs = parser.add_subparsers(required=True, metavar="plan | apply | check | undo")
+    verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
     plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
     plan.add_argument("profile", type=_read_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
                       help="a campaign with a profiled cell (profile.posix=…), a profile, a Darshan log")  # fmt: skip
@@ -44,10 +46,10 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     plan.add_argument(
         "--capacity", type=_read_size, metavar="10GB", help="the most to copy there (default: what is free)"
     )
-    plan.add_argument("--cell", help="which profiled cell of the campaign, where there are several")
+    plan.add_argument("--only", metavar="CELL", help="which profiled cell of the campaign, where there are several")
     plan.add_argument("--data", type=Path, metavar="FOLDER", help="of a PROFILE: the files that may be copied")
     plan.add_argument(
-        "--out", type=_read_path, metavar="DIR", help="folder of plan and maps (default: RESULTS/staging)"
+        "--out", type=_read_path, metavar="DIR", help="folder for plan and maps (default: RESULTS/staging)"
     )
     plan.add_argument("--json", action="store_true", help="the plan without its files, on stdout")
     plan.set_defaults(act=_make_plan)
@@ -64,10 +66,8 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     undo = verbs.add_parser("undo", help="remove copies and maps")
     undo.set_defaults(act=_undo_plan)
     for verb in (apply, check, undo):
-        verb.add_argument(
-            "folder", type=_read_path, nargs="?", default=Path("results"), help="the campaign, or the plan's folder"
-        )
-    return parser.parse_args(argv)
+        arguments.add_folder(verb, "the campaign's folder, or the plan's (default: results)")
+    return parser.parse_args(put_verb_first(argv, _VERBS, ()))
 
 
 def _read_path(text: str) -> Path:
@@ -113,15 +113,15 @@ def _observe(options: argparse.Namespace) -> tuple[Observed, Path]:
         raise UsageError("--data is for a single profile", "a campaign knows its data")
     folder, campaign = open_existing(options.profile)
     cells = observed.profiled(Verdicts(folder, requests=campaign["requests"]))
-    ids = arguments.matching_ids(list(cells), options.cell) if options.cell else list(cells)
+    ids = arguments.matching_ids(list(cells), options.only) if options.only else list(cells)
     if not cells:
         raise UsageError(
             f"{folder.root} has no valid profiled run of a cell that reads no copies",
             "measure one: profile.posix=counters",
         )
     if len(ids) != 1:
-        what = f"'{options.cell}' is {len(ids)} profiled cells" if options.cell else f"{len(cells)} cells were profiled"
-        raise UsageError(what, f"--cell CELL: {nearest(options.cell or '', cells)}")
+        what = f"'{options.only}' is {len(ids)} profiled cells" if options.only else f"{len(cells)} cells were profiled"
+        raise UsageError(what, f"--only CELL: {nearest(options.only or '', cells)}")
     return observed.of_cell(folder, cells[ids[0]]), options.out or folder.staging
 
 
@@ -172,7 +172,8 @@ def _lines_on_memory(plan: Plan) -> Iterator[str]:
         yield "how much of it came from memory is not known: all reads are taken for reads of the storage"
 
 
-def _folder_of_plan(folder: Path) -> Path:
+def _folder_of_plan(campaign_dir: Path) -> Path:
+    folder = campaign_dir.resolve()
     return folder / "staging" if (folder / "staging" / "plan.json").is_file() else folder
 
 
@@ -180,7 +181,7 @@ def _apply_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415 - numpy is not on the way to --help
 
     rules = list(dict.fromkeys(options.rule or ["advised"]))
-    what = apply_copies.copying(_folder_of_plan(options.folder), rules)
+    what = apply_copies.copying(_folder_of_plan(options.campaign_dir), rules)
     console.say(str(what))
     # A folder that was copied has a plan of whoever planned: CAMPAIGN_YES is a yes to costs alone.
     if not (options.yes or console.ask_for_yes("copy them?", by_variable=False)):
@@ -196,7 +197,7 @@ def _apply_plan(options: argparse.Namespace) -> int:
 def _check_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies, staging_plan  # noqa: PLC0415
 
-    folder = _folder_of_plan(options.folder)
+    folder = _folder_of_plan(options.campaign_dir)
     made = staging_plan.load(folder)
     if options.profile:
         outcomes = apply_copies.outcomes_of_profiles(folder, made, options.profile)
@@ -204,7 +205,7 @@ def _check_plan(options: argparse.Namespace) -> int:
         cure = f"profile the program with the copies, then: stage check {folder} --profile AFTER"
         raise UsageError(f"the plan is by the profile {made['origin']}, of which there are no cells", cure)
     else:
-        campaign_folder, campaign = open_existing(options.folder)
+        campaign_folder, campaign = open_existing(options.campaign_dir)
         outcomes = apply_copies.outcomes_of_cells(Verdicts(campaign_folder, requests=campaign["requests"]), made)
     if options.json:
         rules = {rule: {**asdict(each), "holds": each.holds} for rule, each in outcomes.items()}
@@ -229,7 +230,7 @@ def _print_outcomes(outcomes: Mapping[str, Outcome]) -> None:
 def _undo_plan(options: argparse.Namespace) -> int:
     from campaign.staging import apply_copies  # noqa: PLC0415
 
-    removed, left = apply_copies.undo(_folder_of_plan(options.folder))
+    removed, left = apply_copies.undo(_folder_of_plan(options.campaign_dir))
     console.show(f"{console.counted(removed, 'copy')} removed")
     for path in left[:10]:
         console.say(f"left: {path} is no copy of a file that is still as it was copied")

@@ -38,8 +38,6 @@ def main(argv: list[str]) -> int:
     words = argv[len(before) + 1 :]
     if not words:
         raise UsageError("stall: no program is named", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
-    if odd := [word for word in overrides if "=" not in word]:
-        raise UsageError(f"'{odd[0]}' is neither an option nor KEY=VALUE", "the program and its words follow behind --")
     program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, overrides)
     plan, outcomes, code = _measured(program, options, overrides)
     counts = options.dry_run or any(stopping.measured(recorded, "valid") for recorded in _records(plan))
@@ -94,14 +92,30 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         prog="python -m campaign stall",
         usage="python -m campaign stall [OPTION ...] [KEY=VALUE ...] -- PROGRAM [ARGUMENT ...]",
         description=_ABOUT,
-        allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--data", type=_place, action="append", default=[], help="folder or file that it reads; may be repeated")
+    add(
+        "--data",
+        metavar="PATH",
+        type=_place,
+        action="append",
+        default=[],
+        help="folder or file that it reads; may be repeated",
+    )
     add("--cold", action="store_true", help="cold runs alone: say whether each was, exit code 1 where one was not")
-    add("--runs", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
-    add("--within", type=_share, help="add runs until the share is known within so much to both sides, 3%% say")
-    add("--most", type=_count, help=f"measured runs of each kind at most, with those that are added (default: {_MOST})")
+    add("--runs", metavar="N", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
+    add(
+        "--within",
+        metavar="SHARE",
+        type=_share,
+        help="add runs until the share is known within so much to both sides, 3%% say",
+    )
+    add(
+        "--most",
+        metavar="N",
+        type=_count,
+        help=f"measured runs of each kind at most, with those that are added (default: {_MOST})",
+    )
     add("--from", dest="begins", metavar="REGEX", help="the first line that it prints in the part that is timed")
     add("--profile", action="store_true", help="one more cold run, in which the program's calls are counted")
     add("--yes", action="store_true", help="take the data that were found, and spend node-hours, without a question")
@@ -113,6 +127,10 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         parser.error("--within and --most are about the share of cold and warm runs, and --cold has cold ones alone")
     if options.most and options.most < options.runs:
         parser.error(f"--most {options.most} is less than --runs {options.runs}")
+    if odd := [word for word in options.words if "=" not in word]:
+        raise UsageError(f"'{odd[0]}' is neither a flag nor KEY=VALUE", "the program and its words follow behind --")
+    if any(word.startswith("runs=") for word in options.words):
+        raise UsageError("runs=…: stall itself sets that", "--runs N: measured runs of each kind")
     options.most = options.most or max(_MOST, options.runs)
     return options, options.words
 

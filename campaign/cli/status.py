@@ -178,7 +178,8 @@ def _print_commands_to_continue(folder: CampaignFolder, campaign: Manifest, cell
         console.say("what is missing is run by the same command, in the folder where it was given:")
     console.say_first(lines)
     if cells:
-        console.say("others were not asked for by you in this folder: python -m campaign show CELL names a command")
+        what = counted(len(cells), "unfinished cell")
+        console.say(f"{what} that you did not ask for in this folder: python -m campaign show CELL names a command")
 
 
 def _print_cells(states: dict[str, StateOfCell], limit: int) -> None:

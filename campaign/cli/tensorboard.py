@@ -16,7 +16,9 @@ from campaign.errors import EnvironmentFaultError, UsageError
 def main(argv: list[str]) -> int:
     """Write the folder and print how to look at it; return exit code 1 if a cell was left out, else 0."""
     parser = arguments.make_parser("tensorboard", "Show the cells in TensorBoard: HParams, Trace Viewer.", json=False)
-    parser.add_argument("--logdir", type=Path, help="TensorBoard's folder (default: tensorboard/ in the campaign's)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="folder to write (default: tensorboard/ in the campaign's)"
+    )
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
     folder, campaign = open_existing(options.campaign_dir)
@@ -32,7 +34,7 @@ def main(argv: list[str]) -> int:
             f"nothing is recorded in {folder.root}", "measure something: python -m campaign -m threads=1,2"
         )
     # A link in a folder that was copied is not followed; one that the user names is.
-    logdir = options.logdir.expanduser().resolve() if options.logdir else folder.root / "tensorboard"
+    logdir = options.out.expanduser().resolve() if options.out else folder.root / "tensorboard"
     with console.progress() as show:
         faults = write_trials(logdir, folder, records, show)
     faults += [f"{cell}: {why}" for cell, (_, why) in judged.items() if why]

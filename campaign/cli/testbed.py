@@ -76,7 +76,7 @@ def _add_folder(argv: list[str], folder: Path) -> list[str]:
     return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def _make_parser() -> arguments.Parser:
     parser = arguments.Parser(
         prog="python -m campaign testbed",
         usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | fill KEY=VALUE ... | status [--json] |"
@@ -84,7 +84,6 @@ def _make_parser() -> argparse.ArgumentParser:
         description=_ABOUT,
         epilog="The keys of up: python -m campaign help testbed",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("what", choices=("up", "fill", "status", "check", "down"))
     parser.add_argument(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from campaign.errors import UsageError, nearest
+from jobs.parser import END_OF_FLAGS
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
@@ -23,10 +24,10 @@ _REPEATABLE = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _FOR_HYDRA = re.compile(r"(?:^|[@:]|_global_)[\s.+~]*hydra")
 _OVERRIDE = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
 _NO_CHOICE = re.compile(r"\s*\[|.*\$\{", re.DOTALL)  # a list or an interpolation
-_MULTIRUN = ("-m", "--multirun")
-_CONFIG_DIR = ("-cd", "--config-dir")
+MULTIRUN = ("-m", "--multirun")
+CONFIG_DIR = ("-cd", "--config-dir")
 _HYDRA_FLAGS = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
-_WITH_VALUE = ("-c", "--cfg", *_CONFIG_DIR, _ONLY)
+FLAGS_WITH_VALUE = ("-c", "--cfg", *CONFIG_DIR, _ONLY)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _IDLE_FLAGS = {
@@ -65,7 +66,7 @@ LITERAL_KEYS = (
     "wckey",
     "comment",
 )
-_FLAGS = {*_OWN_FLAGS, "--help", *_MULTIRUN, *_HYDRA_FLAGS, *_WITH_VALUE}
+FLAGS = {*_OWN_FLAGS, "--help", *MULTIRUN, *_HYDRA_FLAGS, *FLAGS_WITH_VALUE}
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,9 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     rest = list(argv)
     while rest:
         word = rest.pop(0)
+        if word == END_OF_FLAGS:
+            overrides += rest
+            break
         if word.startswith("-"):
             flags.append(_take_flag(word, rest))
         else:
@@ -149,7 +153,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     return CommandLine(
         tuple(map(_quote_literal, overrides)),
         tuple(part for name, value in flags if name in _HYDRA_FLAGS for part in (name, value) if part is not None),
-        next((values[name] for name in _CONFIG_DIR if name in values), os.environ.get(CONFIG_DIR_VARIABLE) or None),
+        next((values[name] for name in CONFIG_DIR if name in values), os.environ.get(CONFIG_DIR_VARIABLE) or None),
         _DRY_RUN in names,
         _YES in names,
         _JSON in names,
@@ -162,13 +166,13 @@ def _take_flag(word: str, rest: list[str]) -> tuple[str, str | None]:
     name, has_value, value = word.partition("=")
     if name in _IDLE_FLAGS:
         raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
-    if name not in _FLAGS:
-        raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
-    if not has_value and (name in _WITH_VALUE or (name in _INFO and rest[:1] and rest[0] in _INFO_VALUES)):
+    if name not in FLAGS:
+        raise UsageError(f"unknown flag '{name}'", nearest(name, FLAGS))
+    if not has_value and (name in FLAGS_WITH_VALUE or (name in _INFO and rest[:1] and rest[0] in _INFO_VALUES)):
         value, has_value = (rest.pop(0), "=") if rest else ("", "")
     if name == _ONLY and (not value or value.startswith("-") or "=" in value):
         raise UsageError(f"{_ONLY} needs cells", f"{_ONLY} CELL[,CELL…]: the beginning of an id or hash")
-    if name in _WITH_VALUE and not value:
+    if name in FLAGS_WITH_VALUE and not value:
         raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
     return name, value if has_value else None
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from shlex import quote
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Self
@@ -208,6 +209,8 @@ def _explain_unknown_choice(error: MissingConfigException) -> UsageError:
 def _explain_unreadable_word(error: OverrideParseException) -> UsageError:
     word = str(error.override)
     if "=" not in word:
+        if Path(word).is_dir():
+            return UsageError(f"'{word}' is a folder, and no verb is named", f"python -m campaign status {quote(word)}")
         return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, VERBS))
     return UsageError(f"cannot read '{word}'", "quote the characters that the shell or Hydra's grammar interprets")
 

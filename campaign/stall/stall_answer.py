@@ -269,5 +269,5 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
     if not waits:
         yield "that it waits for storage was not shown, so no file is worth a faster one"
         return
-    words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--cell", recorded["cell"]["id"]]
+    words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--only", recorded["cell"]["id"]]
     yield f"what a faster storage for some of the files would gain: {shlex.join(words)} --fast FOLDER_ON_IT"

@@ -30,6 +30,7 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3, "the environment cannot run it"
     SCHEDULER = 4, "the scheduler refused"
     INTERRUPTED = 130, "interrupted"
+    READER_ENDED = 141, "the reader of the output (head) ended"
 
 
 class _CodeWithText(StrEnum):

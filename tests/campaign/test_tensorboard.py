@@ -159,12 +159,12 @@ def test_a_campaign_without_records_has_nothing_to_show(folder):
 
 
 def test_what_cannot_be_shown_is_refused(measured, folder, monkeypatch, capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(UsageError, match="unknown flag '--json'"):
         tensorboard.main(["--json", str(folder.root)])
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     assert run_guarded(["tensorboard", str(folder.root)]) == 3
-    assert (ended.value.code, "TensorBoard is not installed" in capsys.readouterr().err) == (2, True)
+    assert "TensorBoard is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("link", ["tensorboard", "tensorboard/CELL", "tensorboard/CELL/plugins"])
@@ -184,5 +184,5 @@ def test_a_link_that_the_user_names_is_followed(measured, folder, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "logs").symlink_to(tmp_path / "disk")
 
-    assert run_guarded(["tensorboard", str(folder.root), "--logdir", str(tmp_path / "logs")]) == 0
+    assert run_guarded(["tensorboard", str(folder.root), "--out", str(tmp_path / "logs")]) == 0
     assert (tmp_path / "disk" / measured[0]).is_dir()

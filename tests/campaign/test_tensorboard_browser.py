@@ -52,7 +52,7 @@ def logdir(tmp_path_factory):
     campaign = open_or_create(top / "results")[0]
     for cell, rate in zip(make_cells([{**compose(), "threads": n} for n in (3, 5)])[0], (123.25, 234.5), strict=True):
         leave_record(campaign, cell, {"status": "valid", "images_per_s": rate}, status="done")
-    tensorboard.main([str(campaign.root), "--logdir", str(top / "logs")])
+    tensorboard.main([str(campaign.root), "--out", str(top / "logs")])
     return top / "logs"
 
 

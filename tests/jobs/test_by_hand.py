@@ -68,7 +68,12 @@ def test_usage_errors_end_with_two_and_help_with_zero(words, capsys):
         main(["micro", *words])
 
     assert ended.value.code == (0 if words == ("--help",) else 2)
-    assert "usage: python -m jobs micro" in "".join(capsys.readouterr())
+    said = capsys.readouterr()
+    assert (
+        said.out.startswith("usage: python -m jobs micro")
+        if words == ("--help",)
+        else (said.err.startswith("error: ") and said.err.endswith("\n\nhint: python -m jobs micro --help\n"))
+    )
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in registry.benchmarks())], ids=str)

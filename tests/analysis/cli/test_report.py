@@ -110,7 +110,7 @@ def test_words_are_not_shortened(campaign, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([str(campaign), "--qui"])
 
-    assert "unrecognized arguments: --qui" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: unknown flag '--qui'\n\nhint: did you mean '--quiet'?\n"
 
 
 def test_nothing_rests_on_runs_that_others_spoiled_which_are_shown_grey(tmp_path, capsys, monkeypatch):

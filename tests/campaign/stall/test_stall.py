@@ -54,10 +54,7 @@ class InProcess:
             contextlib.redirect_stderr(err),
             patch("campaign.cli.run.write_report", lambda *_, **__: 0),
         ):
-            try:
-                code = run_guarded([words[0], *["cluster=debug"] * (words[0] == "stall"), *words[1:]])
-            except SystemExit as end:  # of argparse
-                code = end.code
+            code = run_guarded([words[0], *["cluster=debug"] * (words[0] == "stall"), *words[1:]])
         return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
 
 

@@ -159,7 +159,7 @@ def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_
     *same, none = stall_answer.lines_on_calls(recorded, Path("/a b"), waits=False)
 
     assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
-    assert found[-1].endswith("stage plan '/a b' --cell command-x --fast FOLDER_ON_IT")
+    assert found[-1].endswith("stage plan '/a b' --only command-x --fast FOLDER_ON_IT")
     assert same[1:] == found[1:-1]
     assert none == "that it waits for storage was not shown, so no file is worth a faster one"
     costs = [stall_answer.compare_records("p", *_records(times)).costs for times in (TIMES, [(9.0, 10.0)] * 5, [])]

@@ -1,0 +1,101 @@
+"""The command line of a program of ours: a parser that names the cure of a wrong word, and the program's exit code.
+
+A flag says what one call prints, asks, writes or leaves out; what is measured, and how, is ``KEY=VALUE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NoReturn
+
+from jobs.model.codes import ExitCode
+from jobs.terminal import complain, open_streams
+
+END_OF_FLAGS = "--"
+_UNRECOGNIZED = "unrecognized arguments: "
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are a sentence and a cure; it accepts no abbreviated flags.
+
+    With ``open_ended=True``, `parse_known_args` returns flags that it does not know, for another parser.
+    """
+
+    def __init__(self, *words: Any, open_ended: bool = False, **options: Any) -> None:
+        super().__init__(*words, **{"allow_abbrev": False, **options})
+        self._open_ended = open_ended
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options and the words that are none; refuse a flag that is not known."""
+        options, rest = super().parse_known_args(args, namespace)
+        before = rest[: rest.index(END_OF_FLAGS)] if END_OF_FLAGS in rest else rest
+        unknown = [word for word in before if word.startswith("-") and word != "-"]
+        if unknown and not self._open_ended:
+            flag = unknown[0].partition("=")[0]
+            self.refuse(f"unknown flag '{flag}'", nearest(flag, self.flags))
+        return options, rest
+
+    @property
+    def flags(self) -> list[str]:
+        """Return the flags that this parser knows."""
+        return [*self._option_string_actions]
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the words as argparse's message says; the cure is the help."""
+        if message.startswith(_UNRECOGNIZED):
+            message = f"there is no use here for '{message.removeprefix(_UNRECOGNIZED)}'"
+        self.refuse(message, f"{self.prog} --help")
+
+    def refuse(self, message: str, hint: str) -> NoReturn:
+        """Print what is wrong and its cure, and exit with 2."""
+        complain(message, hint)
+        sys.exit(ExitCode.USAGE)
+
+
+def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+    """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
+
+    If none is near, the hint is `otherwise`, or the list of all legal words.
+    """
+    words = sorted(legal)
+    close = difflib.get_close_matches(word, words, n=1)
+    if close:
+        return f"did you mean '{prefix}{close[0]}'?"
+    return otherwise or f"legal here: {', '.join(prefix + word for word in words)}"
+
+
+def put_verb_first(argv: Sequence[str], verbs: Collection[str], with_value: Collection[str]) -> list[str]:
+    """Return the arguments with a verb before its flags: ``--json status`` is ``status --json``.
+
+    The verb is the first word that is no flag, and no value of one of the flags `with_value`.
+    """
+    place = 0
+    while place < len(argv) and argv[place].startswith("-"):
+        place += 2 if argv[place] in with_value else 1
+    found = argv[place : place + 1]
+    return [*found, *argv[:place], *argv[place + 1 :]] if found and found[0] in verbs else [*argv]
+
+
+def exit_code_of(program: Callable[[], int | None]) -> int:
+    """Run a program and return its exit code, also where argparse ends it; 141 if the reader of its output has ended.
+
+    Its standard streams are open, and a file's name that is no text can be printed.
+    """
+    open_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = program() or 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has ended; https://docs.python.org/3/library/signal.html#note-on-sigpipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.READER_ENDED
+    return code
