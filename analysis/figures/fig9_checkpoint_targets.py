@@ -39,7 +39,7 @@ KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 HEIGHT = 0.26
 # Letters of a line beside the bars.
-LABEL = 24
+LABEL = 28
 # Room at the right for the numbers, as a share of the axis.
 RIGHT = 1.16
 

@@ -82,6 +82,7 @@ def over_sizes(frame: pd.DataFrame) -> Panels:
 def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look], *, n: bool) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.margins(x=0.12)
     for name, rows in cells.groupby("storage", sort=False):
         panels.line(axes, rows[SIZE].tolist(), rows_of(rows), RATE, looks[str(name)], n=n)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

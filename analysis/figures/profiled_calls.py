@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, why_nothing
+from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, time_axis, why_nothing
 from analysis.records.frame import Row, grouped, rows_of
 from analysis.records.settings import Settings
 from analysis.statistics.selection import in_order, settled
@@ -209,7 +209,7 @@ def rates(frame: pd.DataFrame) -> Panels:
         side[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
         for axes in side:
             axes.set_ylabel(label)
-        side[-1].set_xlabel("seconds since the window was opened")
+        time_axis(side[-1], "time since the window was opened", frame["elapsed_s"].max())
     signs = [Patch(facecolor="#A6A6A6", label="read"), Line2D([], [], label="written", **WRITTEN_LINE)]
     return figure, signs if writes else []
 

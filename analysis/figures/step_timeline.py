@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
 from analysis.figures.kit.figure_spec import FigureSpec, figures
-from analysis.figures.kit.panels import framed, why_nothing
+from analysis.figures.kit.panels import framed, time_axis, why_nothing
 from analysis.figures.profiled_calls import named
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
@@ -151,7 +151,7 @@ def timeline(frame: pd.DataFrame) -> Panels:
             _panel(axes, cell)
         else:
             why_nothing(axes, first["status"])
-    grid[-1, 0].set_xlabel("seconds since the first step began")
+    time_axis(grid[-1, 0], "time since the first step began", frame["end_s"].max())
     shown = [name for name in CATEGORIES if (frame["category"] == name).any()]
     return figure, [Patch(facecolor=COLORS[name], label=name) for name in shown]
 

@@ -144,9 +144,8 @@ def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     if not pairs:
         return []
     frame = pd.DataFrame([_cost(plain, traced, runs) for plain, traced in pairs])
-    sentence = (
-        f"Each: the ratio of the medians of two cells, less one; the whisker is its 95 % interval; {len(frame)} pairs."
-    )
+    pairs_of_cells = f"{len(frame)} pair{'s' * (len(frame) > 1)}"
+    sentence = f"Ratio of the medians of two cells, less one; the whisker is its 95 % interval; {pairs_of_cells}."
     hosts = ", ".join(sorted(set(frame["host"])))
     title = "tf-Darshan, Fig. 5. How much longer a run is while every call is seen"
     return [FigureSpec("tfdarshan-overhead", title, f"{sentence} Host {hosts}.", frame, costs)]
@@ -178,5 +177,5 @@ def costs(frame: pd.DataFrame) -> Panels:
     axes.set_yticks(range(len(rows)), [row["work"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("longer than without a profile (%)")
-    label = f"published: {low:.0%} to {high:.0%} ({tfdarshan2020.PAPER})"
+    label = f"published: {low:.0%} to {high:.0%}, {tfdarshan2020.PAPER}"
     return figure, [Patch(facecolor=BAND, label=label)]

@@ -157,8 +157,9 @@ def statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
     if many >= RUNS_OF_INTERVAL:
         ends = f"({many_runs})" if few >= RUNS_OF_INTERVAL else f"({ends}; from {RUNS_OF_INTERVAL} runs on {many_runs})"
     # Rounded down: what is claimed must hold.
-    sure = math.floor(10_000 * min(map(_confidence, set(shown["n_valid"])))) / 100
+    sure = math.floor(10_000 * min(map(_confidence, {*shown["n_valid"]} - {1}))) / 100
     words = f"Median of valid runs ({count}); whiskers {ends} hold the true median with p ≥ {sure:g} %."
+    words += " A single run has none." if few == 1 else ""
     unstable = shown["unstable"].eq(other=True).any()
     return f"{words} {DAGGER} unstable: {what}min{DASH}max wider than checks.spread_max." if unstable else words
 

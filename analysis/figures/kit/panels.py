@@ -7,7 +7,8 @@ import re
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import Affine2D
 
 from analysis.figures.kit import storage_colours
 from analysis.figures.kit.storage_colours import Look
@@ -30,9 +34,12 @@ Panels = tuple[Figure, Sequence[Artist]]
 IN_A_ROW = 4
 # End of the y axis over the highest bar, so that the bar's number has room.
 HEADROOM = 1.16
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("\N{MICRO SIGN}s", 1e-6))
 POINTS_PER_INCH = 72
 # Points.
-CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
+CAPTION_SIZE, TITLE_SIZE, NUMBER_SIZE = 6.5, 9.0, 6.5
+# Height of a line of numbers, and of the gap between a point and its number: points.
+NUMBER_LINE, OVER_POINT = 8.0, 4.0
 # Share of the figure's width that the title and the caption take.
 WORDS_WIDTH = 0.97
 # Most letters of a caption, and of a line of a panel's title: "optane (emulated)" fits between its neighbours.
@@ -51,6 +58,7 @@ def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, st
     def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
         with storage_colours.sheet():
             figure, signs = draw(frame)
+            stack_numbers(figure)
             frame_with_words(figure, title, words, signs)
         return figure
 
@@ -103,8 +111,15 @@ def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[F
     grid[0].set_xlim(0, longest or 1.0)
     for axes in grid:
         axes.set_ylabel(label)
-    grid[-1].set_xlabel("time since the first call of the iterator (s)")
+    time_axis(grid[-1], "time since the first call of the iterator", longest)
     return figure, grid
+
+
+def time_axis(axes: Axes, label: str, longest_s: float) -> None:
+    """Label an x axis of seconds, and its ticks, in the unit that suits its longest time: s, ms or µs."""
+    unit, size_s = next((each for each in TIME_UNITS if longest_s >= each[1] / 10), TIME_UNITS[-1])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time_s, _: f"{time_s / size_s:g}"))
+    axes.set_xlabel(f"{label} ({unit})")
 
 
 def why_nothing(axes: Axes, words: str) -> None:
@@ -145,7 +160,74 @@ def gap(axes: Axes, x: float, status: str) -> None:
 def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
     """Write a number a little above a point."""
     place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom", "annotation_clip": False, "in_layout": False} | keys
-    axes.annotate(text, at, textcoords="offset points", ha="center", size=6.5, linespacing=0.95, **place)
+    axes.annotate(text, at, textcoords="offset points", ha="center", size=NUMBER_SIZE, linespacing=0.95, **place)
+
+
+class _Stack(NamedTuple):
+    """The numbers that share one line or more above a place, from top to bottom; places in points of the panel."""
+
+    x: float
+    y: float
+    numbers: list[Annotation]
+
+    @property
+    def text(self) -> str:
+        """The numbers line by line; equal ones once."""
+        lines = [each.get_text() for each in self.numbers]
+        return "\n".join(lines if len(set(lines)) > 1 else lines[:1])
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height, points."""
+        lines = self.text.split("\n")
+        return max(_points(line, NUMBER_SIZE) for line in lines), NUMBER_LINE * len(lines)
+
+    def covers(self, right: _Stack) -> bool:
+        """Return whether this stack overlaps its neighbour on the right."""
+        (wide, high), (other_wide, other_high) = self.size, right.size
+        return right.x - self.x < (wide + other_wide) / 2 and -other_high < right.y - self.y < high
+
+
+def stack_numbers(figure: Figure) -> None:
+    """Join numbers above one place that would overlap: line by line above the highest, in the order of their points.
+
+    The y axis gets room for what is joined. Where stacks side by side overlap, all numbers of the panel are turned.
+    """
+    turned = {axes: any(one.covers(other) for one, other in pairwise(_stacks(axes))) for axes in figure.axes}
+    for axes in figure.axes:
+        high, scale = _points_of(axes)[1], axes.yaxis.get_transform()
+        for stack in _stacks(axes):
+            share = stack.y / (high - OVER_POINT - stack.size[0 if turned[axes] else 1])
+            if share > 1 and (turned[axes] or len(stack.numbers) > 1):
+                bottom, top = scale.transform(axes.get_ylim())
+                axes.set_ylim(top=float(scale.inverted().transform(bottom + share * (top - bottom))))
+    for axes in figure.axes:
+        for stack in _stacks(axes):
+            stack.numbers[0].set(text=stack.text, rotation=90 if turned[axes] else 0)
+            for covered in stack.numbers[1:]:
+                covered.remove()
+
+
+def _stacks(axes: Axes) -> list[_Stack]:
+    """Return the numbers above the points of a panel from left to right, those that would overlap as one stack."""
+    axes.autoscale_view()
+    to_points = axes.transScale + axes.transLimits + Affine2D().scale(*_points_of(axes))
+    numbers = [text for text in axes.texts if isinstance(text, Annotation) and text.get_va() == "bottom"]
+    placed = [(*to_points.transform(each.xy).tolist(), each) for each in numbers]
+    stacks: list[_Stack] = []
+    for x, y, each in sorted(placed, key=lambda place: place[:2]):
+        below = stacks.pop() if stacks else None
+        if below and below.x == x and y - below.y < below.size[1] + 2 * OVER_POINT:
+            stacks.append(_Stack(x, y, [each, *below.numbers]))
+        else:
+            stacks += [*filter(None, [below]), _Stack(x, y, [each])]
+    return stacks
+
+
+def _points_of(axes: Axes) -> tuple[float, float]:
+    """Return about the width and height of a panel in points; the layout, which is done once, comes later."""
+    box, figure = axes.get_position(), axes.figure
+    return box.width * figure.get_figwidth() * POINTS_PER_INCH, box.height * figure.get_figheight() * POINTS_PER_INCH
 
 
 def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
@@ -235,7 +317,7 @@ def line(  # noqa: PLR0913, PLR0917 - what a line shows
     for place, row in zip(places, rows, strict=True):
         text = f"{runs_text(row) if n else ''}{dagger_of(row)}"
         if text:
-            number(axes, (place, whisker_ends(row, metric)[1]), text, xytext=(0, 4))
+            number(axes, (place, whisker_ends(row, metric)[1]), text, xytext=(0, OVER_POINT))
 
 
 def line_sign(label: str, look: Look) -> Line2D:

@@ -3,12 +3,14 @@
 
 import re
 from copy import deepcopy
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 
 from analysis.text import DAGGER
 from jobs.judging.intervals import interval
@@ -83,6 +85,15 @@ FIGURES = {
         [saving(stream_writes=220)], {"posix_stream_writes": "threads"}, ["published: tf-Darshan (Chien et al. 2020)"],
     ),
 }  # fmt: skip
+
+
+def with_nine_runs(made):
+    """Return a record whose measured runs were repeated up to nine, so that their least and largest are no outliers."""
+    made = deepcopy(made)
+    measured = made["runs"][1:]
+    for number in range(1 + len(measured), 10):
+        made["runs"].append(measured[number % len(measured)] | {"run": number})
+    return made
 
 
 # Those with a place for what is missing: what stands beside another record, which is spoiled.
@@ -175,19 +186,30 @@ def test_an_unstable_cell_has_a_dagger_and_the_caption_explains_it(stem, shaky, 
     assert (marked, f"{DAGGER} unstable: " in spec.caption) == (shaky, shaky)
 
 
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("stem", [*TOLD, "fig7", "sweep-toy", "readers", "objects"])
-def test_each_whisker_goes_from_the_least_to_the_largest_that_stand_in_the_csv(stem):
-    spec = figures_of(*FIGURES[stem][0])[stem]
+def test_each_whisker_goes_between_the_ends_that_stand_in_the_csv(stem, many):
+    made = FIGURES[stem][0]
+    spec = figures_of(*(map(with_nine_runs, made) if many else made))[stem]
 
     bars = [bars for axes in spec.drawn().axes for each in axes.containers if hasattr(each, "has_yerr")
             for bars in each.lines[2]]  # fmt: skip
     ends = [end.T for bar in bars for end in bar.get_segments()]  # of x and of y where it begins and ends
     drawn = [tuple(next(one for one in end if one[0] != one[1])) for end in ends]
-    least = [name for name in spec.frame if name.endswith("min")]
-    rows = spec.frame[[*least, *(f"{name[:-3]}max" for name in least)]].to_numpy()
-    held = [pair for row in rows for pair in zip(row[: len(least)], row[len(least) :], strict=True)]
+    names = [name.removesuffix("min") for name in spec.frame if name.endswith("min")]
+    low, high = ("low", "high") if many else ("min", "max")
+    held = [pair for name in names for pair in spec.frame[[f"{name}{low}", f"{name}{high}"]].itertuples(index=False)]
     assert len(drawn) >= 2
     assert all(any(each == pytest.approx(pair) for pair in held) for each in drawn)
+
+
+@pytest.mark.parametrize("stem", FIGURES)
+def test_from_six_runs_on_each_metric_of_each_figure_has_the_interval_of_its_median(stem, tmp_path):
+    frame = figures_of(*map(with_nine_runs, FIGURES[stem][0]), folder=tmp_path)[stem].frame
+
+    names = [name.removesuffix("min") for name in frame if name.endswith("min")]
+    assert [name for name in names if (frame[f"{name}low"].isna() != frame[f"{name}min"].isna()).any()] == []
+    assert names
 
 
 def test_from_six_runs_on_a_whisker_is_the_interval_of_the_median_which_the_csv_and_the_caption_name():
@@ -230,6 +252,27 @@ def test_where_cells_differ_in_their_number_of_runs_each_shows_its_own(stem, tmp
         assert shown == numbers
     else:
         assert len(FIGURES[stem][0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("stem", "made"),
+    [
+        *((stem, FIGURES[stem][0]) for stem in FIGURES),
+        ("sweep-toy", [toy(scattered(5.0 + n), size=n, storage=name) for n in range(1, 13) for name in ("hdd", "ssd")]),
+        ("readers", [cell for name in ("offsets", "h5py_pool", "h5py_shared") for cell in read_by(name, (1, 1, 90))]),
+    ],
+)
+def test_no_number_covers_another(stem, made, tmp_path):
+    made = [made[0], *map(with_nine_runs, made[1::3]), *(unstable(each) for each in made[2:] if each not in made[1::3])]
+    figure = figures_of(*made, folder=tmp_path)[stem].drawn()
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        numbers = [text for text in axes.texts if text.get_text() and isinstance(text, Annotation)]
+        boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in numbers]
+        assert [(one, other) for (one, box), (other, it) in combinations(boxes, 2) if box.overlaps(it)] == []
+        assert all(box.y1 <= axes.bbox.y1 + 14 for _, box in boxes)
 
 
 @pytest.mark.parametrize("stem", FIGURES)

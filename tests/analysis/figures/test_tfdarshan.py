@@ -116,4 +116,4 @@ def test_what_a_profile_adds_is_drawn_beside_what_is_published(tmp_path):
     spec = figures_of(*curve("hdd", {4: 110.0}), seen, folder=tmp_path)["tfdarshan-overhead"]
 
     assert spec.frame["added"].tolist() == pytest.approx([0.1])
-    assert "published: 10% to 20% (tf-Darshan (Chien et al. 2020))" in words(spec.drawn())
+    assert "published: 10% to 20%, tf-Darshan (Chien et al. 2020)" in words(spec.drawn())

@@ -12,6 +12,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(found() is None, reason="no Chromium on this machine (apt-get install chromium)"),
 ]
+PIXELS_PER_MM = 96 / 25.4
 # What sticks out of the page on the right and does not scroll in a box of its own.
 STICKING_OUT = """
 [...document.querySelectorAll('main *')].filter(each => !each.closest('.scroll') && !each.closest('svg')
@@ -84,10 +85,16 @@ def test_folded_parts_open_without_a_script(browser, page):
     assert (closed, opened > 10) == (0, True)
 
 
-def test_it_prints_on_paper(browser, page):
-    browser.open(page, 1280)
+def test_what_was_found_with_a_chart_the_proofs_and_the_machines_is_the_first_page_on_paper(browser, page):
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    browser.open(page, round((210 - 2 * 12) * PIXELS_PER_MM))
 
+    shown = "[...document.querySelectorAll('section, figure')].filter(each => each.checkVisibility())"
+    tops = f"Object.fromEntries({shown}.map(each => [each.id, each.getBoundingClientRect().top]))"
+    parts = sorted(browser.value(tops).items(), key=lambda part: part[1])
     printed = browser.printed()
+    browser.ask("Emulation.setEmulatedMedia", media="")
 
+    assert [name for name, _ in parts] == ["summary", "fig4", "proofs", "machines", "medians"]
+    assert parts[-1][1] <= (297 - 2 * 12) * PIXELS_PER_MM
     assert printed.startswith(b"%PDF-")
-    assert printed.count(b"/Type /Page\n") > 1
