@@ -9,6 +9,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from jobs.model import reading
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
 from jobs.model.results import Run
+from jobs.model.settings import Files
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.files import write_json
 
@@ -79,7 +81,7 @@ class Target:
     @property
     def name(self) -> str:
         """Return the name of the accelerator, with what tells this target from others."""
-        return self.point["accelerator"]["name"] + (f" ({self.apart})" if self.apart else "")
+        return str(self.point["accelerator"]["name"]) + (f" ({self.apart})" if self.apart else "")
 
     @property
     def storage(self) -> str:
@@ -123,7 +125,9 @@ class Target:
         most = int(_ROOM * shutil.disk_usage(there).free / sharing / (blocks * _BLOCK_BYTES))
         self.point = {**self.point, "dataset": {**own, "files": wanted}}
         wish = self.plan(Setup(1), 1).entries[0].cell.id
-        decided = reading.read(kept, dict[str, int]) if kept and kept.exists() else {}
+        decided: dict[str, int] = {}
+        with suppress(OSError, ValueError):  # there is none, or it is damaged: decided anew
+            decided = reading.read(kept, dict[str, Files]) if kept else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
         if kept and self.most_accelerators():
@@ -212,7 +216,7 @@ def describe_setup(setup: Setup) -> str:
 def read_outcome(plan: Plan, setup: Setup) -> Outcome:
     """Return what the record of a probe says so far; it is late if at least half of the runs were, and two."""
     record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
-    if not record or plan.conduct["redo"]:
+    if not record:
         return Outcome(setup)
     valid = stopping.measured(record, "valid")
     late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]

@@ -133,6 +133,8 @@ def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage,
         target.size_data(10, tmp_path / "feed.json")
         sizes.append(target.data_bytes)
     target.size_data(9, tmp_path / "feed.json")
+    (tmp_path / "feed.json").write_text('{"a": -1')
+    target.size_data(9, tmp_path / "feed.json")
 
     assert (sizes, target.data_bytes) == ([1_000_000, 79_000_000, 79_000_000], 15_000_000), "one file is no run"
 
