@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaign import console
-from campaign.feed.probes import CONTROLS, Kind, Outcome, Setup, Target
+from campaign.feed.probes import CONTROLS, Outcome, Setup, Target
 from campaign.feed.search import bracket_number, bracket_step, settle_edge
 from jobs.checks import LEAST_OF_CLIENT
 
-_CLIENT: tuple[Kind, Kind] = ("memory", "warm")
 NOT_MLPERF = "not an MLPerf result, not reviewed"
 _HEADS = (
     "accelerators", "batches", "runs", "AU worst", "AU mean", "as DLIO", "MB/s", "needs", "waits", "meets", "late"
@@ -66,10 +65,12 @@ class Answer:
 
     def _why_client(self) -> str:
         number = (self.client or 0) + 1
-        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in _CLIENT))
+        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in ("cold", *CONTROLS)))
         return ", ".join(
-            f"{CONTROLS[each.setup.kind]}, {number}: {'steps end late' if each.late else f'{each.worst:.1f} %'}"
+            f"{CONTROLS.get(each.setup.kind, 'cold')}, {number}: "
+            + ("steps end late" if each.late else f"{each.worst:.1f} %")
             for each in outcomes
+            if each.late or each.setup.kind in CONTROLS
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -126,6 +127,8 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     """Return the most accelerators that this client can emulate; None if `number` are not too many for it."""
 
     def is_able(number: int) -> bool:
+        if (cold := target.outcomes.get(Setup(number))) and cold.late:
+            return False
         if target.probe(Setup(number, "memory")).worst < LEAST_OF_CLIENT:
             return False
         return not target.fits_memory() or target.probe(Setup(number, "warm")).worst >= minimum

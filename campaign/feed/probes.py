@@ -29,12 +29,12 @@ from jobs.model.settings import Files
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.files import write_json
 
-CONTROLS = {"memory": "batches from memory", "warm": "data in memory"}
 LEAST_STEPS, RUN_S = 10, 5.0  # of a run
 _ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
 _TRIES = 3
 _RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
 Kind = Literal["cold", "warm", "memory"]
+CONTROLS: dict[Kind, str] = {"memory": "batches from memory", "warm": "data in memory"}
 
 
 @dataclass(frozen=True)

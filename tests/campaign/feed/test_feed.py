@@ -28,7 +28,7 @@ OWN = (
 def storage(tmp_path, monkeypatch):
     """A function: a target on a storage of a rate in MB/s, on a client that copies and reads so many MB/s."""
 
-    def storage(rate, *, copies=1e9, reads=1e9, most_late=1e9, odd=()):
+    def storage(rate, *, copies=1e9, reads=1e9, late=lambda _: False, odd=()):
         point = compose("benchmark=feed", "dataset=samples", "storage=local", *OWN)
         point["storage"] = {**point["storage"], "root": str(tmp_path)}
         target = Target(point, [], Split(()), baseline_mb_per_s=rate)
@@ -41,9 +41,8 @@ def storage(tmp_path, monkeypatch):
             share = 99.0 if (setup.accelerators, setup.kind) in odd else share
             run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
             run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
-            late = setup.accelerators > most_late
             target.plans[setup] = target.plan(setup, runs)
-            target.outcomes[setup] = Outcome(setup, () if late else [run] * runs, late)
+            target.outcomes[setup] = Outcome(setup, () if late(setup) else [run] * runs, late(setup))
             return target.outcomes[setup]
 
         monkeypatch.setattr(target, "probe", probe)
@@ -71,8 +70,14 @@ def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
 
 @pytest.mark.parametrize(
     ("client", "at_most"),
-    [({"copies": 90}, 4), ({"reads": 92}, 5), ({"most_late": 3}, 3), ({"copies": 10}, 0)],
-    ids=["copies too slowly", "reads too slowly", "cannot end steps in time", "not even one"],
+    [
+        ({"copies": 90}, 4),
+        ({"reads": 92}, 5),
+        ({"late": lambda setup: setup.accelerators > 3}, 3),
+        ({"copies": 10}, 0),
+        ({"late": lambda setup: setup.kind == "cold" and setup.accelerators > 3}, 3),
+    ],
+    ids=["copies too slowly", "reads too slowly", "ends steps late", "not even one", "ends steps late where it reads"],
 )
 def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is(storage, client, at_most):
     answer = find_answer(storage(110, **client), 5, 1024)
