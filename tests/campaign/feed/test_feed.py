@@ -193,6 +193,15 @@ def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_t
     assert not any(folder.records.iterdir())
 
 
+def test_the_words_of_a_probe_name_one_cell_of_a_sweep(storage):
+    target = storage(110)
+    words = ("accelerator=unet3d_h100,own", "storage=ssd,local", "threads=2,4", "iterations=3,7", "runs=2")
+
+    assert [feed.word_at(target.point | {"threads": 2}, word) for word in words] == [
+        "accelerator=own", "storage=local", "threads=2", "iterations=3,7", "runs=2"
+    ]  # fmt: skip
+
+
 def test_a_probe_that_is_stopped_stops_the_search(storage, monkeypatch):
     target = storage(110)
     monkeypatch.setattr(probes.run, "run_plan", lambda *_, **__: ExitCode.INTERRUPTED)
