@@ -53,6 +53,7 @@ class Outcome:
     setup: Setup
     runs: Sequence[Run] = ()
     late: bool = False
+    looser: Sequence[str] = ()  # checks that were looser than the site's, with both limits
 
     @property
     def worst(self) -> float:
@@ -220,4 +221,5 @@ def read_outcome(plan: Plan, setup: Setup) -> Outcome:
         return Outcome(setup)
     valid = stopping.measured(record, "valid")
     late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
-    return Outcome(setup, valid, late=len(late) > 1 and len(late) >= len(valid))
+    is_late = len(late) > 1 and len(late) >= len(valid)
+    return Outcome(setup, valid, is_late, record.get("looser_checks", ()))

@@ -1,6 +1,7 @@
 """`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -108,6 +109,15 @@ def test_all_that_the_data_suffice_for_may_be_fed(storage):
     assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
 
 
+def test_an_answer_by_looser_checks_says_so_in_its_second_line(storage):
+    answer = find_answer(target := storage(110), 5, 1024)
+    assert lines_of_answer(answer)[1] == ""
+    target.outcomes[Setup(6)] = replace(target.outcomes[Setup(6)], looser=["checks.other_cpu_max=9 (the site's: 0.5)"])
+
+    assert "checks.other_cpu_max=9 (the site's: 0.5)" in lines_of_answer(answer)[1]
+    assert answer.as_json()["looser_checks"] == ["checks.other_cpu_max=9 (the site's: 0.5)"]
+
+
 def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
     target = storage(110)
     monkeypatch.setattr(probes.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
@@ -153,9 +163,11 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     runs = [{"role": "measured", "status": "valid", "au_percent": 99.0}] * valid
     runs += [{"role": "measured", "status": "invalid", "cause": "on_time", "reason": "on_time: late"}] * late
     runs += [{"role": "measured", "status": "invalid", "cause": "quiet", "reason": "quiet: others"}] * 9
-    monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: ({"runs": runs}, None))
+    record = {"runs": runs, "looser_checks": ["checks.other_cpu_max=9 (the site's: 0.5)"]}
+    monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: (record, None))
     outcome = probes.read_outcome(plan, Setup(1))
 
+    assert outcome.looser == ["checks.other_cpu_max=9 (the site's: 0.5)"]
     assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
 
 
