@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from campaign import console
@@ -143,9 +143,19 @@ def _target(point: Point, words: Sequence[str], split: CommandLine) -> Target:
     if "sample_bytes" not in point["accelerator"]:
         name = point["accelerator"]["name"]
         raise UsageError(f"accelerator={name} has no definition of what it reads", "accelerator=unet3d_h100, or =own")
-    target = Target(point, _words_of_feed(words), split)
+    target = Target(point, [word_at(point, word) for word in _words_of_feed(words)], split)
     target.size_data(1)
     return target
+
+
+def word_at(point: Point, word: str) -> str:
+    """Return of a word with several values the one of this point: a probe is one cell."""
+    key, _, values = word.partition("=")
+    node: Any = point
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    own = {node.get("name"), node.get("root")} if isinstance(node, Mapping) else {str(node)}
+    return f"{key}={next((value for value in values.split(',') if value in own), values)}"
 
 
 def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: CommandLine, most: int) -> None:

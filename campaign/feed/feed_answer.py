@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from campaign import console
-from campaign.feed.probes import CONTROLS, Kind, Outcome, Setup, Target
+from campaign.feed.probes import CONTROLS, Outcome, Setup, Target
 from campaign.feed.search import bracket_number, bracket_step, settle_edge
 from jobs.checks import LEAST_OF_CLIENT
 
-_CLIENT: tuple[Kind, Kind] = ("memory", "warm")
 NOT_MLPERF = "not an MLPerf result, not reviewed"
 _HEADS = (
     "accelerators", "batches", "runs", "AU worst", "AU mean", "as DLIO", "MB/s", "needs", "waits", "meets", "late"
@@ -66,11 +66,18 @@ class Answer:
 
     def _why_client(self) -> str:
         number = (self.client or 0) + 1
-        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in _CLIENT))
+        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in ("cold", *CONTROLS)))
         return ", ".join(
-            f"{CONTROLS[each.setup.kind]}, {number}: {'steps end late' if each.late else f'{each.worst:.1f} %'}"
+            f"{CONTROLS.get(each.setup.kind, 'cold')}, {number}: "
+            + ("steps end late" if each.late else f"{each.worst:.1f} %")
             for each in outcomes
+            if each.late or each.setup.kind in CONTROLS
         )
+
+    @property
+    def looser(self) -> list[str]:
+        """Return the checks by which others' work may have passed, each with the limit of the site."""
+        return [*dict.fromkeys(itertools.chain(*(each.looser for each in self.target.outcomes.values())))]
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as plain values."""
@@ -84,6 +91,7 @@ class Answer:
             "not": self.not_fed,
             "client_at_most": self.client,
             "meets_size_rule": met,
+            "looser_checks": self.looser,
             "demand_mb_per_s": self.target.demand_mb_per_s,
             "baseline_mb_per_s": self.target.baseline_mb_per_s,
             "probes": [
@@ -126,6 +134,8 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     """Return the most accelerators that this client can emulate; None if `number` are not too many for it."""
 
     def is_able(number: int) -> bool:
+        if (cold := target.outcomes.get(Setup(number))) and cold.late:
+            return False
         if target.probe(Setup(number, "memory")).worst < LEAST_OF_CLIENT:
             return False
         return not target.fits_memory() or target.probe(Setup(number, "warm")).worst >= minimum
@@ -152,7 +162,9 @@ def lines_of_answer(answer: Answer) -> list[str]:
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
         *([answer.beyond] if answer.beyond else []),
     ]
-    return [f"{answer.line}  [{NOT_MLPERF}]", "", *lines, *notes]
+    others = "judged by looser checks, so what others did may be the limit: "
+    looser = [others + ", ".join(answer.looser)] if answer.looser else []
+    return [f"{answer.line}  [{NOT_MLPERF}]", *looser, "", *lines, *notes]
 
 
 def _row(target: Target, outcome: Outcome) -> tuple[str, ...]:

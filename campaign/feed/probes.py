@@ -9,6 +9,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,15 +25,16 @@ from jobs.model import reading
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Point
 from jobs.model.results import Run
+from jobs.model.settings import Files
 from jobs.system.cgroup import memory_left_bytes
 from jobs.system.files import write_json
 
-CONTROLS = {"memory": "batches from memory", "warm": "data in memory"}
 LEAST_STEPS, RUN_S = 10, 5.0  # of a run
 _ROOM, _BLOCK_BYTES = 0.8, 4096  # of the free space that the data may take; what the smallest file takes
 _TRIES = 3
 _RULE_STEPS, _RULE_MEMORY = 500, 5  # of MLPerf Storage's rules: steps per accelerator; times the memory of the clients
 Kind = Literal["cold", "warm", "memory"]
+CONTROLS: dict[Kind, str] = {"memory": "batches from memory", "warm": "data in memory"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Outcome:
     setup: Setup
     runs: Sequence[Run] = ()
     late: bool = False
+    looser: Sequence[str] = ()  # checks that were looser than the site's, with both limits
 
     @property
     def worst(self) -> float:
@@ -79,7 +82,7 @@ class Target:
     @property
     def name(self) -> str:
         """Return the name of the accelerator, with what tells this target from others."""
-        return self.point["accelerator"]["name"] + (f" ({self.apart})" if self.apart else "")
+        return str(self.point["accelerator"]["name"]) + (f" ({self.apart})" if self.apart else "")
 
     @property
     def storage(self) -> str:
@@ -123,7 +126,9 @@ class Target:
         most = int(_ROOM * shutil.disk_usage(there).free / sharing / (blocks * _BLOCK_BYTES))
         self.point = {**self.point, "dataset": {**own, "files": wanted}}
         wish = self.plan(Setup(1), 1).entries[0].cell.id
-        decided = reading.read(kept, dict[str, int]) if kept and kept.exists() else {}
+        decided: dict[str, int] = {}
+        with suppress(OSError, ValueError):  # there is none, or it is damaged: decided anew
+            decided = reading.read(kept, dict[str, Files]) if kept else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
         if kept and self.most_accelerators():
@@ -212,8 +217,9 @@ def describe_setup(setup: Setup) -> str:
 def read_outcome(plan: Plan, setup: Setup) -> Outcome:
     """Return what the record of a probe says so far; it is late if at least half of the runs were, and two."""
     record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
-    if not record or plan.conduct["redo"]:
+    if not record:
         return Outcome(setup)
     valid = stopping.measured(record, "valid")
     late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
-    return Outcome(setup, valid, late=len(late) > 1 and len(late) >= len(valid))
+    is_late = len(late) > 1 and len(late) >= len(valid)
+    return Outcome(setup, valid, is_late, record.get("looser_checks", ()))

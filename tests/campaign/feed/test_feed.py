@@ -1,6 +1,7 @@
 """`python -m campaign feed`: the search on storages of known speed, its controls and words, and a real one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +29,7 @@ OWN = (
 def storage(tmp_path, monkeypatch):
     """A function: a target on a storage of a rate in MB/s, on a client that copies and reads so many MB/s."""
 
-    def storage(rate, *, copies=1e9, reads=1e9, most_late=1e9, odd=()):
+    def storage(rate, *, copies=1e9, reads=1e9, late=lambda _: False, odd=()):
         point = compose("benchmark=feed", "dataset=samples", "storage=local", *OWN)
         point["storage"] = {**point["storage"], "root": str(tmp_path)}
         target = Target(point, [], Split(()), baseline_mb_per_s=rate)
@@ -41,9 +42,8 @@ def storage(tmp_path, monkeypatch):
             share = 99.0 if (setup.accelerators, setup.kind) in odd else share
             run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
             run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
-            late = setup.accelerators > most_late
             target.plans[setup] = target.plan(setup, runs)
-            target.outcomes[setup] = Outcome(setup, () if late else [run] * runs, late)
+            target.outcomes[setup] = Outcome(setup, () if late(setup) else [run] * runs, late(setup))
             return target.outcomes[setup]
 
         monkeypatch.setattr(target, "probe", probe)
@@ -71,8 +71,14 @@ def test_it_is_said_where_twice_as_many_are_fed_though_one_more_is_not(storage):
 
 @pytest.mark.parametrize(
     ("client", "at_most"),
-    [({"copies": 90}, 4), ({"reads": 92}, 5), ({"most_late": 3}, 3), ({"copies": 10}, 0)],
-    ids=["copies too slowly", "reads too slowly", "cannot end steps in time", "not even one"],
+    [
+        ({"copies": 90}, 4),
+        ({"reads": 92}, 5),
+        ({"late": lambda setup: setup.accelerators > 3}, 3),
+        ({"copies": 10}, 0),
+        ({"late": lambda setup: setup.kind == "cold" and setup.accelerators > 3}, 3),
+    ],
+    ids=["copies too slowly", "reads too slowly", "ends steps late", "not even one", "ends steps late where it reads"],
 )
 def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is(storage, client, at_most):
     answer = find_answer(storage(110, **client), 5, 1024)
@@ -101,6 +107,15 @@ def test_all_that_the_data_suffice_for_may_be_fed(storage):
     assert few.line.endswith("feeds 8 own at least (worst rank 100.0 %); --most allows no more")
     assert all_of_them.fed == all_of_them.target.most_accelerators()
     assert all_of_them.line.endswith("at least (worst rank 100.0 %); the data suffice for no more")
+
+
+def test_an_answer_by_looser_checks_says_so_in_its_second_line(storage):
+    answer = find_answer(target := storage(110), 5, 1024)
+    assert lines_of_answer(answer)[1] == ""
+    target.outcomes[Setup(6)] = replace(target.outcomes[Setup(6)], looser=["checks.other_cpu_max=9 (the site's: 0.5)"])
+
+    assert "checks.other_cpu_max=9 (the site's: 0.5)" in lines_of_answer(answer)[1]
+    assert answer.as_json()["looser_checks"] == ["checks.other_cpu_max=9 (the site's: 0.5)"]
 
 
 def test_the_size_rule_wants_steps_and_five_times_the_memory(storage, monkeypatch):
@@ -133,6 +148,8 @@ def test_what_the_data_are_stays_decided_when_they_have_taken_the_space(storage,
         target.size_data(10, tmp_path / "feed.json")
         sizes.append(target.data_bytes)
     target.size_data(9, tmp_path / "feed.json")
+    (tmp_path / "feed.json").write_text('{"a": -1')
+    target.size_data(9, tmp_path / "feed.json")
 
     assert (sizes, target.data_bytes) == ([1_000_000, 79_000_000, 79_000_000], 15_000_000), "one file is no run"
 
@@ -146,9 +163,11 @@ def test_a_client_is_late_if_half_of_its_runs_were(storage, monkeypatch, valid, 
     runs = [{"role": "measured", "status": "valid", "au_percent": 99.0}] * valid
     runs += [{"role": "measured", "status": "invalid", "cause": "on_time", "reason": "on_time: late"}] * late
     runs += [{"role": "measured", "status": "invalid", "cause": "quiet", "reason": "quiet: others"}] * 9
-    monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: ({"runs": runs}, None))
+    record = {"runs": runs, "looser_checks": ["checks.other_cpu_max=9 (the site's: 0.5)"]}
+    monkeypatch.setattr(type(plan.verdicts), "read", lambda *_: (record, None))
     outcome = probes.read_outcome(plan, Setup(1))
 
+    assert outcome.looser == ["checks.other_cpu_max=9 (the site's: 0.5)"]
     assert (outcome.late, outcome.worst) == (is_late, 0.0 if is_late or not valid else 99.0)
 
 
@@ -184,6 +203,15 @@ def test_a_second_search_in_a_folder_is_refused_while_the_first_one_is_between_t
     with folders.hold_folder(folder, "feed"), pytest.raises(EnvironmentFaultError, match="another feed is running"):
         feed.main([f"storage={tmp_path}", *OWN])
     assert not any(folder.records.iterdir())
+
+
+def test_the_words_of_a_probe_name_one_cell_of_a_sweep(storage):
+    target = storage(110)
+    words = ("accelerator=unet3d_h100,own", "storage=ssd,local", "threads=2,4", "iterations=3,7", "runs=2")
+
+    assert [feed.word_at(target.point | {"threads": 2}, word) for word in words] == [
+        "accelerator=own", "storage=local", "threads=2", "iterations=3,7", "runs=2"
+    ]  # fmt: skip
 
 
 def test_a_probe_that_is_stopped_stops_the_search(storage, monkeypatch):
