@@ -109,7 +109,13 @@ def test_a_run_by_hand_says_so(ended, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "passed"), [([], False), (["benchmark=baseline"], True)], ids=["by default", "where none needs it"]
+    ("words", "passed"),
+    [
+        ([], False),
+        (["benchmark=baseline"], True),
+        (["benchmark=feed", "accelerator=unet3d_h100"], True),
+    ],
+    ids=["by default", "a storage alone", "feed"],
 )
 def test_doctor_fails_only_where_a_benchmark_of_the_campaign_needs_it(words, passed, ended):
     done = ended("tfio-campaign", "doctor", "--json", *words, code=0 if passed else 3)
