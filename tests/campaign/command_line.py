@@ -31,7 +31,7 @@ class CommandLine:
     """`python -m campaign` as a user speaks it, from a folder of its own."""
 
     cwd: Path
-    timeout_s: float = 240
+    timeout_s: float = 580  # a long test may take 600
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -45,7 +45,7 @@ def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     before = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "valid"]
 
     worker.kill()
-    _, said = front.communicate(timeout=60)
+    _, said = front.communicate(timeout=240)
 
     assert front.returncode == 3
     assert "the worker ended with 2 cells to go" in said
@@ -65,7 +65,7 @@ def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
 
     second = command("-m", "threads=8", *TINY)
     os.killpg(front.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    _, said = front.communicate(timeout=60)
+    _, said = front.communicate(timeout=240)
 
     assert second.returncode == 3
     assert f"another campaign is running in {command.cwd}/results (process {front.pid} on" in second.stderr
@@ -133,7 +133,7 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
 
     The work is done in the front process (cluster=debug).
     """
-    words = ("threads=1", "cluster=debug", *TINY, "run_timeout_s=3")
+    words = ("threads=1", "cluster=debug", *TINY)
     assert command("--dry-run", *words).returncode == 0
     assert command(*words, "runs=2").returncode == 0
     victim = min(command.cwd.glob("data/datasets/*/*/*.jpg"))
@@ -141,7 +141,7 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     signal.signal(signal.SIGIO, signal.SIG_IGN)
 
-    done = command(*words, "redo=true")
+    done = command(*words, "run_timeout_s=3", "redo=true")
     os.close(fd)
 
     (record,) = _records(command.cwd).values()
@@ -162,7 +162,7 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(b"x" * 4096):
             pass
-    _, said = front.communicate(timeout=60)
+    _, said = front.communicate(timeout=240)
     kept = [run for record in records() for run in record["runs"] if run["status"] == "valid"]
     ballast.unlink()
     again = command(*words)

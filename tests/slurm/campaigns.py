@@ -25,7 +25,7 @@ WORDS = (
     "checks.throttled_max=1000",
 )  # fmt: skip
 LONG = ("runs=40", "min_valid_runs=1")  # a quarter of a second each: time to meet it half way
-_PATIENCE_S = 120
+_PATIENCE_S = 240
 
 
 @dataclass

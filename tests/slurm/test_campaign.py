@@ -12,7 +12,7 @@ import pytest
 from tests.slurm.campaigns import LONG, Campaign, interrupt, wait
 
 pytestmark = pytest.mark.long
-_TOLD_WITHIN_S = 30
+_TOLD_WITHIN_S = 240  # where other tests run beside these
 
 
 def _span(run):
@@ -99,7 +99,7 @@ def test_a_job_that_is_cancelled_between_two_snapshots_leaves_what_status_names_
     with campaign.under_way(*words) as front:
         wait(lambda: list(campaign.cwd.glob("fast/checkpoints/*/0*")))
         lab.run("scancel", campaign.job())
-        front.wait(60)
+        front.wait(240)
         told = campaign("status").stderr
         left = _left(campaign)
 
@@ -197,7 +197,7 @@ def test_a_job_that_is_ended_is_told_keeps_its_runs_and_the_same_command_finishe
 def test_a_killed_worker_is_tried_again_by_the_command_itself_and_the_record_counts_it(campaign):
     with campaign.under_way(*LONG, "retries=1", runs=2) as front:
         campaign.worker().kill()
-        told = front.communicate(timeout=100)[0]
+        told = front.communicate(timeout=240)[0]
 
     (recorded,) = campaign.records()
     assert front.returncode == 0, told
@@ -249,7 +249,7 @@ def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
 def test_after_cancel_every_cell_is_cancelled_also_those_whose_jobs_slurm_forgot(campaign):
     with campaign.under_way(*LONG, "batch_size=8,4,2,1", runs=1) as front:
         campaign("cancel")
-        told, _ = front.communicate(timeout=60)
+        told, _ = front.communicate(timeout=240)
 
     states = campaign.status()
     assert len(states) == 4
@@ -295,7 +295,7 @@ def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
         lab.release(f"{campaign.job()}_0")
         wait(lambda: len(campaign.measured()) > kept)
         campaign("cancel")
-        front.wait(60)
+        front.wait(240)
 
     (recorded,) = campaign.records()
     assert held == ["queued"]
@@ -312,7 +312,7 @@ def test_every_task_of_an_array_goes_back_at_its_time_limit_the_last_one_too(cam
         wait(lambda: not {"RUNNING", "COMPLETING"}.intersection(campaign.job_states()), 75)
         held = campaign.job_states()
         campaign("cancel")
-        front.wait(60)
+        front.wait(240)
 
     assert held == ["PENDING", "PENDING"]
 
@@ -325,7 +325,7 @@ def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_p
         wait(lambda: campaign.job_states() == ["PENDING"])
         kept = len(campaign.measured())
         lab.release(f"{campaign.job()}_0")
-        front.communicate(timeout=100)
+        front.communicate(timeout=240)
 
     (recorded,) = campaign.records()
     assert front.returncode == 0
@@ -341,7 +341,7 @@ def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
         wait(lambda: campaign.job_states() == ["PENDING"])
         told = campaign.status()
         lab.release(f"{campaign.job()}_0")
-        front.communicate(timeout=100)
+        front.communicate(timeout=240)
 
     assert [status for status, _ in told.values()] == ["queued"]
     assert front.returncode == 0
@@ -355,7 +355,7 @@ def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_fini
         lab.start_controller(forget=True)
         while int(other := lab.run("sbatch", "--parsable", f"--output={tmp_path}/o", "--wrap=sleep 300")) < int(job):
             lab.run("scancel", other)
-        told = front.communicate(timeout=90)[0]
+        told = front.communicate(timeout=240)[0]
 
     assert front.returncode == 1, told
     assert "LOST" in told
@@ -372,7 +372,7 @@ def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, la
         kept = len(campaign.measured())
         wait(lambda: len(campaign.measured()) > kept)
         lab.unsilence("squeue")
-        front.communicate(timeout=100)
+        front.communicate(timeout=240)
 
     assert [reason for _, reason in status.values()] == ["the scheduler does not answer"]
     assert cancelled.returncode == 4
@@ -445,7 +445,7 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
     with campaign.under_way(*words) as front:
         wait(lambda: len(campaign.measured()) >= 1)
         lab.accept_submissions()
-        told = front.communicate(timeout=100)[0]
+        told = front.communicate(timeout=240)[0]
 
     assert front.returncode == 0, told
     assert "what is missing is submitted when the others are over" in told
@@ -467,7 +467,7 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
             kept = len(campaign.measured())
             told = next(line for line in front.stdout if "is full" in line)
             filler.unlink()
-            front.communicate(timeout=100)
+            front.communicate(timeout=240)
         campaign.assert_whole(39)
         (recorded,) = campaign.records()
     finally:

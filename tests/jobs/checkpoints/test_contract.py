@@ -473,8 +473,8 @@ def test_a_list_that_cannot_be_had_in_full_removes_nothing_and_drains_nothing_tw
     buffer.save(2, writer(2))
     before = set(raw)
     if kind == "bucket":
-        raw.root.rows_of_endless = 1
-        monkeypatch.setattr("jobs.system.untrusted.MOST_NAMES", 10)
+        raw.root.rows_of_endless = 20  # all that there are, again and again
+        monkeypatch.setattr("jobs.system.untrusted.MOST_NAMES", 100)
     else:
         failing(monkeypatch, "folders", *[OSError(errno.EIO, "injected")] * 20)
 

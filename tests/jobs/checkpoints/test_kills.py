@@ -133,7 +133,7 @@ def test_a_drainer_killed_at_any_request_loses_nothing(kind, raw, places, tmp_pa
 
         store.RequestHandlerClass = Killing
         drainer.append(subprocess.Popen([*CHILD, "drain", *map(str, places)], stdin=subprocess.DEVNULL))
-        code = drainer[0].wait(60)
+        code = drainer[0].wait(120)
         store.RequestHandlerClass = handler
         if code == 0:
             break
@@ -152,7 +152,7 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
     assert subprocess.run([*CHILD, "save", "saved", "2", *folders], check=False).returncode == -signal.SIGKILL
 
     assert eventually(lambda: steps(folders[1]) == [2])
-    with drainer_lock(folders[0]).acquire(timeout=30):  # it has ended
+    with drainer_lock(folders[0]).acquire(timeout=120):  # it has ended
         assert left_behind(*folders) == []
 
 
@@ -160,7 +160,7 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
 def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(30)
+        assert buffer.drained(120)
         process = drain_process.left_running[-1]
         process.kill()
         process.wait()
@@ -168,8 +168,8 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
         with pytest.warns(restart.DrainWarning, match="ended with code -9"):
             buffer.save(2, writer(2))
 
-        assert buffer.drained(30)
-    with drainer_lock(folders[0]).acquire(timeout=30):
+        assert buffer.drained(120)
+    with drainer_lock(folders[0]).acquire(timeout=120):
         assert newest_step(folders[1]) == 2
 
 
@@ -187,7 +187,7 @@ def test_what_save_came_back_from_is_found_after_kills_at_any_moment(folders, se
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             time.sleep(random.choice([0, 0.01]))
-        acknowledged = max([acknowledged, *map(int, trainer.communicate(timeout=30)[0].split())])
+        acknowledged = max([acknowledged, *map(int, trainer.communicate(timeout=120)[0].split())])
 
         if acknowledged >= 0:
             assert newest_step(*folders) >= acknowledged
