@@ -32,7 +32,13 @@ _CERTAIN = 3
 _LATE_MAX = 0.01
 LEAST_OF_CLIENT = 98.0
 """The utilisation in percent of accelerators whose batches come from memory, if the client is not their limit."""
+_LEAST_SHARE = 0.01  # of the time, that is left
 _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them are no second user of a short run
+
+
+def may_client_starve(au_percent: float, cpu_wait_percent: float, minimum: float) -> bool:
+    """Return whether an accelerator misses its minimum (percent), and would not if its threads had had processors."""
+    return au_percent < minimum <= au_percent / max(_LEAST_SHARE, 1 - cpu_wait_percent / 100)
 
 
 def rate(run: Mapping[str, Any]) -> float | None:

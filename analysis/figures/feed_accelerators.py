@@ -12,7 +12,7 @@ from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import of_done, settled
-from jobs.checks import LEAST_OF_CLIENT
+from jobs.checks import LEAST_OF_CLIENT, may_client_starve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 NOTICE = "not an MLPerf result, not reviewed"
 TITLE = f"Accelerators that the storage feeds ({NOTICE})"
-NUMBER, SHARE, RATE = "benchmark.accelerators", "au_percent", "read_mb_per_s"
+NUMBER, SHARE, RATE, WAIT = "benchmark.accelerators", "au_percent", "read_mb_per_s", "cpu_wait_percent_max"
 OWN = [f"accelerator.{name}" for name in ("name", "minimum", "step_s", "batch", "sample_bytes")]
 NUMBERS = [f"{metric}{end}" for metric in (SHARE, RATE) for end in ("", "_min", "_max")]
 PLACE = ["storage", "batches", NUMBER]
 COLUMNS = [
-    *PLACE, "storage_name", *NUMBERS, "demand", "minimum", "baseline", "n_valid", "unstable", "status", "host", "cell"
+    *PLACE, "storage_name", *NUMBERS, WAIT, "demand", "minimum", "baseline", "n_valid", "unstable", "status", "host",
+    "cell",
 ]  # fmt: skip
 _FREE = frozenset({NUMBER, "benchmark.source", "cache", "data", "dataset.files", "iterations"})
 _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
@@ -62,7 +63,7 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
         minimum=100 * own["minimum"],
         baseline=100 * cells[RATE] / percent,
     )
-    frame = frame.astype(dict.fromkeys((*NUMBERS, "demand", "minimum", "baseline"), "float64") | {NUMBER: int})
+    frame = frame.astype(dict.fromkeys((*NUMBERS, WAIT, "demand", "minimum", "baseline"), "float64") | {NUMBER: int})
     frame = of_done(settled(frame, PLACE, SHARE), NUMBERS)
     return frame.sort_values([*PLACE, "cell"])[COLUMNS].reset_index(drop=True)
 
@@ -129,6 +130,8 @@ def answers(table: pd.DataFrame) -> Iterator[str]:
         name, of_memory = rows[OWN[0]].iloc[0], memory[f"{SHARE}_min"][edge]
         if of_memory < LEAST_OF_CLIENT:
             yield f"{storage}: this client cannot emulate {edge} {name}: {of_memory:.1f} % from memory ({NOTICE})"
+        elif may_client_starve(*cold.loc[edge, [f"{SHARE}_min", WAIT, "minimum"]]):
+            yield f"{storage}: this client cannot emulate {edge} {name}: its readers lack a processor ({NOTICE})"
         else:
             end = f", not {high}" if high else " at least"
             yield f"{storage} feeds {low or 'less than one'} {name}{end} ({NOTICE})"

@@ -71,6 +71,7 @@ percent_of_baseline [%]: MB/s read, of what the baseline read
 _METRICS = """\
 images_per_s [images/s]: images delivered per second of `wall_s`
 au_percent [%]: share of the time in which the worst emulated accelerator computes, nominal (docs/reference/feed.md)
+cpu_wait_percent [%]: share of the time in which a reader of that accelerator was ready and had no processor
 au_mean_percent [%]: mean of these shares over the accelerators
 au_dlio_percent [%]: as DLIO counts: mean share of the measured times of computing
 read_mb_per_s [MB/s]: bytes that the pipeline read per second of `wall_s`

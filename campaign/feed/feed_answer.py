@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from campaign import console
 from campaign.feed.probes import CONTROLS, Outcome, Setup, Target
 from campaign.feed.search import bracket_number, bracket_step, settle_edge
-from jobs.checks import LEAST_OF_CLIENT
+from jobs.checks import LEAST_OF_CLIENT, may_client_starve
 
 NOT_MLPERF = "not an MLPerf result, not reviewed"
 _HEADS = (
@@ -66,13 +65,14 @@ class Answer:
 
     def _why_client(self) -> str:
         number = (self.client or 0) + 1
-        outcomes = filter(None, (self.target.outcomes.get(Setup(number, kind)) for kind in ("cold", *CONTROLS)))
-        return ", ".join(
-            f"{CONTROLS.get(each.setup.kind, 'cold')}, {number}: "
-            + ("steps end late" if each.late else f"{each.worst:.1f} %")
-            for each in outcomes
-            if each.late or each.setup.kind in CONTROLS
-        )
+        outcomes = self.target.outcomes
+        controls = [each for kind in CONTROLS if (each := outcomes.get(Setup(number, kind)))]
+        words = [
+            (CONTROLS[each.setup.kind], "steps end late" if each.late else f"{each.worst:.1f} %") for each in controls
+        ]
+        if cold := outcomes.get(Setup(number)):
+            words.append(("cold", _blamed(cold, 100 * self.target.point["accelerator"]["minimum"])))
+        return ", ".join(f"{kind}, {number}: {why}" for kind, why in words if why)
 
     @property
     def looser(self) -> list[str]:
@@ -134,7 +134,7 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     """Return the most accelerators that this client can emulate; None if `number` are not too many for it."""
 
     def is_able(number: int) -> bool:
-        if (cold := target.outcomes.get(Setup(number))) and cold.late:
+        if (cold := target.outcomes.get(Setup(number))) and _blamed(cold, minimum):
             return False
         if target.probe(Setup(number, "memory")).worst < LEAST_OF_CLIENT:
             return False
@@ -143,6 +143,14 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     if is_able(number):
         return None
     return bracket_number(number, is_able, number)[0]
+
+
+def _blamed(cold: Outcome, minimum: float) -> str:
+    """Return why the client is to blame for what a cold probe says; empty if it is not."""
+    if cold.late:
+        return "steps end late"
+    wait = cold.worst_run.get("cpu_wait_percent", 0.0)
+    return f"readers lack a processor for {wait:.0f} %" * may_client_starve(cold.worst, wait, minimum)
 
 
 def lines_of_answer(answer: Answer) -> list[str]:
@@ -173,12 +181,11 @@ def _row(target: Target, outcome: Outcome) -> tuple[str, ...]:
     number = f"{setup.accelerators}{f' (step {setup.step_s:.4g} s)' if setup.step_s else ''}"
     if outcome.late:
         return (number, setup.kind, "2", "late", "", "", "", needs, "", "", "")
-    runs: Sequence[Any] = outcome.runs
-    worst = min(runs, key=lambda each: each["au_percent"])
+    worst = outcome.worst_run
     return (
         number,
         setup.kind,
-        str(len(runs)),
+        str(len(outcome.runs)),
         f"{outcome.worst:.1f} %",
         *(f"{outcome.median(key):.1f} %" for key in ("au_mean_percent", "au_dlio_percent")),
         f"{outcome.median('read_mb_per_s'):.4g}" if setup.kind != "memory" else "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,8 +58,13 @@ class Outcome:
     @property
     def worst(self) -> float:
         """Return the utilisation of the worst accelerator in the worst run, in percent; 0 for a late client."""
+        return float(self.worst_run.get("au_percent", 0.0))
+
+    @property
+    def worst_run(self) -> Mapping[str, Any]:
+        """Return the run with the worst accelerator; empty for a late client."""
         figures: Sequence[Any] = () if self.late else self.runs
-        return float(min((each["au_percent"] for each in figures), default=0.0))
+        return min(figures, key=lambda each: each["au_percent"], default={})
 
     def median(self, key: str) -> float:
         """Return the median of a metric over the runs."""

@@ -233,13 +233,11 @@ class _Readers:
                 self._done.notify_all()
 
     def _take(self) -> tuple[int, Sample] | None:
-        """Return the next sample, as soon as its batch may be read; None at the end."""
+        """Return the next sample, as soon as its batch may be read; None when all is over."""
         with self._work:
             while not self._over:
-                if self._next == len(self._samples):
-                    return None
-                number, sample = self._samples[self._next]
-                if number < self._asked + self._plan.ahead:
+                number, sample = self._samples[min(self._next, len(self._samples) - 1)]
+                if self._next < len(self._samples) and number < self._asked + self._plan.ahead:
                     self._next += 1
                     return number, sample
                 self._work.wait()
@@ -316,6 +314,7 @@ def _emulate(plan: Plan, index: int, meeting: _Meeting, pipe: Any) -> None:
 def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _Readers) -> dict[str, Any]:
     """Run all steps; return the times of the accelerator in seconds and its utilisation in percent."""
     loads, computes, meetings, late = [], [], [], []
+    waited_s = _waited_s()
     began_s = free_s = meeting.come(index, 0, 0.0)
     batches.begin()
     for number in range(1, plan.steps + 1):
@@ -333,6 +332,7 @@ def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _R
         late.append(ended_s - deadline_s)
         if number == 1:
             first_s, first_ended_s = free_s, ended_s
+    cpu_wait_s = max((end_s - waited_s.get(thread, 0.0) for thread, end_s in _waited_s().items()), default=0.0)
     wall_s = met_s - began_s
     parts = {"startup_s": loads[0], "load_s": sum(loads[1:]), "compute_s": sum(computes), "sync_s": sum(meetings)}
     return {
@@ -343,9 +343,19 @@ def run_steps(plan: Plan, index: int, meeting: _Meeting, batches: _Pipeline | _R
         "au_dlio_percent": 100 * sum(computes[1:]) / (met_s - first_ended_s),
         "late_share": sum(late) / plan.steps / plan.step_s,
         "latest_s": max(late),
+        "cpu_wait_percent": 100 * cpu_wait_s / wall_s,
         "step_load_s": loads,
         "step_compute_s": computes,
     }
+
+
+def _waited_s() -> dict[str, float]:
+    """Return by thread of this process for how many seconds it was ready and had no processor (proc(5), schedstat)."""
+    waited_s = {}
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended, or this kernel keeps no account
+            waited_s[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return waited_s
 
 
 def wait_until(deadline_s: float) -> None:

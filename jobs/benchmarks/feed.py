@@ -148,9 +148,10 @@ def _measure(accelerators: Accelerators, watched: AbstractContextManager[Any]) -
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the utilisation of the worst accelerator and the means, in percent."""
+    """Return the utilisation of the worst accelerator, for how long it lacked a processor, and the means."""
+    worst = min(rows, key=lambda row: row["au_percent"])
     return {
-        "au_percent": min(row["au_percent"] for row in rows),
+        **{key: worst[key] for key in ("au_percent", "cpu_wait_percent")},
         "au_mean_percent": sum(row["au_percent"] for row in rows) / len(rows),
         "au_dlio_percent": sum(row["au_dlio_percent"] for row in rows) / len(rows),
         "late_share": max(row["late_share"] for row in rows),

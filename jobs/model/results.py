@@ -289,6 +289,8 @@ class Run(TypedDict, total=False):
     private_caches: Count
     ranks: list[RankFigures]
     au_percent: Annotated[Amount, Metric("%")]  # of emulated accelerators: the worst one's share of time computing
+    # ... and the share in which one of its threads was ready and had no processor
+    cpu_wait_percent: Annotated[Amount, Metric("%")]
     au_mean_percent: Annotated[Amount, Metric("%")]
     au_dlio_percent: Annotated[Amount, Metric("%")]  # mean, as DLIO counts: with the measured times of computing
     late_share: Amount  # of a step, after the deadline: the worst accelerator's mean

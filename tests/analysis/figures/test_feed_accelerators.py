@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.figures.feed_accelerators import answers, over_accelerators
+from analysis.figures.feed_accelerators import NOTICE, answers, over_accelerators
 from analysis.frames import tables
 from tests.analysis.record_factory import id_of, parse, record, run
 from tests.analysis.training_factory import drawn
@@ -11,9 +11,9 @@ OWN = {"name": "own", "minimum": 0.9, "step_s": 0.1, "batch": 8, "sample_bytes":
 MERIT = {"kind": "pipeline", "figure": "au_percent", "unit": "%", "better": "higher", "benchmark": "feed"}
 
 
-def probe(number, *shares, batches="cold", **settings):
+def probe(number, *shares, batches="cold", wait=0.0, **settings):
     runs = [
-        run(n, 80.0 * number, au_percent=share, au_mean_percent=share, au_dlio_percent=share)
+        run(n, 80.0 * number, au_percent=share, au_mean_percent=share, au_dlio_percent=share, cpu_wait_percent=wait)
         for n, share in enumerate(shares, start=1)
     ]
     source = "memory" if batches == "memory" else "storage"
@@ -51,6 +51,10 @@ def test_what_the_chart_has_is_not_drawn_over_its_settings_again():
     [
         ([*SEARCH, *CONTROLS], ["local feeds 4 own, not 5 (not an MLPerf result, not reviewed)"]),
         (
+            [*SEARCH[:2], probe(5, 74.0, 91.0, wait=18.0), *CONTROLS],
+            [f"local: this client cannot emulate 5 own: its readers lack a processor ({NOTICE})"],
+        ),
+        (
             [*SEARCH, probe(5, 97.9, batches="memory")],
             ["local: this client cannot emulate 5 own: 97.9 % from memory (not an MLPerf result, not reviewed)"],
         ),
@@ -61,7 +65,14 @@ def test_what_the_chart_has_is_not_drawn_over_its_settings_again():
             ["local feeds 4 own at least (not an MLPerf result, not reviewed)"],
         ),
     ],
-    ids=["known", "the client is the limit", "no control", "no control of the last number", "no number that fails"],
+    ids=[
+        "known",
+        "readers lack a processor",
+        "the client is the limit",
+        "no control",
+        "no control of the last number",
+        "no number that fails",
+    ],
 )
 def test_the_summary_says_how_many_are_fed_only_if_the_client_is_not_the_limit(records, sentences):
     table, _ = tables([parse(each) for each in records])

@@ -41,7 +41,14 @@ def storage(tmp_path, monkeypatch):
             share = 100 * min(1.0, gives * step_s / (setup.accelerators * 2))
             share = 99.0 if (setup.accelerators, setup.kind) in odd else share
             run = dict.fromkeys(("au_percent", "au_mean_percent", "au_dlio_percent"), share)
-            run |= {"read_mb_per_s": gives, "late_share": 0.0, "load_s": 0.1, "sync_s": 0.1, "wall_s": 1.0}
+            run |= {
+                "read_mb_per_s": gives,
+                "late_share": 0.0,
+                "cpu_wait_percent": 0.0,
+                "load_s": 0.1,
+                "sync_s": 0.1,
+                "wall_s": 1.0,
+            }
             target.plans[setup] = target.plan(setup, runs)
             target.outcomes[setup] = Outcome(setup, () if late(setup) else [run] * runs, late(setup))
             return target.outcomes[setup]
@@ -86,6 +93,27 @@ def test_a_client_that_is_too_slow_is_the_answer_and_no_number_of_the_storage_is
     assert f"this client can emulate at most {at_most} own" in answer.line
     assert (answer.as_json()["feeds"], answer.as_json()["client_at_most"]) == (None, at_most)
     assert answer.fed <= at_most
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        (13.0, "local: this client can emulate at most 6 own (cold, 7: readers lack a processor for 13 %)"),
+        (12.0, "local feeds 6 own, not 7"),
+    ],
+)
+def test_readers_that_lack_a_processor_are_the_answer_if_with_one_the_number_would_be_fed(storage, wait, words):
+    target = storage(110)
+    usual = target.probe
+
+    def probe(setup, runs=1):
+        for run in (outcome := usual(setup, runs)).runs:
+            run["cpu_wait_percent"] = wait if setup.kind == "cold" else 99.0
+        return outcome
+
+    target.probe = probe
+
+    assert find_answer(target, 5, 1024).line.startswith(words)
 
 
 def test_a_client_that_is_just_able_is_not_the_answer(storage):

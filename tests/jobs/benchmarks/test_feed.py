@@ -64,6 +64,7 @@ def test_each_accelerator_takes_a_batch_per_step_and_its_time_is_divided_without
         assert sum(row[part] for part in PARTS) == pytest.approx(row["wall_s"], rel=1e-6)
         assert row["compute_s"] < 6 * STEP_S + row["late_share"] * 6 * STEP_S + 1e-3
         assert row["wall_s"] >= 6 * STEP_S
+        assert 0 <= row["cpu_wait_percent"] < 100
     assert run["au_percent"] == min(row["au_percent"] for row in rows) <= 100
     assert (check(run, "cold")["passed"], check(run, "device_bytes")["passed"]) == (True, True)
     assert emulate(accelerators=3)["images"] == 24, "four steps of three"
@@ -221,10 +222,16 @@ def test_a_run_whose_accelerators_are_late_is_invalid_for_that_reason(emulate):
 
 def test_the_worst_accelerator_of_all_nodes_decides():
     nodes = [
-        {"accelerators": [{"au_percent": au, "au_dlio_percent": au, "late_share": au / 1e4} for au in shares]}
+        {
+            "accelerators": [
+                {"au_percent": au, "au_dlio_percent": au, "late_share": au / 1e4, "cpu_wait_percent": au / 10}
+                for au in shares
+            ]
+        }
         for shares in ([95.0, 93.0], [94.0, 90.0])
     ]
     together = feed.BENCHMARK.combined(nodes)
 
     assert (together["au_percent"], together["au_mean_percent"], together["late_share"]) == (90.0, 93.0, 0.0095)
+    assert together["cpu_wait_percent"] == 9.0, "of the worst one"
     assert len(together["accelerators"]) == 4
