@@ -80,7 +80,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark that the command line names, print the run, and exit with a code as this module states."""
+    """Run the benchmark that the command line names, print the run, and exit with a code of this module's docstring."""
     open_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
     options = _parsed(argv)
@@ -229,13 +229,13 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
 
 
 def _snapshot_stores(options: argparse.Namespace) -> list[Folder | Bucket]:
-    """Return the folders or bucket for snapshots, which stay there."""
+    """Return the folders or the bucket for snapshots; the snapshots are not removed."""
     names = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
     return [store_of(name) for name in names if name]
 
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
-    """Return the settings of the run: those of the command line, else the defaults."""
+    """Return the settings of the run: those of the command line, and defaults for all others."""
     chosen: Any = {name: getattr(options, name, default) for name, default in benchmark.defaults.items()}
     own = {name: getattr(options, name, default) for name, default in benchmark.defaults["benchmark"].items()}
     chosen["benchmark"] = own | {"name": benchmark.name}

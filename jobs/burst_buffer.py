@@ -44,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_run(Folder(Path(options.fast).resolve()), store_of(options.slow), options))
     except KeyboardInterrupt:
-        os._exit(ExitCode.INTERRUPTED)  # nothing is lost: whatever was being written does not count
+        os._exit(ExitCode.INTERRUPTED)  # nothing is lost: an incomplete snapshot does not count
     except BrokenPipeError:  # `| head` has ended
         os._exit(ExitCode.READER_ENDED)
     except OSError as error:
-        named = "both folders can be read and written" if error.filename else "standard output can be written"
-        complain(str(error), f"see that {named}")
-        os._exit(2)  # unprinted output is not tried again
+        condition = "both folders can be read and written" if error.filename else "standard output can be written"
+        complain(str(error), f"see that {condition}")
+        os._exit(2)  # Python would try to print the rest of the output again
     except JobError as error:
         complain(error.message, error.hint)
         sys.exit(2)
@@ -81,19 +81,19 @@ def _run(fast: Folder, slow: Folder | Bucket, options: argparse.Namespace) -> in
     elif verb == "drain" and options.follow and sys.stdin:
         code = drain_loop.drain(fast, slow, sys.stdin.fileno())
     elif verb == "drain":
-        code = _drain(_sides(fast, slow))
+        code = _drain(_open_sides(fast, slow))
     elif verb == "list":
-        code = _list(_sides(fast, slow, joins=True), verify=options.verify)
+        code = _list(_open_sides(fast, slow, joins=True), verify=options.verify)
     else:
-        code = _restore(_sides(fast, slow, joins=True))
+        code = _restore(_open_sides(fast, slow, joins=True))
     sys.stdout.flush()
     return code
 
 
-def _sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> Sides:
-    """Return the two sides of a burst buffer; a new fast folder may join if `joins`.
+def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> Sides:
+    """Return the two sides of a burst buffer. With `joins`, FAST may also be a new folder.
 
-    Raises FolderError if the folders are none, JobError if the slow side is a bucket that does not answer.
+    Raises FolderError if the folders are no burst buffer, JobError if the slow side is a bucket that does not answer.
     """
     buffer_id, marker = lease.pair(fast, slow)
     if marker is None and not (joins and lease.marker_of(slow)):
@@ -102,9 +102,9 @@ def _sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> Sides
 
 
 def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
-    """Remove the snapshots of a burst buffer on both sides; only FAST can tell whether a trainer still runs."""
+    """Remove the snapshots of a burst buffer on both sides; only FAST shows whether a trainer still runs."""
     if not gone:
-        _sides(fast, slow)
+        _open_sides(fast, slow)
     elif os.path.lexists(fast.root):
         raise FolderError(f"{fast} is there", "leave out --gone")
     elif (marker := lease.marker_of(slow)) is None or marker["role"] != "slow":
@@ -117,8 +117,8 @@ def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
 def _drain(sides: Sides) -> int:
     fast = Path(str(sides.fast.store))
     if lease.is_locked(Folder(fast), "drainer"):
-        says = f"waiting for the drainer of {fast}, which stays as long as its trainer"
-        print(visible(says), file=sys.stderr, flush=True)
+        message = f"waiting for the drainer of {fast}, which stays as long as its trainer"
+        print(visible(message), file=sys.stderr, flush=True)
     code = drain_loop.drain(str(sides.fast.store), sides.slow.store)
     if code == drain_loop.GAVE_UP:
         reason = drain_process.last_reason(fast)
@@ -132,23 +132,25 @@ def _drain(sides: Sides) -> int:
 
 def _list(sides: Sides, *, verify: bool) -> int:
     """Print one line per copy of a snapshot; return 1 if one has problems."""
-    waiting, wrong = sides.left(), 0
+    waiting_names, damaged_count = sides.left(), 0
     for side in (sides.fast, sides.slow):
         for name, state in side.states().items():
-            word = "waiting" if side is sides.fast and name in waiting else state
+            state_text = "waiting" if side is sides.fast and name in waiting_names else state
             if (problems := side.verify(name) if verify and state != "incomplete" else []) is None:
-                continue  # a drainer has removed it meanwhile
-            wrong += bool(problems)
-            good = "  good" if verify and state != "incomplete" else ""
-            print(visible(f"{name}  {word:10}  {side.store}{'  ' + '; '.join(problems) if problems else good}"))
-    return 1 if wrong else 0
+                continue  # a drainer has removed this copy meanwhile
+            damaged_count += bool(problems)
+            verdict = "  good" if verify and state != "incomplete" else ""
+            print(
+                visible(f"{name}  {state_text:10}  {side.store}{'  ' + '; '.join(problems) if problems else verdict}")
+            )
+    return 1 if damaged_count else 0
 
 
 def _restore(sides: Sides) -> int:
-    with warnings.catch_warnings(record=True) as damages:
+    with warnings.catch_warnings(record=True) as damage_warnings:
         warnings.simplefilter("always")
         folder = restart.latest(sides.fast.store, sides.slow.store)
-    for damage in damages:
+    for damage in damage_warnings:
         print(f"warning: {visible(str(damage.message))}", file=sys.stderr)
     print(folder or "there is no snapshot that is whole")
     return 0 if folder else 1

@@ -1,11 +1,12 @@
-"""Messages between two processes of ours, over a socket or over pipes: with a deadline, and of a bounded size.
+"""Messages between two processes of this project, over a socket or pipes, with a deadline and a bounded size.
 
-The peer of a socket is checked before (`jobs.ranks.peers`). A message is a JSON object and, for gradients, bytes
-beside it::
+`jobs.ranks.peers` checks the peer of a socket beforehand. A message is a JSON object, with a payload of bytes for
+gradients::
 
-    bytes of the payload (4), bytes of the JSON (4), the payload, a JSON object
+    length of the payload (4 bytes), length of the JSON (4 bytes), the payload, a JSON object
 
-Numbers are big-endian. A payload or a JSON longer than the receiver allows ends the connection before it is read.
+Numbers are big-endian. If a payload or a JSON is longer than the receiver allows, the receiver closes the connection
+without reading it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HEAD = struct.Struct("!II")
 _Result = TypeVar("_Result")
 JSON_LONGEST = 1 << 24
 """Largest JSON of a message, in bytes."""
-_SEND_S = 60.0  # for the kernel to take a message
+_SEND_S = 60.0  # seconds to wait until the kernel has taken a message
 
 
 class ClosedError(OSError):
@@ -33,7 +34,7 @@ class ClosedError(OSError):
 
 
 class LargeMessageError(ValueError):
-    """A message whose JSON, of so many bytes, is larger than the limit: nobody would accept it, so it is not sent."""
+    """A message whose JSON is larger than the limit; it is not sent, since the other side would refuse it."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"a message has {size:,} bytes of JSON, and {limit:,} are allowed")
@@ -41,30 +42,32 @@ class LargeMessageError(ValueError):
 
 
 class Message(NamedTuple):
-    """A JSON object, and the bytes that came with it."""
+    """A JSON object and its payload of bytes."""
 
     value: dict[str, Any]
     payload: memoryview
 
 
 class Channel:
-    """One end of a connection; its methods return at once unless they say that they wait.
+    """One end of a connection. Its methods return at once, except `send`, `receive` and `wait_for`.
 
-    Raises ClosedError, TimeoutError if the other side is silent for too long, and LargeMessageError for a message to
-    send. One thread may send while another one receives.
+    They raise ClosedError, TimeoutError after too long a wait, and LargeMessageError for a message to send. One thread
+    may send while another one receives.
     """
 
-    def __init__(self, receives: int, sends: int | None = None) -> None:
+    def __init__(self, receive_fd: int, send_fd: int | None = None) -> None:
         """Take over a descriptor for both directions, or one descriptor per direction."""
         self.sent_longest = JSON_LONGEST
         """Largest JSON of a message to send, in bytes."""
         self.payload_longest = 0
         """Largest accepted payload of a message, in bytes."""
         self.filled = 0
-        """Number of bytes received of those that `take` returns next."""
-        self._receives, self._sends = receives, receives if sends is None else sends
+        """Number of bytes received so far of those that `take` will return."""
+        self._receives, self._sends = receive_fd, receive_fd if send_fd is None else send_fd
         self._buffer = bytearray()
-        self._lengths: tuple[int, int] | None = None  # lengths of the current message; None: before its head
+        self._lengths: tuple[int, int] | None = (
+            None  # lengths of payload and JSON of the current message; None before its head
+        )
         self._outgoing: deque[memoryview] = deque()
         for descriptor in {self._receives, self._sends}:
             os.set_blocking(descriptor, False)
@@ -106,12 +109,12 @@ class Channel:
         """Send as much as the kernel takes without waiting; return whether nothing is left."""
         while self._outgoing:
             try:
-                sent = os.write(self._sends, self._outgoing[0])
+                count = os.write(self._sends, self._outgoing[0])
             except BlockingIOError:
                 return False
             except OSError as error:
                 raise ClosedError(str(error)) from error
-            rest = self._outgoing.popleft()[sent:]
+            rest = self._outgoing.popleft()[count:]
             if rest:
                 self._outgoing.appendleft(rest)
         return True
@@ -121,20 +124,22 @@ class Channel:
         if self._lengths is None:
             if (head := self.take(_HEAD.size)) is None:
                 return None
-            payload, text = _HEAD.unpack(head)
-            if payload > self.payload_longest or not 0 < text <= JSON_LONGEST:
-                raise ClosedError(f"what came is no message: {payload} bytes beside {text} of JSON")
-            self._lengths = payload, text
-        if (whole := self.take(sum(self._lengths))) is None:
+            payload_bytes, json_bytes = _HEAD.unpack(head)
+            if payload_bytes > self.payload_longest or not 0 < json_bytes <= JSON_LONGEST:
+                raise ClosedError(
+                    f"the received bytes are no message: {payload_bytes} bytes of payload, {json_bytes} of JSON"
+                )
+            self._lengths = payload_bytes, json_bytes
+        if (content := self.take(sum(self._lengths))) is None:
             return None
-        (payload, _), self._lengths = self._lengths, None
+        (payload_bytes, _), self._lengths = self._lengths, None
         try:
-            value = untrusted.json_value(whole[payload:], any_number=True)
+            value = untrusted.json_value(content[payload_bytes:], any_number=True)
         except untrusted.UntrustedError:
             value = None
         if not isinstance(value, dict):
-            raise ClosedError("what came is no JSON object")
-        return Message(value, memoryview(whole)[:payload])
+            raise ClosedError("the received message is no JSON object")
+        return Message(value, memoryview(content)[:payload_bytes])
 
     def take(self, count: int) -> bytearray | None:
         """Return the next `count` bytes if all of them have arrived, else None; never waits."""
@@ -142,32 +147,32 @@ class Channel:
             self._buffer = bytearray(count)
         while self.filled < count:
             try:
-                received = os.readv(self._receives, [memoryview(self._buffer)[self.filled :]])
+                received_count = os.readv(self._receives, [memoryview(self._buffer)[self.filled :]])
             except BlockingIOError:
                 return None
             except OSError as error:
                 raise ClosedError(str(error)) from error
-            if not received:
+            if not received_count:
                 raise ClosedError("the connection was closed")
-            self.filled += received
-        whole, self._buffer, self.filled = self._buffer, bytearray(), 0
-        return whole
+            self.filled += received_count
+        content, self._buffer, self.filled = self._buffer, bytearray(), 0
+        return content
 
     def wait_for(self, attempt: Callable[[], _Result | None], event: int, deadline: float | None) -> _Result:
-        """Return the result of `attempt`, repeated at each event until the deadline: single bytes do not extend it."""
+        """Repeat `attempt` at each event until it has a result, and return it; raise TimeoutError at the deadline."""
         while not (result := attempt()):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            seconds = None if deadline is None else deadline - time.monotonic()
+            if seconds is not None and seconds <= 0:
                 raise TimeoutError("timed out")
             poller = select.poll()
             poller.register(self._sends if event == select.POLLOUT else self._receives, event)
-            poller.poll(None if left is None else left * 1000)
+            poller.poll(None if seconds is None else seconds * 1000)
         return result
 
 
 def ready(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
     """Return the channels with data or a closed end; wait for them at most `seconds` (None: for ever)."""
-    by_number, poller = {each.fileno(): each for each in channels}, select.poll()
+    by_number, poller = {channel.fileno(): channel for channel in channels}, select.poll()
     for number in by_number:
         poller.register(number, select.POLLIN)
     return [by_number[number] for number, _ in poller.poll(None if seconds is None else max(0.0, seconds) * 1000)]

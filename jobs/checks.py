@@ -21,19 +21,19 @@ from jobs.program_checks import outcome as _check
 Rule = Callable[[Run, Limits], Check]
 _SHOWN_NAMES = 3
 _ORDER = (False, None, True)  # the results of checks, the worst first
-_NEGLIGIBLE_GAP_S = 0.005  # between two parts of a step the kernel may give one time slice to another thread
-_NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
-# For objects: the last bytes that their servers fetched are in caches that nobody here can empty.
+_NEGLIGIBLE_GAP_S = 0.005  # seconds: between two parts of a step another thread may get one time slice
+_NEGLIGIBLE_CLOCK_S = 0.002  # seconds between the readings of two clocks on a busy machine
+# Objects: the servers have the last bytes that they fetched in caches that no client can empty.
 _OF_OBJECTS_MIN = 0.9
-_PROFILED_MIN = 0.99  # as for the kernel's count: jobs/events/posix_window.py
-# Standard deviations, each as large as the mean time of a read: half a turn of a disk has 0.58 of its mean.
+_PROFILED_MIN = 0.99  # the same share as for the kernel's count in jobs/events/posix_window.py
+# Number of standard deviations. One is taken as the mean time of a read; for half a turn of a disk it is 0.58 of it.
 _CERTAIN = 3
-# Mean lateness as a share of a step: as much as the utilisation of an accelerator may be wrong by.
+# Mean lateness as a share of a step; the utilisation of an accelerator may be wrong by as much.
 _LATE_MAX = 0.01
 LEAST_OF_CLIENT = 98.0
-"""The utilisation in percent of accelerators whose batches come from memory, if the client is not their limit."""
-_LEAST_SHARE = 0.01  # of the time, that is left
-_NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them are no second user of a short run
+"""Smallest utilisation in percent of accelerators whose batches come from memory, if the client is fast enough."""
+_LEAST_SHARE = 0.01  # smallest share of the time in which the threads had processors
+_NEGLIGIBLE_CPU_S = 0.05  # a few ticks of /proc/stat (10 ms each) do not show another user of the processors
 
 
 def may_client_starve(au_percent: float, cpu_wait_percent: float, minimum: float) -> bool:
@@ -56,8 +56,8 @@ def judge(
 ) -> tuple[list[Check], str | None]:
     """Return the checks of one run, and the reason why the run does not count (None for a valid run).
 
-    `cache` is the required state of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` the peak speed of its
-    storage; `first` the conditions of the first valid run of its cell.
+    `cache` is the required state of the page cache: ``cold``, ``warm`` or ``as_is``. `peak` is the peak speed of the
+    storage. `first` has the conditions of the first valid run of the cell.
     """
     if "ranks" in run:
         return _judge_together(run, cache, limits, peak, first)
@@ -70,7 +70,7 @@ def judge(
     }
     if is_program:
         proofs |= {"cold": (cold, program_checks.from_device), "warm": (warm, program_checks.from_memory)}
-    others: dict[Rule, bool] = {
+    further_rules: dict[Rule, bool] = {
         program_checks.reads_data: is_program and cache == "cold",
         complete: "images" in run or "bytes_asked" in run,
         program_checks.unchanged if is_program else same_data: reads,
@@ -85,15 +85,15 @@ def judge(
         profile_complete: "profile" in run,
         unspoiled: any("spoiled" in server for server in run.get("served", {}).values()),
     }
-    rules = [*proofs[cache], *(rule for rule, applies in others.items() if applies)]
+    rules = [*proofs[cache], *(rule for rule, applies in further_rules.items() if applies)]
     checks = [rule(run, limits) for rule in rules]
-    checks += [_as_expected(rule, each) for rule, each in run.get("expected", {}).items()]
+    checks += [_as_expected(rule, expectation) for rule, expectation in run.get("expected", {}).items()]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     checks += [same_conditions(run, first)] if "conditions" in run else []
     failed = [check for check in checks if check["passed"] is False]
-    proved = checks[: len(proofs[cache])]
-    if not failed and proved and "objects" not in run and all(check["passed"] is None for check in proved):
-        failed = proved  # one of them is enough; with none, the state of the cache is not proved
+    cache_checks = checks[: len(proofs[cache])]
+    if not failed and cache_checks and "objects" not in run and all(check["passed"] is None for check in cache_checks):
+        failed = cache_checks  # the state of the cache is proved by at least one of them
     return checks, _reason(failed)
 
 
@@ -105,60 +105,62 @@ def _judge_together(
     run: Run, cache: str, limits: Limits, peak: Peak | None, first: Conditions | None
 ) -> tuple[list[Check], str | None]:
     """Return the checks of a run of several ranks: the worst result of each rule, then the checks over all ranks."""
-    each = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
-    ranks = [(f"rank {index}", checks) for index, (checks, _) in enumerate(each)]
-    shared = [
-        (f"ranks {', '.join(map(str, indices))} together", _of_shared_device(run, indices, which, limits))
-        for which in (("device", "device_read_bytes"), ("lowest_device", "lowest_read_bytes"))
-        for indices in (_sharing(run, which[0]) if cache == "cold" else ())
+    results = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
+    ranks = [(f"rank {index}", checks) for index, (checks, _) in enumerate(results)]
+    device_checks = [
+        (f"ranks {', '.join(map(str, indices))} together", _check_shared_device(run, indices, keys, limits))
+        for keys in (("device", "device_read_bytes"), ("lowest_device", "lowest_read_bytes"))
+        for indices in (_ranks_by_device(run, keys[0]) if cache == "cold" else ())
     ]
-    if peak and cache == "cold" and [[*range(len(ranks))]] == _sharing(run, "device"):
-        shared.append(("all ranks together", [_below_peak_together(run, peak, limits)]))
+    if peak and cache == "cold" and [[*range(len(ranks))]] == _ranks_by_device(run, "device"):
+        device_checks.append(("all ranks together", [_below_peak_together(run, peak, limits)]))
     if "conditions" in run:
-        shared.append(("all ranks together", [same_conditions(run, first)]))
+        device_checks.append(("all ranks together", [same_conditions(run, first)]))
     rules = dict.fromkeys(check["rule"] for _, checks in ranks for check in checks)
-    over_ranks = [began_together(run, limits)]
-    bad = [f"rank {index}: {why}" for index, (_, why) in enumerate(each) if why]
-    more = f" (and {len(bad) - 1} more ranks)" if len(bad) > 1 else ""
-    apart = [f"{who}: {why}" for who, checks in shared if (why := _failed(checks))]
-    reasons = [*(f"{why}{more}" for why in bad[:1]), *apart, _failed(over_ranks) or ""]
-    return [*(_worst(rule, [*ranks, *shared]) for rule in rules), *over_ranks], "; ".join(filter(None, reasons)) or None
+    overall_checks = [began_together(run, limits)]
+    rank_reasons = [f"rank {index}: {reason}" for index, (_, reason) in enumerate(results) if reason]
+    suffix = f" (and {len(rank_reasons) - 1} more ranks)" if len(rank_reasons) > 1 else ""
+    device_reasons = [f"{ranks_text}: {reason}" for ranks_text, checks in device_checks if (reason := _failure(checks))]
+    reasons = [*(f"{reason}{suffix}" for reason in rank_reasons[:1]), *device_reasons, _failure(overall_checks) or ""]
+    return [*(_worst_check(rule, [*ranks, *device_checks]) for rule in rules), *overall_checks], "; ".join(
+        filter(None, reasons)
+    ) or None
 
 
-def _failed(checks: Sequence[Check]) -> str | None:
+def _failure(checks: Sequence[Check]) -> str | None:
     return _reason([check for check in checks if check["passed"] is False])
 
 
-def _worst(rule: str, judged: Sequence[tuple[str, Sequence[Check]]]) -> Check:
+def _worst_check(rule: str, checks_of_ranks: Sequence[tuple[str, Sequence[Check]]]) -> Check:
     """Return the worst result of a rule (failed, else unverifiable, else passed), with the rank that has it."""
-    results = [(who, check) for who, checks in judged for check in checks if check["rule"] == rule]
-    who, check = min(results, key=lambda each: _ORDER.index(each[1]["passed"]))
-    return {**check, "message": f"{who}: {check['message']}"}
+    results = [(rank, check) for rank, checks in checks_of_ranks for check in checks if check["rule"] == rule]
+    rank, check = min(results, key=lambda result: _ORDER.index(result[1]["passed"]))
+    return {**check, "message": f"{rank}: {check['message']}"}
 
 
-def _sharing(run: Run, which: str) -> list[list[int]]:
+def _ranks_by_device(run: Run, key: str) -> list[list[int]]:
     """Return groups of ranks (by index) that read from the same device of a machine; single ranks are left out."""
     devices: dict[tuple[Any, Any], list[int]] = {}
     for index, rank in enumerate(run["ranks"]):
-        if name := rank["figures"].get(which):
+        if name := rank["figures"].get(key):
             devices.setdefault((rank["host"], name), []).append(index)
     return [indices for indices in devices.values() if len(indices) > 1]
 
 
-def _of_shared_device(run: Run, indices: Sequence[int], which: tuple[str, str], limits: Limits) -> list[Check]:
+def _check_shared_device(run: Run, indices: Sequence[int], keys: tuple[str, str], limits: Limits) -> list[Check]:
     """Return the check of the bytes of several ranks on one device against its counter, which sees all of them."""
-    own: list[Mapping[str, Any]] = [run["ranks"][index]["figures"] for index in indices]
-    counts, fetched = ([each.get(key) for each in own] for key in (which[1], "device_bytes"))
-    file_bytes = [each.get("to_fetch_bytes", each["bytes_read"]) for each in own]
-    if None in (*counts, *fetched, *file_bytes):  # each rank's own check says so
+    rank_metrics: list[Mapping[str, Any]] = [run["ranks"][index]["figures"] for index in indices]
+    counts, fetched_bytes = ([metrics.get(key) for metrics in rank_metrics] for key in (keys[1], "device_bytes"))
+    file_bytes = [metrics.get("to_fetch_bytes", metrics["bytes_read"]) for metrics in rank_metrics]
+    if None in (*counts, *fetched_bytes, *file_bytes):  # each rank's own check says so
         return []
-    together: Any = {"device_bytes": sum(filter(None, fetched)), "bytes_read": sum(filter(None, file_bytes))}
-    together |= {which[0]: own[0][which[0]], which[1]: max(filter(None, counts), default=0)}
-    return [device_bytes(together, limits)]
+    sums: Any = {"device_bytes": sum(filter(None, fetched_bytes)), "bytes_read": sum(filter(None, file_bytes))}
+    sums |= {keys[0]: rank_metrics[0][keys[0]], keys[1]: max(filter(None, counts), default=0)}
+    return [device_bytes(sums, limits)]
 
 
 def _below_peak_together(run: Run, peak: Peak, limits: Limits) -> Check:
-    """Return the check of all ranks against the peak; unverifiable if above, as more readers may be faster."""
+    """Return the check of all ranks against the peak; unverifiable above it, because several readers may be faster."""
     check = below_peak(run, peak, limits)
     if check["passed"]:
         return check
@@ -166,7 +168,7 @@ def _below_peak_together(run: Run, peak: Peak, limits: Limits) -> Check:
 
 
 def began_together(run: Run, limits: Limits) -> Check:
-    """Return the check that all ranks began within the share of the wall time that its parts may miss."""
+    """Return the check that all ranks began at nearly the same time (limit: ``time_error_max`` of the wall time)."""
     skew, wall = run["start_skew_s"], run["wall_s"]
     if skew is None:
         return _at_most("began_together", None, limits.time_error_max, "a rank did not say when it began")
@@ -175,116 +177,120 @@ def began_together(run: Run, limits: Limits) -> Check:
 
 
 def cold(run: Run, limits: Limits) -> Check:
-    """Return the check that next to none of the files were in memory just before the start."""
-    resident, message = run["resident_fraction"], _residency(run["resident_fraction"])
-    linked = run.get("linked_files")
-    message += f"; {linked} names are hard links to files named before, and are read from memory" if linked else ""
-    return _at_most("cold", resident, limits.resident_max, "; ".join([message, *run.get("below", [])]))
+    """Return the check that nearly nothing of the files was in memory just before the start."""
+    resident_fraction, message = run["resident_fraction"], _residency(run["resident_fraction"])
+    link_count = run.get("linked_files")
+    message += (
+        f"; {link_count} names are hard links to files named before, and are read from memory" if link_count else ""
+    )
+    return _at_most("cold", resident_fraction, limits.resident_max, "; ".join([message, *run.get("below", [])]))
 
 
 def cold_at_server(run: Run, limits: Limits) -> Check:
-    """Return the check that the bytes of objects came from the disk of their servers; clients cache none.
+    """Return the check that the bytes of objects came from the disk of their servers; clients have no cache.
 
-    The bytes are compared with the counters of the disk and of the one below it, which count everybody, and with the
-    servers' own counters: at most a tenth may be unexplained. Bytes that arrived and were not used count too. Without
-    the servers' counters, others may have read from the disk; and snapshots that a drain reads back from servers on
-    this machine cannot be told apart.
+    The bytes are compared with the counters of the disk and of the device below it, which include other programs, and
+    with the servers' own counters: at most a tenth may be unexplained. Bytes that arrived and were not used count too.
+    The result is unverifiable without the servers' counters, since other programs may have read from the disk, and if a
+    drain read snapshots back from servers on this machine.
     """
     objects = run["objects"]
     expected_bytes, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
-    most = 1 - _least_of_objects(limits)
+    unexplained_max = 1 - _objects_min(limits)
     disk, lowest = run.get("device"), run.get("lowest_device")
     stores = objects["servers"].get(STORES)
     counts = {disk: run.get("device_read_bytes"), lowest: run.get("lowest_read_bytes")}
     counts |= {STORES: stores["read_bytes"]} if disk and stores else {}
     counts_known = {name: count for name, count in counts.items() if name and count is not None}
     if not stores or not counts_known or not expected_bytes:
-        hidden = f"what the servers of {endpoint} have in memory cannot be seen from here"
-        message = f"{hidden}: the bytes may be from there (storage.device=… names their disk, where it is here)"
-        return _at_most("cold", None, most, message)
+        doubt = f"what the servers of {endpoint} have in memory cannot be seen from here"
+        message = f"{doubt}: the bytes may be from there (storage.device=… names their disk, where it is here)"
+        return _at_most("cold", None, unexplained_max, message)
     words = ", ".join(f"{name} gave {count / 1e6:.1f} MB" for name, count in counts_known.items())
     message = f"{words} for {expected_bytes / 1e6:.1f} MB of objects"
     unexplained = max(0.0, 1 - min(counts_known.values()) / expected_bytes)
     drained = any(target.get("served_here") for target in run.get("targets", ()))
-    if (stores["read_bytes"] is None or drained) and unexplained <= most:
-        hidden = f"others may have read that: what {STORES} itself read is hidden from this user (root may see it)"
-        hidden = "snapshots that were read back from servers here may be part of it" if drained else hidden
-        return _at_most("cold", None, most, f"{message}; {hidden}")
-    return _at_most("cold", unexplained, most, message)
+    if (stores["read_bytes"] is None or drained) and unexplained <= unexplained_max:
+        doubt = f"others may have read that: what {STORES} itself read is hidden from this user (root may see it)"
+        doubt = "snapshots that were read back from servers here may be part of it" if drained else doubt
+        return _at_most("cold", None, unexplained_max, f"{message}; {doubt}")
+    return _at_most("cold", unexplained, unexplained_max, message)
 
 
-def _least_of_objects(limits: Limits) -> float:
+def _objects_min(limits: Limits) -> float:
     return min(_OF_OBJECTS_MIN, limits.device_bytes_min)
 
 
 def warm(run: Run, limits: Limits) -> Check:
-    """Return the check that nearly all of the files were in memory just before the start."""
-    resident = run["resident_fraction"]
-    return _at_least("warm", resident, 1 - limits.resident_max, _residency(resident))
+    """Return the check that nearly all pages of the files were in memory just before the start."""
+    resident_fraction = run["resident_fraction"]
+    return _at_least("warm", resident_fraction, 1 - limits.resident_max, _residency(resident_fraction))
 
 
-def _residency(resident: float | None) -> str:
-    if resident is None:
+def _residency(resident_fraction: float | None) -> str:
+    if resident_fraction is None:
         return "the kernel does not tell this user what is in memory of another user's files"
-    return f"{resident:.2%} of the pages were in memory before the start"
+    return f"{resident_fraction:.2%} of the pages were in memory before the start"
 
 
 def device_bytes(run: Run, limits: Limits) -> Check:
     """Return the check that the bytes of the files came from their device, by all counters.
 
-    A file has whole blocks there, without holes, and counts once whatever its names. The counters are those of the
-    process, of the device and of the lowest one below it; the latter two count everybody, so fewer bytes mean another
-    origin.
+    A file counts with its whole blocks, without holes, and once even if it has several names. The counters are those of
+    the process, of the device and of the lowest device below it. The latter two include other programs: if even they
+    have fewer bytes, the bytes came from elsewhere.
     """
-    fetched, file_bytes = run["device_bytes"], run.get("to_fetch_bytes", run["bytes_read"])
-    if fetched is None:
+    fetched_bytes, file_bytes = run["device_bytes"], run.get("to_fetch_bytes", run["bytes_read"])
+    if fetched_bytes is None:
         return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
     if file_bytes is None:
         why = "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
         return _at_least("device_bytes", None, limits.device_bytes_min, why)
-    counts = {"the process fetched": fetched}
+    counts = {"the process fetched": fetched_bytes}
     if (name := run.get("device")) and (count := run.get("device_read_bytes")) is not None:
         counts[f"{name} gave"] = count
     if (name := run.get("lowest_device")) and (count := run.get("lowest_read_bytes")) is not None:
         counts[f"{name} below it gave"] = count
-    least = min(counts.values())
-    words = [f"{what} {count / 1e6:.1f} MB" for what, count in counts.items() if count in (fetched, least)]
+    least_bytes = min(counts.values())
+    words = [
+        f"{counter} {count / 1e6:.1f} MB" for counter, count in counts.items() if count in (fetched_bytes, least_bytes)
+    ]
     message = f"{', '.join(words)} for {file_bytes / 1e6:.1f} MB that the files have on the disk, without holes"
-    return _at_least("device_bytes", least / file_bytes if file_bytes else 0.0, limits.device_bytes_min, message)
+    return _at_least("device_bytes", least_bytes / file_bytes if file_bytes else 0.0, limits.device_bytes_min, message)
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
-    """Return the check that next to nothing of the data read was fetched from the device."""
-    fetched, read = run["device_bytes"], run["bytes_read"]
-    if fetched is None:
+    """Return the check that nearly nothing of the data read was fetched from the device."""
+    fetched_bytes, read_bytes = run["device_bytes"], run["bytes_read"]
+    if fetched_bytes is None:
         return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
-    amounts = f"{fetched / 1e6:.1f} MB came from the device for {read / 1e6:.1f} MB read"
+    amounts = f"{fetched_bytes / 1e6:.1f} MB came from the device for {read_bytes / 1e6:.1f} MB read"
     message = f"{amounts} (at most {limits.resident_max:.2%})"
-    return _at_most("from_memory", fetched / read if read else 0.0, limits.resident_max, message)
+    return _at_most("from_memory", fetched_bytes / read_bytes if read_bytes else 0.0, limits.resident_max, message)
 
 
 def same_data(run: Run, _limits: Limits) -> Check:
     """Return the check that the files matched their list before and after the run, and that all bytes were read."""
-    changed, read = run["changed_files"], run["bytes_read"]
+    change_count, read_bytes = run["changed_files"], run["bytes_read"]
     expected_bytes = run.get("bytes_predicted", run["listed_bytes"])
-    whole = run["images"] == run["images_asked"] and not run["image_errors"]
-    of = "its loads ask for" if "bytes_predicted" in run else "the manifest lists"
-    message = f"{read:,} bytes were read of the {expected_bytes:,} that {of}"
-    if changed:
+    is_complete = run["images"] == run["images_asked"] and not run["image_errors"]
+    bytes_source = "its loads ask for" if "bytes_predicted" in run else "the manifest lists"
+    message = f"{read_bytes:,} bytes were read of the {expected_bytes:,} that {bytes_source}"
+    if change_count:
         names = ", ".join(run["changed"])
-        more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
-        message = f"{changed} files changed since the manifest listed them: {names}{more}"
-    passed = not changed and (read == expected_bytes or not whole)
-    return _check("same_data", passed, read, expected_bytes, message)
+        more = f" and {change_count - len(run['changed'])} more" if change_count > len(run["changed"]) else ""
+        message = f"{change_count} files changed since the manifest listed them: {names}{more}"
+    passed = not change_count and (read_bytes == expected_bytes or not is_complete)
+    return _check("same_data", passed, read_bytes, expected_bytes, message)
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
-    """Return the check that no CPU quota delayed the run, and that it stayed below all limits on reads and writes."""
-    quota = [_within_quota(run, limits)] if "throttled_s" in run else []
-    return min([*quota, _within_io_limits(run, limits)], key=lambda check: _ORDER.index(check["passed"]))
+    """Return the check that no CPU quota delayed the run, and that it reached no limit on reads and writes."""
+    quota_checks = [_check_quota(run, limits)] if "throttled_s" in run else []
+    return min([*quota_checks, _check_io_limits(run, limits)], key=lambda check: _ORDER.index(check["passed"]))
 
 
-def _within_quota(run: Run, limits: Limits) -> Check:
+def _check_quota(run: Run, limits: Limits) -> Check:
     share = run["throttled_s"] / run["elapsed_s"]
     message = (
         f"a quota of {run['quota_cores']:.2g} cores was used up in {run['throttled_periods']} periods:"
@@ -293,30 +299,30 @@ def _within_quota(run: Run, limits: Limits) -> Check:
     return _at_most("unthrottled", share, limits.throttled_max, message)
 
 
-def _within_io_limits(run: Run, limits: Limits) -> Check:
+def _check_io_limits(run: Run, limits: Limits) -> Check:
     share, message = disturbances.nearest_limit(run) or (0.0, "no control group has a limit on reads and writes")
     if share <= limits.io_limit_max and run.get("io_limits_hidden"):
-        hidden = "control groups above may have limits on reads and writes that cannot be seen from here"
-        return _at_most("unthrottled", None, limits.io_limit_max, hidden)
+        doubt = "control groups above may have limits on reads and writes that cannot be seen from here"
+        return _at_most("unthrottled", None, limits.io_limit_max, doubt)
     return _at_most("unthrottled", share, limits.io_limit_max, message)
 
 
 def undelayed(run: Run, limits: Limits) -> Check:
     """Return the check that threads with work could run: not asleep, not held by other programs, not stopped.
 
-    It uses samples of the threads at random times. The share is what is certain after that many samples; it is
+    Threads are sampled at random times; the observed share is the largest one that these samples prove. The check is
     unverifiable if even a delay in every sample would stay within the limit, or if the threads cannot be seen.
     """
     error, share = run["waits"]["error"], disturbances.delayed_share(run)
-    unknown = error or disturbances.most_certain(run) <= limits.delayed_max < 1
+    unverifiable = error or disturbances.most_certain(run) <= limits.delayed_max < 1
     message = f"what threads wait for cannot be seen: {error}" if error else disturbances.delays(run)
     return _at_most(
-        "undelayed", None if unknown and share <= limits.delayed_max else share, limits.delayed_max, message
+        "undelayed", None if unverifiable and share <= limits.delayed_max else share, limits.delayed_max, message
     )
 
 
 def unstolen(run: Run, limits: Limits) -> Check:
-    """Return the check that the hypervisor of a virtual machine took next to no processor time."""
+    """Return the check that the hypervisor of a virtual machine took nearly no processor time."""
     stolen_s = run["steal_s"]
     message = f"the hypervisor took {stolen_s:.2f} s of the processors in {run['elapsed_s']:.2f} s"
     share = stolen_s / run["elapsed_s"] if stolen_s > _NEGLIGIBLE_CPU_S else 0.0
@@ -324,214 +330,234 @@ def unstolen(run: Run, limits: Limits) -> Check:
 
 
 def complete(run: Run, _limits: Limits) -> Check:
-    """Return the check that every requested image was delivered; for a baseline, that every byte was moved."""
+    """Return the check that every requested image was delivered, or every byte of a baseline moved."""
     if "images" not in run:
-        moved = run["bytes_written" if "bytes_written" in run else "bytes_read"]
-        asked = run["bytes_asked"]
-        message = f"{moved / 1e6:.1f} of {asked / 1e6:.1f} MB moved in {run['requests']} requests"
-        return _check("complete", moved == asked, moved, asked, message)
-    delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
-    message = f"{delivered} of {asked} images delivered"
+        moved_bytes = run["bytes_written" if "bytes_written" in run else "bytes_read"]
+        requested = run["bytes_asked"]
+        message = f"{moved_bytes / 1e6:.1f} of {requested / 1e6:.1f} MB moved in {run['requests']} requests"
+        return _check("complete", moved_bytes == requested, moved_bytes, requested, message)
+    delivered, requested, errors = run["images"], run["images_asked"], run["image_errors"]
+    message = f"{delivered} of {requested} images delivered"
     if errors:
-        names = [bad["file"] for bad in run["unreadable"][:_SHOWN_NAMES]]
+        names = [image["file"] for image in run["unreadable"][:_SHOWN_NAMES]]
         more = f" and {errors - len(names)} more" if errors > len(names) else ""
         message += f", {errors} unreadable: {', '.join(names)}{more}"
-    passed = delivered == asked and not errors
-    return _check("complete", passed, delivered, asked, message)
+    passed = delivered == requested and not errors
+    return _check("complete", passed, delivered, requested, message)
 
 
 def reached_device(run: Run, limits: Limits) -> Check:
     """Return the check that the written bytes reached the device within the time of the flush.
 
-    By the counter of the device of the file, which counts everybody, or else by the kernel's counter of our own writes.
+    The counter is that of the file's device, which includes other programs, or else the kernel's of this process.
     """
-    reached, asked = run["reached_bytes"], run["bytes_written"]
-    if reached is None and "objects" not in run:  # the writes of a client of an object store go to a network
-        reached = run["written_bytes"]
-    least = _least_of_objects(limits) if "objects" in run else limits.device_bytes_min
-    if reached is None:
-        return _at_least("reached_device", None, least, "no counter tells what was written")
-    message = f"{reached / 1e6:.1f} MB came to the device for {asked / 1e6:.1f} MB written"
-    return _at_least("reached_device", reached / asked, least, message)
+    reached_bytes, written_bytes = run["reached_bytes"], run["bytes_written"]
+    if reached_bytes is None and "objects" not in run:  # a client of an object store writes to a network
+        reached_bytes = run["written_bytes"]
+    share_min = _objects_min(limits) if "objects" in run else limits.device_bytes_min
+    if reached_bytes is None:
+        return _at_least("reached_device", None, share_min, "no counter tells what was written")
+    message = f"{reached_bytes / 1e6:.1f} MB came to the device for {written_bytes / 1e6:.1f} MB written"
+    return _at_least("reached_device", reached_bytes / written_bytes, share_min, message)
 
 
 def time_adds_up(run: Run, limits: Limits) -> Check:
-    """Return the check that the separately measured parts add up to the wall time, by a correct clock.
+    """Return the check that the separately measured parts add up to the wall time, and that the clock is correct.
 
-    The kernel's clock reveals a library that replaces the clock of the run; the hardware's clock one that adjtimex(2)
-    makes faster or slower for all programs.
+    A comparison with the kernel's clock finds a library that replaces the clock of the run; one with the hardware's
+    clock finds a clock that adjtimex(2) makes faster or slower for all programs.
     """
-    figures: Mapping[str, Any] = run
-    parts = sum(figures[part] for part in run["wall_parts"])
-    wall = run["wall_s"]
-    gap = abs(wall - parts)
-    error = gap / wall if wall and gap > _NEGLIGIBLE_GAP_S else 0.0
-    message = f"parts {parts:.4f} s, wall {wall:.4f} s"
-    for clock, whose in (("kernel_s", "the kernel's"), ("raw_s", "the hardware's")):
-        other = figures.get(clock) or run["elapsed_s"]
-        gained = abs(run["elapsed_s"] - other)
-        if gained > _NEGLIGIBLE_CLOCK_S and gained / other > limits.time_error_max:
-            error = max(error, gained / other)
-            message += f"; the clock of the run counted {run['elapsed_s']:.4f} s where {whose} counted {other:.4f} s"
+    metrics: Mapping[str, Any] = run
+    parts_s = sum(metrics[part] for part in run["wall_parts"])
+    wall_s = run["wall_s"]
+    gap_s = abs(wall_s - parts_s)
+    error = gap_s / wall_s if wall_s and gap_s > _NEGLIGIBLE_GAP_S else 0.0
+    message = f"parts {parts_s:.4f} s, wall {wall_s:.4f} s"
+    for clock, owner in (("kernel_s", "the kernel's"), ("raw_s", "the hardware's")):
+        clock_s = metrics.get(clock) or run["elapsed_s"]
+        gained_s = abs(run["elapsed_s"] - clock_s)
+        if gained_s > _NEGLIGIBLE_CLOCK_S and gained_s / clock_s > limits.time_error_max:
+            error = max(error, gained_s / clock_s)
+            message += f"; the clock of the run counted {run['elapsed_s']:.4f} s where {owner} counted {clock_s:.4f} s"
     return _at_most("time_adds_up", error, limits.time_error_max, message)
 
 
 def quiet(run: Run, limits: Limits) -> Check:
-    """Return the check that nobody else used the device or the processors during the run.
+    """Return the check that no other program used the device or the processors during the run.
 
-    The load average before the run is not used: after the first run it is mostly our own. The CPU time for serving an
-    emulated storage is allowed for, too.
+    The load average before the run is not used: after the first run it is mostly that of the campaign. The CPU time
+    that serves an emulated storage does not count.
     """
     other_cpu, others = run["other_cpu"], disturbances.others(run)
-    most_cpu = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
-    loud = others is not None and others.share > limits.other_device_max
-    busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
-    passed = False if loud or busy else None if others is None else True
-    took = (
+    cpu_max = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
+    device_is_busy = others is not None and others.share > limits.other_device_max
+    cpu_is_busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > cpu_max
+    passed = False if device_is_busy or cpu_is_busy else None if others is None else True
+    device_use = (
         f"{others.message} (at most {limits.other_device_max:.0%})"
         if others
         else "used the device to an unknown extent"
     )
-    kept = f"kept {other_cpu:.2f} cores busy (at most {round(most_cpu, 2):g})"
-    first, then = (kept, took) if busy and not loud else (took, kept)
+    cpu_use = f"kept {other_cpu:.2f} cores busy (at most {round(cpu_max, 2):g})"
+    first_use, second_use = (cpu_use, device_use) if cpu_is_busy and not device_is_busy else (device_use, cpu_use)
     observed = {"other_device": others.share if others else None, "other_cpu": other_cpu}
-    limit = {"other_device": limits.other_device_max, "other_cpu": most_cpu}
-    return _check("quiet", passed, observed, limit, f"others {first} and {then}")
+    limit = {"other_device": limits.other_device_max, "other_cpu": cpu_max}
+    return _check("quiet", passed, observed, limit, f"others {first_use} and {second_use}")
 
 
 def serving_s(run: Run) -> float:
-    """Return the CPU seconds for serving emulated storages: those that their models count, and the kernel's part.
+    """Return the CPU seconds that serve emulated storages: those that their models count, and those of the kernel.
 
     The kernel's seconds per request and per GB were measured beforehand; a storage without such numbers counts as 0.
     """
-    return sum(did["cpu_s"] + _of_kernel_s(did) for did in run.get("served", {}).values())
+    return sum(server["cpu_s"] + _serving_kernel_s(server) for server in run.get("served", {}).values())
 
 
-def _of_kernel_s(did: Mapping[str, float]) -> float:
-    requests = (did["reads"] + did["writes"]) * did.get("request_cpu_s", 0.0)
-    moved = sum(did[f"{what}_bytes"] / 1e9 * did.get(f"{what}_gb_cpu_s", 0.0) for what in ("read", "written"))
-    return requests + moved
+def _serving_kernel_s(server: Mapping[str, float]) -> float:
+    requests_s = (server["reads"] + server["writes"]) * server.get("request_cpu_s", 0.0)
+    bytes_s = sum(
+        server[f"{direction}_bytes"] / 1e9 * server.get(f"{direction}_gb_cpu_s", 0.0)
+        for direction in ("read", "written")
+    )
+    return requests_s + bytes_s
 
 
 def on_time(run: Run, _limits: Limits) -> Check:
-    """Return the check that emulated accelerators ended their steps at the deadlines, and that their times add up."""
+    """Return the check that emulated accelerators ended their steps on time, and that their times add up."""
     rows = run["accelerators"]
-    share, worst = max((row["late_share"], row["accelerator"]) for row in rows)
+    late_share, accelerator = max((row["late_share"], row["accelerator"]) for row in rows)
     gap = max(abs(row["wall_s"] - sum(row[part] for part in run["wall_parts"])) / row["wall_s"] for row in rows)
-    message = f"accelerator {worst} ended its steps {share:.2%} of a step late (at most {_LATE_MAX:.0%})"
+    message = f"accelerator {accelerator} ended its steps {late_share:.2%} of a step late (at most {_LATE_MAX:.0%})"
     if gap > _LATE_MAX:
         message = f"the parts of the time of an accelerator differ from its time by {gap:.2%}"
-    return _at_most("on_time", max(share, gap), _LATE_MAX, message)
+    return _at_most("on_time", max(late_share, gap), _LATE_MAX, message)
 
 
 def finite_loss(run: Run, _limits: Limits) -> Check:
-    """Return the check that every step of a training has a loss; an infinite or invalid one is stored as None."""
-    lost, last = run["steps"]["lost_loss"], run["steps"]["last_loss"]
-    message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {last:.3g}"
-    return _check("finite_loss", lost is None, lost, None, message)
+    """Return the check that every step of a training has a loss; None stands for an infinite or invalid loss."""
+    lost_step, last_loss = run["steps"]["lost_loss"], run["steps"]["last_loss"]
+    message = f"step {lost_step}: the loss is no finite number" if lost_step else f"the last loss is {last_loss:.3g}"
+    return _check("finite_loss", lost_step is None, lost_step, None, message)
 
 
 def checkpoints_durable(run: Run, _limits: Limits) -> Check:
     """Return the check that every snapshot was read back correctly, and that its bytes reached its devices.
 
-    Per device: all bytes written, as a share of the bytes of its snapshots; these count twice if the device holds both
-    sides of a burst buffer, or an image of the other side.
+    The observed share of a device is the bytes written to it over the bytes of the snapshots on it. A snapshot counts
+    twice if the device holds both sides of a burst buffer, or an image of the other side.
     """
-    asked, lines = run["checkpoints_asked"], run["checkpoints"]
+    requested, lines = run["checkpoints_asked"], run["checkpoints"]
     verified = sum(line["verified"] for line in lines)
-    written = {target["source"]: target["written_bytes"] for target in run["targets"]}
-    wanted = {s: sum(t["bytes"] for t in run["targets"] if s in (t["source"], *t.get("below", ()))) for s in written}
-    shares = {s: count / wanted[s] for s, count in written.items() if count is not None and wanted[s]}
-    short = verified < max(1, asked) or min(shares.values(), default=1.0) < 1
-    passed = False if short else True if len(shares) == len(written) else None
-    told = [f"{(written[s] or 0) / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
-    told += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
-    message = f"{verified} of {asked} snapshots read back on {run['targets'][-1]['storage']}"
+    written_bytes = {target["source"]: target["written_bytes"] for target in run["targets"]}
+    snapshot_bytes = {
+        s: sum(t["bytes"] for t in run["targets"] if s in (t["source"], *t.get("below", ()))) for s in written_bytes
+    }
+    shares = {
+        s: count / snapshot_bytes[s] for s, count in written_bytes.items() if count is not None and snapshot_bytes[s]
+    }
+    is_incomplete = verified < max(1, requested) or min(shares.values(), default=1.0) < 1
+    passed = False if is_incomplete else True if len(shares) == len(written_bytes) else None
+    device_texts = [
+        f"{(written_bytes[s] or 0) / 1e6:.1f} MB written to {s} for {snapshot_bytes[s] / 1e6:.1f} MB" for s in shares
+    ]
+    device_texts += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
+    message = f"{verified} of {requested} snapshots read back on {run['targets'][-1]['storage']}"
     observed = {"verified": verified, "written_share": min(shares.values(), default=None)}
-    words = ", ".join([message, *told, *run["checkpoint_troubles"]])
-    return _check("checkpoints_durable", passed, observed, {"verified": asked, "written_share": 1.0}, words)
+    text = ", ".join([message, *device_texts, *run["checkpoint_troubles"]])
+    return _check("checkpoints_durable", passed, observed, {"verified": requested, "written_share": 1.0}, text)
 
 
 def profile_complete(run: Run, _limits: Limits) -> Check:
-    """Return the check that the profile dropped nothing, saw all reads of the kernel and kept the data's reads."""
-    found, read = run["profile"], run.get("bytes_read") or 0
-    seen, counted, blind = found["seen_read_bytes"], found["kernel_read_bytes"], found["blind_spot"]
-    kept = found["bytes_read"]
-    lacks = kept < _PROFILED_MIN * read  # this process counts neither mapped files nor running children
-    passed = None if counted is None and not found["dropped"] and not lacks else blind is None and not lacks
-    message = (
-        f"the profile has {kept / 1e6:.1f} MB of the {read / 1e6:.1f} MB that the run read"
-        if lacks and not found["dropped"]
-        else blind or f"{seen / 1e6:.1f} MB seen of {(counted or 0) / 1e6:.1f} MB that the kernel counted"
+    """Return the check that the profile dropped nothing, saw all reads of the kernel, and has all of the data."""
+    profile, read_bytes = run["profile"], run.get("bytes_read") or 0
+    seen_bytes, kernel_bytes, blind_spot = (
+        profile["seen_read_bytes"],
+        profile["kernel_read_bytes"],
+        profile["blind_spot"],
     )
-    if found["dropped"] and found["mode"] == "trace":
+    profile_bytes = profile["bytes_read"]
+    lacks_data = (
+        profile_bytes < _PROFILED_MIN * read_bytes
+    )  # the counter of this process has neither mapped files nor running children
+    passed = (
+        None
+        if kernel_bytes is None and not profile["dropped"] and not lacks_data
+        else blind_spot is None and not lacks_data
+    )
+    message = (
+        f"the profile has {profile_bytes / 1e6:.1f} MB of the {read_bytes / 1e6:.1f} MB that the run read"
+        if lacks_data and not profile["dropped"]
+        else blind_spot
+        or f"{seen_bytes / 1e6:.1f} MB seen of {(kernel_bytes or 0) / 1e6:.1f} MB that the kernel counted"
+    )
+    if profile["dropped"] and profile["mode"] == "trace":
         message += ": profile.posix=counters"
-    return _check("profile_complete", passed, seen, counted, message)
+    return _check("profile_complete", passed, seen_bytes, kernel_bytes, message)
 
 
 def unspoiled(run: Run, _limits: Limits) -> Check:
-    """Return the check that no request of an emulated storage got an injected fault, which would affect the time."""
-    spoiled = {name: count for name, did in run["served"].items() if (count := int(did.get("spoiled", 0)))}
-    told = [f"the model of {name} was given faults for {count:,} requests" for name, count in spoiled.items()]
-    return _at_most("unspoiled", sum(spoiled.values()), 0, "; ".join(told) or "no model was given faults")
+    """Return the check that no request of an emulated storage got an injected fault, which would change the time."""
+    faults = {name: count for name, server in run["served"].items() if (count := int(server.get("spoiled", 0)))}
+    texts = [f"the model of {name} was given faults for {count:,} requests" for name, count in faults.items()]
+    return _at_most("unspoiled", sum(faults.values()), 0, "; ".join(texts) or "no model was given faults")
 
 
-def _as_expected(rule: str, each: Expectation) -> Check:
+def _as_expected(rule: str, expectation: Expectation) -> Check:
     """Return the check of an expectation that the benchmark itself states."""
-    passed = None if each["found"] is None else each["found"] == each["expected"]
-    return _check(rule, passed, None, None, each["message"])
+    passed = None if expectation["found"] is None else expectation["found"] == expectation["expected"]
+    return _check(rule, passed, None, None, expectation["message"])
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
     """Return the check that a cold run did not read faster than its storage can (paper, Table I).
 
-    It fails only above the largest honest rate: the ceiling, plus what chance adds. Between the peak and that, and
-    without a ceiling for that many readers, the result is unverifiable.
+    It fails only above the largest honest rate: the ceiling plus a part for chance. Between the peak and this rate, and
+    above the peak without a ceiling for this number of readers, the result is unverifiable.
     """
-    rate, known, ceiling = run["read_mb_per_s"], peak["mb_per_s"], peak["ceiling_mb_per_s"]
-    message = f"{rate:.1f} MB/s, and its storage gives {known:.1f} MB/s by itself ({peak['by']})"
-    found = _at_most("below_peak", rate / known, limits.peak_max, message)
-    if found["passed"]:
-        return found
+    rate, peak_rate, ceiling = run["read_mb_per_s"], peak["mb_per_s"], peak["ceiling_mb_per_s"]
+    message = f"{rate:.1f} MB/s, and its storage gives {peak_rate:.1f} MB/s by itself ({peak['by']})"
+    check = _at_most("below_peak", rate / peak_rate, limits.peak_max, message)
+    if check["passed"]:
+        return check
     if ceiling is None:
-        return found | {"passed": None, "message": f"{message} to one reader; benchmark.access=random_read would tell"}
-    most = limits.peak_max * ceiling * (1 + _chance(peak["reads"], run.get("images")))
-    message = f"{message}; an honest run reads at most {most:.1f} MB/s"
-    return found | {"passed": None if rate <= most else False, "message": message}
+        return check | {"passed": None, "message": f"{message} to one reader; benchmark.access=random_read would tell"}
+    rate_max = limits.peak_max * ceiling * (1 + _chance(peak["reads"], run.get("images")))
+    message = f"{message}; an honest run reads at most {rate_max:.1f} MB/s"
+    return check | {"passed": None if rate <= rate_max else False, "message": message}
 
 
 def _chance(*reads: int | None) -> float:
-    """Return the largest share by which chance can raise the ratio of two rates, given the number of reads of each.
+    """Return the largest share by which chance can raise the ratio of two rates, each with this number of reads.
 
-    Runs with one seed read in the same order and share its luck, so several of them count as one.
+    Runs with the same seed read in the same order and have the same luck, so all of them count as one.
     """
     return _CERTAIN * math.sqrt(sum(1 / count for count in reads if count))
 
 
 def same_conditions(run: Run, first: Conditions | None) -> Check:
-    """Return the check that no other condition that affects the speed differs from the first run, or changed."""
-    now = run["conditions"]
-    during = _differences(now, run.get("conditions_after", now))
-    apart = _differences(first or now, now)
-    words = [f"{each} at the end of the run" for each in during] + [f"{each} in this run" for each in apart]
-    count = len(now["process"] | now["machine"]) + sum(map(len, now["storages"].values()))
-    message = "; ".join(words) or f"{count} conditions are those of the first run that counts"
-    return _at_most("same_conditions", len(words), 0, message)
+    """Return the check that all other conditions of the speed are those of the first run, and did not change."""
+    conditions = run["conditions"]
+    changes = _differences(conditions, run.get("conditions_after", conditions))
+    differences = _differences(first or conditions, conditions)
+    texts = [f"{text} at the end of the run" for text in changes] + [f"{text} in this run" for text in differences]
+    count = len(conditions["process"] | conditions["machine"]) + sum(map(len, conditions["storages"].values()))
+    message = "; ".join(texts) or f"{count} conditions are those of the first run that counts"
+    return _at_most("same_conditions", len(texts), 0, message)
 
 
-def _named(conditions: Conditions) -> dict[str, Any]:
+def _by_name(conditions: Conditions) -> dict[str, Any]:
     """Return the conditions by name; a condition of a storage has its name added."""
-    named = conditions["process"] | conditions["machine"]
+    by_name = conditions["process"] | conditions["machine"]
     storages = conditions["storages"].items()
-    return named | {f"{name} of {storage}": fact for storage, facts in storages for name, fact in facts.items()}
+    return by_name | {f"{name} of {storage}": fact for storage, facts in storages for name, fact in facts.items()}
 
 
 def _differences(conditions: Conditions, others: Conditions) -> list[str]:
     if conditions == others:
         return []
-    before, now = _named(conditions), _named(others)
-    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
-    return [f"{name} was {before.get(name, 'unset')}, and is {now.get(name, 'unset')}" for name in names]
+    earlier, later = _by_name(conditions), _by_name(others)
+    names = [name for name in dict.fromkeys([*earlier, *later]) if earlier.get(name) != later.get(name)]
+    return [f"{name} was {earlier.get(name, 'unset')}, and is {later.get(name, 'unset')}" for name in names]
 
 
 def spread(rates: Sequence[float], limits: Limits) -> Check:

@@ -1,4 +1,4 @@
-"""Control of the page cache in a notebook or test: files out of memory or in it, with proof before and after.
+"""Put files into the page cache, or remove them, in a notebook or a test, with proof before and after.
 
 ::
 
@@ -36,11 +36,11 @@ class CacheError(JobError):
 
 @dataclass
 class Proof:
-    """The share of the files in memory and the bytes fetched; the values `after` are set at the end of the context."""
+    """The share of the files in memory and the bytes fetched; the last three are set at the end of the context."""
 
     files: int
     bytes: int
-    before: float | None  # share of the pages in memory; None if the kernel does not tell
+    before: float | None  # share of the pages in memory; None if unknown
     after: float | None = None
     read_bytes: int | None = None  # bytes of the files that came into memory; None if unknown
     fetched_bytes: int | None = None  # from devices, for this process and its ended children
@@ -50,53 +50,53 @@ class Proof:
 def cold(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
     """Remove files, and all files below folders, from memory for the body of the context.
 
-    Raises CacheError if some stay in memory, or if that is unknown; and at the end if the data read did not come from
-    their device.
+    Raises CacheError if some stay in memory or if this is unknown, and at the end if the data that were read did not
+    come from their device.
     """
-    yield from _within("cold", paths)
+    yield from _with_proof("cold", paths)
 
 
 @contextmanager
 def warm(*paths: str | os.PathLike[str]) -> Iterator[Proof]:
     """Read files, and all files below folders, into memory for the body of the context.
 
-    Raises CacheError if they do not fit; and at the end if some left the memory, or came from their device.
+    Raises CacheError if they do not fit, and at the end if some were dropped from memory or came from their device.
     """
-    yield from _within("warm", paths)
+    yield from _with_proof("warm", paths)
 
 
-def _within(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[str], ...]) -> Iterator[Proof]:
-    limits, files = Limits(), _files(paths)
+def _with_proof(state: Literal["cold", "warm"], paths: tuple[str | os.PathLike[str], ...]) -> Iterator[Proof]:
+    limits, files = Limits(), _list_files(paths)
     folders = {path.stat().st_dev: path.parent for path in files}.values()  # one per file system
-    below = layers_below(*folders)
-    before = _brought(state, files, below)
-    _require(_state(state, before, below, limits))
+    layers = layers_below(*folders)
+    before = _prepare(state, files, layers)
+    _require_passed(_check_state(state, before, layers, limits))
     proof = Proof(len(files), sum(path.stat().st_size for path in files), before.fraction)
     device = combine_devices([device_of(folder) for folder in folders])
-    counts = process_io(), device.use().read_bytes if device else None
+    counts_before = process_io(), device.use().read_bytes if device else None
     yield proof
-    io, left = process_io(), page_cache.residency(files)
-    fetched = io["read_bytes"] - counts[0]["read_bytes"] if io and counts[0] else None
-    device_bytes = device.use().read_bytes - counts[1] if device and counts[1] is not None else None
-    cached_bytes = None if left.unverifiable else left.resident * PAGE_BYTES
-    proof.after, proof.fetched_bytes = left.fraction, fetched
+    io_after, residency = process_io(), page_cache.residency(files)
+    fetched_bytes = io_after["read_bytes"] - counts_before[0]["read_bytes"] if io_after and counts_before[0] else None
+    device_bytes = device.use().read_bytes - counts_before[1] if device and counts_before[1] is not None else None
+    cached_bytes = None if residency.unverifiable else residency.resident * PAGE_BYTES
+    proof.after, proof.fetched_bytes = residency.fraction, fetched_bytes
     proof.read_bytes = cached_bytes if state == "cold" else None
-    run: Any = {"device_bytes": fetched, "device_read_bytes": device_bytes, "data_bytes": proof.bytes}
-    run |= {"data_in_memory_bytes": cached_bytes, "data_pages_bytes": left.pages * PAGE_BYTES}
+    run: Any = {"device_bytes": fetched_bytes, "device_read_bytes": device_bytes, "data_bytes": proof.bytes}
+    run |= {"data_in_memory_bytes": cached_bytes, "data_pages_bytes": residency.pages * PAGE_BYTES}
     run |= {"to_fetch_bytes": None if before.fetch.unknown else before.fetch.bytes}
     if state == "cold":
-        _require(program_checks.from_device(run, limits))
+        _require_passed(program_checks.from_device(run, limits))
     else:
-        _require(_state("warm", left, below, limits))
-        _require(program_checks.from_memory(run, limits))
+        _require_passed(_check_state("warm", residency, layers, limits))
+        _require_passed(program_checks.from_memory(run, limits))
 
 
-def _files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
+def _list_files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
     """Return the distinct files at and below the paths, except those whose names begin with a dot."""
     files: dict[tuple[int, int], Path] = {}
     for path in map(Path, paths):
-        below = untrusted.below(path) if path.is_dir() else [(path, path.stat())]
-        files |= {(status.st_dev, status.st_ino): each for each, status in below if each.is_file()}
+        entries = untrusted.below(path) if path.is_dir() else [(path, path.stat())]
+        files |= {(status.st_dev, status.st_ino): file for file, status in entries if file.is_file()}
     if not files:
         raise CacheError(
             f"no file in {', '.join(map(str, paths)) or 'nothing'}", "name files, or folders that have some"
@@ -104,26 +104,28 @@ def _files(paths: tuple[str | os.PathLike[str], ...]) -> list[Path]:
     return list(files.values())
 
 
-def _brought(state: str, files: list[Path], below: Layers) -> Residency:
+def _prepare(state: str, files: list[Path], layers: Layers) -> Residency:
     if state == "warm":
         page_cache.read_through(files)
         return page_cache.residency(files)
     residency = page_cache.drop_from_cache(files, files, files[0].parent)
-    below.drop_from_cache()
+    layers.drop_from_cache()
     return residency
 
 
-def _state(state: str, residency: Residency, below: Layers, limits: Limits) -> Check:
-    share = 1.0 if below.in_memory else None if below.hidden else residency.fraction
+def _check_state(state: str, residency: Residency, layers: Layers, limits: Limits) -> Check:
+    share = 1.0 if layers.in_memory else None if layers.hidden else residency.fraction
     message = (
-        "what is in memory of these files cannot be told" if share is None else f"{share:.1%} of the pages are there"
+        "it is unknown which pages of these files are in memory"
+        if share is None
+        else f"{share:.1%} of the pages are in memory"
     )
     if state == "cold":
-        return at_most("cold", share, limits.resident_max, "; ".join([message, *below.in_memory]))
+        return at_most("cold", share, limits.resident_max, "; ".join([message, *layers.in_memory]))
     return at_least("warm", residency.fraction, 1 - limits.resident_max, message)
 
 
-def _require(check: Check) -> None:
+def _require_passed(check: Check) -> None:
     if not check["passed"]:
         unknown = "cannot be proved" if check["passed"] is None else "does not hold"
         raise CacheError(f"{check['rule']} {unknown}: {check['message']}", "see docs/reference/stall.md")

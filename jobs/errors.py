@@ -7,7 +7,7 @@ from typing import Any
 
 
 class JobError(Exception):
-    """An error with a message of one line, and a hint how to cure it, which may be empty."""
+    """An error with a message of one line and a hint how to cure it (empty: none)."""
 
     exit_code = 2
     """The exit code of a run by hand."""
@@ -19,11 +19,11 @@ class JobError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a pickled form that keeps the type, the message and the hint."""
-        return _from_elsewhere, (type(self), self.message, self.hint)
+        return _unpickle, (type(self), self.message, self.hint)
 
 
-def _from_elsewhere(kind: type[JobError], message: str, hint: str) -> JobError:
-    error = kind.__new__(kind)
+def _unpickle(error_type: type[JobError], message: str, hint: str) -> JobError:
+    error = error_type.__new__(error_type)
     JobError.__init__(error, message, hint)
     return error
 
@@ -42,9 +42,9 @@ class NotInstalledError(JobError, ModuleNotFoundError):
     exit_code = 3
 
     def __init__(self, name: str, benchmarks: Sequence[str] = ()) -> None:
-        needed = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
+        need = f", and benchmark={','.join(benchmarks)} needs it" if benchmarks else ""
         super().__init__(
-            f"{name} is not installed{needed}",
+            f"{name} is not installed{need}",
             "pip install 'tfio-campaign[tensorflow]'; stall, feed, benchmark=command and benchmark=baseline need none",
         )
 
@@ -85,15 +85,15 @@ class BurstBufferError(JobError):
 
 
 class FolderError(BurstBufferError):
-    """A folder that is missing, in use, another user's, another buffer's or too new; it was not changed."""
+    """A folder that is missing, in use, too new, or belongs to another user or buffer; it was not changed."""
 
 
 class NotOursError(FolderError):
-    """A folder or bucket that does not, or no longer, belong to this training: another one may have opened it."""
+    """A folder or bucket that belongs to no training, or to another one, which may have opened it meanwhile."""
 
 
 class RoomError(BurstBufferError):
-    """A lack of room for one snapshot."""
+    """A storage without room for one snapshot."""
 
 
 class DamageError(BurstBufferError):

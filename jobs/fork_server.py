@@ -1,14 +1,15 @@
 """A process that imports TensorFlow once and forks a fresh child for each run.
 
-Importing TensorFlow costs seconds, forking a process that has imported it a tenth of a second; it forks before any
-op or device is used, so that every run starts with a clean runtime. Requests come on standard input and
+Importing TensorFlow takes seconds; forking a process that has imported it takes a tenth of a second. The process forks
+before it uses any op or device, so that every run starts with a clean runtime. Requests come on standard input and
 answers go to standard output (`jobs.channel`).
 
 Request: ``{"job": "module:function", "arguments": [{…}, …], "logs": [path, …], "timeout_s": seconds}``.
 Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "left_alone": bool,
-"elapsed_s": …}``, one for each argument. It comes with the results: a child gives its memory back while its record is
-written, and before the next one is forked. The children of a request run at once; where one of them ends without a
-result, the others have a short while to do the same, and are killed then.
+"elapsed_s": …}``, one per argument.
+It is sent when the results are complete: the children end while their record is written, before the next child is
+forked. The children of a request run at once; if one of them ends without a result,
+the others are killed after a short while.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from jobs.system import files
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
 _KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
-_RESULT_LONGEST = JSON_LONGEST - (1 << 20)  # bytes of JSON; what passes it on adds how the run ended, and its log
+_RESULT_LONGEST = JSON_LONGEST - (1 << 20)  # bytes of JSON; the end of the run and its log are added later
 _GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
 
 
 def main() -> None:
     """Import the modules named on the command line, report ready, then serve until standard input closes.
 
-    A ``module:function`` is also called: it prepares what each child will find.
+    The function of a ``module:function`` is called, too: it prepares something for all children.
     """
     die_with_parent()
     # A run's memory contains the job's secret and the user's environment: no core file is written.
@@ -54,11 +55,11 @@ def main() -> None:
         if function:
             getattr(imported_module, function)()
     gc.collect()
-    gc.freeze()  # a third of a million objects: a collection of them costs a child tenths of a second, and copied pages
+    gc.freeze()  # a child that collects these 300,000 objects needs tenths of a second and copies their pages
     with contextlib.suppress(ClosedError):
         requester.send({"ready": True})
         while True:
-            with forked(requester.receive().value, requester) as ends:
+            with forked_children(requester.receive().value, requester) as ends:
                 for end in ends:
                     requester.send(end)
 
@@ -96,32 +97,35 @@ class _Child:
 
 
 @contextlib.contextmanager
-def forked(request: dict[str, Any], requester: Channel) -> Iterator[list[dict[str, Any]]]:
-    """Run one request for at most ``timeout_s``; yield the ends of its children and leave no process.
+def forked_children(request: dict[str, Any], requester: Channel) -> Iterator[list[dict[str, Any]]]:
+    """Run one request for at most ``timeout_s``; yield the ends of its children; leave no process running.
 
-    A child that has sent its whole result has succeeded, and only has to end.
+    A child that has sent its whole result counts as successful, however it ends.
     """
     started = time.perf_counter()
     children: list[_Child] = []
     try:
         for argument, log in zip(request["arguments"], request["logs"], strict=True):
             children.append(_Child(request["job"], argument, log, requester))
-        _await(children, requester, started + request["timeout_s"])
-        well = all(child.answer for child in children)
-        if well:
-            yield [_end(child, 0, started) for child in children]
-        stopped = [child.timed_out or child.left_alone for child in children]
-        ends = [_reap(child.pid, 0.0 if stop else _GRACE_S) for child, stop in zip(children, stopped, strict=True)]
+        _receive_all(children, requester, started + request["timeout_s"])
+        succeeded = all(child.answer for child in children)
+        if succeeded:
+            yield [_describe_end(child, 0, started) for child in children]
+        is_stopped = [child.timed_out or child.left_alone for child in children]
+        statuses = [
+            _wait_for_end(child.pid, 0.0 if stop else _GRACE_S)
+            for child, stop in zip(children, is_stopped, strict=True)
+        ]
     finally:
         for child in children:
             child.channel.close()
             _kill_group(child.pid)
-    if not well:
-        yield [_end(child, status, started) for child, status in zip(children, ends, strict=True)]
+    if not succeeded:
+        yield [_describe_end(child, status, started) for child, status in zip(children, statuses, strict=True)]
 
 
-def _end(child: _Child, status: int | None, started: float) -> dict[str, Any]:
-    """Return the end of a child as the answer has it; ``left_alone``: it was stopped because another one failed."""
+def _describe_end(child: _Child, status: int | None, started: float) -> dict[str, Any]:
+    """Return the answer about the end of a child; ``left_alone``: it was stopped because another child failed."""
     code = 0 if child.answer else None if status is None else os.waitstatus_to_exitcode(status)  # negative for a signal
     return {
         "result": child.answer["result"] if child.answer else None,
@@ -170,37 +174,37 @@ def _flush() -> None:
             stream.flush()
 
 
-def _await(children: list[_Child], requester: Channel, deadline: float) -> None:
+def _receive_all(children: list[_Child], requester: Channel, deadline: float) -> None:
     """Receive from the children, until each has sent its result or ended, or until the deadline."""
-    alone_at = float("inf")
+    failure_deadline = float("inf")
     while waiting := {child.channel: child for child in children if child.is_open}:
-        left = min(deadline, alone_at) - time.perf_counter()
-        heard = ready([*waiting, requester], left)
-        for channel in waiting.keys() & heard:
+        seconds = min(deadline, failure_deadline) - time.perf_counter()
+        ready_channels = ready([*waiting, requester], seconds)
+        for channel in waiting.keys() & ready_channels:
             child = waiting[channel]
             child.hear()
             child.ended_at = time.perf_counter()
-            if not child.is_open and not child.answer:  # the others cannot go on without it
-                alone_at = min(alone_at, child.ended_at + _GRACE_S)
-        if heard == [requester]:
-            # One request at a time: more can only be the end of it.
+            if not child.is_open and not child.answer:  # the other children cannot go on without this one
+                failure_deadline = min(failure_deadline, child.ended_at + _GRACE_S)
+        if ready_channels == [requester]:
+            # Requests come one at a time: this can only be the end of standard input.
             raise ClosedError("standard input was closed while a run was under way")
-        if not heard and left <= 0:
+        if not ready_channels and seconds <= 0:
             for child in waiting.values():
-                child.timed_out, child.left_alone = deadline <= alone_at, alone_at < deadline
+                child.timed_out, child.left_alone = deadline <= failure_deadline, failure_deadline < deadline
             return
 
 
-def _reap(child: int, timeout_s: float) -> int | None:
-    """Return the wait status of the child, which is killed after `timeout_s`; None if it survives (dead storage)."""
-    status = _ended_within(child, timeout_s)
+def _wait_for_end(child: int, timeout_s: float) -> int | None:
+    """Kill the child after `timeout_s`; return its wait status, or None if it survives (its storage is dead)."""
+    status = _poll_end(child, timeout_s)
     if status is None:
-        os.kill(child, signal.SIGKILL)  # by its own number too: it may not lead its session yet
-        status = _ended_within(child, _KILL_TIMEOUT_S)
+        os.kill(child, signal.SIGKILL)  # also by its own id: it may not have its own session yet
+        status = _poll_end(child, _KILL_TIMEOUT_S)
     return status
 
 
-def _ended_within(child: int, seconds: float) -> int | None:
+def _poll_end(child: int, seconds: float) -> int | None:
     deadline = time.perf_counter() + seconds
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)

@@ -1,8 +1,8 @@
 """The form of a check, and the rules for a run of a user's program (`jobs.benchmarks.command`); pure functions.
 
-A user's program does not report what it reads. After a cold run, the pages of the data in memory are those that it
-read, unless it bypassed the page cache; the bytes that its processes fetched from devices include its libraries. So
-each rule compares the two.
+A user's program does not report what it reads. So each rule compares two numbers. After a cold run, the pages of the
+data in memory are those that the program read, unless it bypassed the page cache. The bytes that its processes fetched
+from devices include its libraries.
 """
 
 from __future__ import annotations
@@ -33,64 +33,77 @@ _READ_MIN = 0.01  # share of the data: a run that reads less counts as not readi
 
 def from_device(run: Run, limits: Limits) -> Check:
     """Return the check that the data in memory after a cold run were fetched by the program and its processes."""
-    fetched, cached = _fetched(run), run["data_in_memory_bytes"]
+    fetched_bytes, cached_bytes = _fetched(run), run["data_in_memory_bytes"]
     rule = "device_bytes"
-    if fetched is None or cached is None:
-        what = "/proc/self/io is not readable" if fetched is None else "what is in memory of the data cannot be seen"
-        return at_least(rule, None, limits.device_bytes_min, what)
-    device_bytes = _on_device(run, cached)
+    if fetched_bytes is None or cached_bytes is None:
+        reason = (
+            "/proc/self/io is not readable" if fetched_bytes is None else "what is in memory of the data cannot be seen"
+        )
+        return at_least(rule, None, limits.device_bytes_min, reason)
+    device_bytes = _device_bytes_of(run, cached_bytes)
     if device_bytes is None:
-        why = "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
-        return at_least(rule, None, limits.device_bytes_min, why)
-    message = f"the program fetched {_mb(fetched)} for {_mb(device_bytes)} of its data that came into memory"
-    return at_least(rule, fetched / device_bytes if device_bytes else 1.0, limits.device_bytes_min, message)
+        reason = (
+            "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
+        )
+        return at_least(rule, None, limits.device_bytes_min, reason)
+    message = f"the program fetched {_mb(fetched_bytes)} for {_mb(device_bytes)} of its data that came into memory"
+    return at_least(rule, fetched_bytes / device_bytes if device_bytes else 1.0, limits.device_bytes_min, message)
 
 
-def _on_device(run: Run, cached: int) -> float | None:
+def _device_bytes_of(run: Run, cached_bytes: int) -> float | None:
     """Return the bytes that the device stores for the pages in memory: holes and packed tails have none."""
     if "to_fetch_bytes" not in run:
-        return cached
-    whole, pages = run["to_fetch_bytes"], run["data_pages_bytes"]
-    return None if whole is None else min(1.0, whole / pages if pages else 1.0) * cached
+        return cached_bytes
+    all_device_bytes, page_bytes = run["to_fetch_bytes"], run["data_pages_bytes"]
+    return (
+        None
+        if all_device_bytes is None
+        else min(1.0, all_device_bytes / page_bytes if page_bytes else 1.0) * cached_bytes
+    )
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
-    """Return the check that next to none of the data of a warm run was fetched from their device.
+    """Return the check that nearly nothing of the data of a warm run was fetched from its device.
 
-    The fetched bytes are at most those that the program and its processes fetched from all devices, and at most those
-    that everybody read from the data's device.
+    The fetched bytes have two upper bounds: the bytes that the program and its processes fetched from all devices, and
+    the bytes that all programs read from the device of the data.
     """
-    counts = [each for each in (_fetched(run), run.get("device_read_bytes")) if each is not None]
+    counts = [count for count in (_fetched(run), run.get("device_read_bytes")) if count is not None]
     if _fetched(run) is None or not run["data_bytes"]:
         return at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
-    fetched = min(counts)
-    message = f"{_mb(fetched)} came from the device of the data, which have {_mb(run['data_bytes'])}"
-    return at_most("from_memory", fetched / run["data_bytes"], limits.resident_max, message)
+    fetched_bytes = min(counts)
+    message = f"{_mb(fetched_bytes)} came from the device of the data, which have {_mb(run['data_bytes'])}"
+    return at_most("from_memory", fetched_bytes / run["data_bytes"], limits.resident_max, message)
 
 
 def reads_data(run: Run, _limits: Limits) -> Check:
     """Return the check that a cold run read a noticeable part of its data."""
-    fetched, cached, data = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
-    if cached is None or not data:
+    fetched_bytes, cached_bytes, data_bytes = _fetched(run), run["data_in_memory_bytes"], run["data_bytes"]
+    if cached_bytes is None or not data_bytes:
         return at_least("reads_data", None, _READ_MIN, "what is in memory of the data cannot be seen")
-    share = cached / data
-    message = f"{_mb(cached)} of the {_mb(data)} of data came into memory"
+    share = cached_bytes / data_bytes
+    message = f"{_mb(cached_bytes)} of the {_mb(data_bytes)} of data came into memory"
     if share >= _READ_MIN:
         return at_least("reads_data", min(1.0, share), _READ_MIN, message)
-    if fetched is None or min(fetched, run.get("device_read_bytes") or fetched) >= _READ_MIN * data:
-        message += f", and the program fetched {_mb(fetched or 0)}: it may read past the page cache"
+    if (
+        fetched_bytes is None
+        or min(fetched_bytes, run.get("device_read_bytes") or fetched_bytes) >= _READ_MIN * data_bytes
+    ):
+        message += f", and the program fetched {_mb(fetched_bytes or 0)}: it may read past the page cache"
         return at_least("reads_data", None, _READ_MIN, message)
     return at_least("reads_data", share, _READ_MIN, f"{message}: the program reads next to nothing of them")
 
 
 def unchanged(run: Run, _limits: Limits) -> Check:
     """Return the check that the files of the data did not change since they were listed."""
-    changed, names = run["changed_files"], ", ".join(run["changed"])
-    more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
+    change_count, names = run["changed_files"], ", ".join(run["changed"])
+    more = f" and {change_count - len(run['changed'])} more" if change_count > len(run["changed"]) else ""
     message = (
-        f"{changed} files of the data changed or are new: {names}{more}" if changed else "no file of the data changed"
+        f"{change_count} files of the data changed or are new: {names}{more}"
+        if change_count
+        else "no file of the data changed"
     )
-    return outcome("same_data", not changed, changed, 0, message)
+    return outcome("same_data", not change_count, change_count, 0, message)
 
 
 def _fetched(run: Run) -> int | None:

@@ -27,20 +27,20 @@ class Work:
     measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
     folder: Path  # the folder of the files that it reads or writes
     files: Sequence[Path] = ()  # the files whose pages are put into the state of the setting ``cache``
-    proof: Sequence[Path] = ()  # the files that it certainly reads: their residency is the proof of a cold run
-    # The size in bytes of each of the files by their list; empty without a list.
+    proof: Sequence[Path] = ()  # the files that it certainly reads; their share in memory is the proof of a cold run
+    # The size in bytes of each file, by the list of files; empty without a list.
     sizes: Mapping[Path, int] = field(default_factory=dict)
-    whole: bool = False  # whether `files` has all files below `folder`, so that any other is new
+    whole: bool = False  # whether `files` has all files below `folder`; then any other file is new
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
-    may_write: bool = False  # whether it may write anything, unknown beforehand
+    may_write: bool = False  # whether it may write files that are not known beforehand
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
-    # The bytes to read of each file that is not read completely.
+    # The number of bytes to read, for each file that is not read completely.
     asked: Mapping[Path, int] = field(default_factory=dict)
-    reading: Callable[[], Sequence[int]] = tuple  # ids of the processes that read for this one
+    reading: Callable[[], Sequence[int]] = tuple  # returns the ids of the processes that read for this one
     copies: Path | None = None  # the folder of copies that it reads instead of some files of `folder`
     newest_ns: int | None = None  # the latest change (ctime) that the run made to a file after the list
     source: Source | None = None  # the objects that it reads instead of files
-    # A function that returns the POSIX calls of its child processes, if wanted; None: it makes the calls itself.
+    # A function that returns the POSIX calls of its child processes, if they are profiled; None: there are no children.
     calls: Callable[[], Window] | None = None
 
     @cached_property

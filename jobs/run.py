@@ -1,4 +1,4 @@
-"""The execution of one run of a benchmark: prepare it, observe it while its clock runs, put its lists per step apart.
+"""Execute one run of a benchmark: prepare it, observe it while its clock runs, and save its lists per step.
 
 A list with one number per step is too long for a record: it goes into a file, and the record keeps a summary.
 """
@@ -29,11 +29,14 @@ _PREFIX = "step_"
 
 def list_observers() -> list[type[Observer]]:
     """Return the observers in the order in which they start; raise TypeError if two of them give the same metric."""
-    observers: list[type[Observer]] = [each for module in find_declared("jobs.observe", "OBSERVERS") for each in module]
-    owners = {key: owner for owner in observers for key in owner.gives}
-    for owner in observers:
-        if others := [key for key in owner.gives if owners[key] is not owner]:
-            raise TypeError(f"{owner.__name__} and {owners[others[0]].__name__} both give {others[0]}")
+    observers: list[type[Observer]] = [
+        observer for classes in find_declared("jobs.observe", "OBSERVERS") for observer in classes
+    ]
+    owners = {key: observer for observer in observers for key in observer.gives}
+    for observer in observers:
+        for key in observer.gives:
+            if owners[key] is not observer:
+                raise TypeError(f"{observer.__name__} and {owners[key].__name__} both give {key}")
     return sorted(observers, key=lambda observer: observer.place)
 
 
@@ -48,10 +51,11 @@ def execute(request: Request) -> Run:
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
     try:
-        with rank.joined(request) as here:
-            run = _measured(benchmark, request)
-            if here.size > 1:
-                return rank.left_out({**run, **place_of_process(), "private_caches": int(here.private_caches)}, here)
+        with rank.joined(request) as own_rank:
+            run = _measure(benchmark, request)
+            if own_rank.size > 1:
+                run = {**run, **place_of_process(), "private_caches": int(own_rank.private_caches)}
+                return rank.left_out(run, own_rank)
     except rank.RanksError as error:
         return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
     except ProgramError as error:
@@ -60,34 +64,34 @@ def execute(request: Request) -> Run:
     return {**run, "status": "ended", "overhead_s": overhead_s}
 
 
-def _measured(benchmark: Benchmark, request: Request) -> Run:
+def _measure(benchmark: Benchmark, request: Request) -> Run:
     """Return the raw metrics of a run, including those of its observers."""
     rate = benchmark.rate_of(request["settings"]["benchmark"])
-    described: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
+    description: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
     with benchmark.begin(request) as work:
-        watching = [observer(request, work) for observer in _OBSERVERS]
-        run = {**described, **work.measure(run_observers(watching))}
-        run |= collect_metrics(watching)
+        observers = [observer(request, work) for observer in _OBSERVERS]
+        run = {**description, **work.measure(run_observers(observers))}
+        run |= collect_metrics(observers)
     file = request.get("steps")
     return cast("Run", put_apart(run, Path(file) if file else None))
 
 
 def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """Return the metrics of a run with a summary ``steps`` in place of its lists per step, which go into a file.
+    """Write the lists per step of a run into a file; return its metrics with a summary ``steps`` in their place.
 
     Parameters
     ----------
     run
-        Metrics; lists whose names begin with ``step_`` have one number per step, seconds or a loss (None: it was
-        infinite or no number).
+        Metrics. Lists whose names begin with ``step_`` have one number per step: seconds, or a loss (None if the loss
+        was infinite or not a number).
     file
-        The .npz for these lists as arrays of float64, NaN for None; without a file the lists stay in the metrics.
+        The .npz file for these lists, as arrays of float64 with NaN for None. Without it the lists stay in the metrics.
 
     Returns
     -------
-        ``steps`` has the number of steps (``number``), the seconds of waiting for the first batch (``first_load_s``);
-        of a training also the last loss and the number of the first step without one. ``file`` is None if it could not
-        be written; ``error`` has the reason.
+        ``steps`` has the number of steps, ``number``, and the seconds of waiting for the first batch, ``first_load_s``.
+        A training also has ``last_loss``, and in ``lost_loss`` the first step without a finite loss. ``file`` is None
+        if it could not be written; ``error`` has the reason.
     """
     lists = {name: values for name, values in run.items() if name.startswith(_PREFIX) and isinstance(values, list)}
     if not lists:
@@ -107,8 +111,8 @@ def _write_lists(file: Path, lists: Mapping[str, Any]) -> str | None:
     """Write the lists; return the error text if that failed: a full disk must not end the run."""
     arrays: dict[str, Any] = {name: np.array(values, np.float64) for name, values in lists.items()}
     try:
-        with files.whole(file) as opened:
-            np.savez(opened, **arrays)
+        with files.whole(file) as stream:
+            np.savez(stream, **arrays)
     except OSError as error:
         return str(error)
     return None

@@ -1,4 +1,4 @@
-"""The notification of watchers by the step loop: when each step of a run, and each part of a step, begins and ends."""
+"""How the step loop notifies watchers when each step of a run, and each part of a step, begins and ends."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def watch(watcher: Watcher) -> None:
     _WATCHERS.append(watcher)
 
 
-def unwatch(watcher: Watcher) -> None:
+def unwatch(removed: Watcher) -> None:
     """Stop notifying this watcher."""
-    _WATCHERS[:] = [each for each in _WATCHERS if each is not watcher]
+    _WATCHERS[:] = [other for other in _WATCHERS if other is not removed]
 
 
 def part(name: str) -> AbstractContextManager[Any]:

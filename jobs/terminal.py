@@ -13,7 +13,10 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode("ascii") for each in text
+        character
+        if character.isprintable() or character == "\t"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 

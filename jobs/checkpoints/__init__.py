@@ -1,1 +1,1 @@
-"""Snapshots of a training: saved, drained to a slower storage or a bucket, and restored; also those of a run."""
+"""Snapshots of a training or of a run: saved, drained to a slower storage or a bucket, and restored."""

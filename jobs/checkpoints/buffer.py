@@ -1,10 +1,10 @@
 """Save snapshots of a training to one folder, or to a fast one that a background process drains to a slow one.
 
-Usable alone: it moves folders of files of any kind. `BurstBuffer.save` returns when the snapshot is durable on the
-fast storage; a separate process (`jobs.checkpoints.drain_loop`) copies it to the slow one, also after the training has
-ended. `jobs.checkpoints.snapshots` describes the files and the order of their writes.
+This module can be used alone, for folders with files of any kind. `BurstBuffer.save` returns when the snapshot is
+durable on the fast storage; a separate process (`jobs.checkpoints.drain_loop`) copies it to the slow one, even after
+the training has ended. `jobs.checkpoints.snapshots` describes the stored files, and in which order they are written.
 
-By hand, on a node without anything else::
+It can be used by hand::
 
     python -m jobs.burst_buffer drain|list|restore|clear FAST SLOW
 """
@@ -36,10 +36,10 @@ _POLL_S, _POLL_BUCKET_S = 0.05, 0.5
 
 
 class Direct:
-    """A checkpoint target of one folder with the newest snapshots of one training; used like a `BurstBuffer`.
+    """A checkpoint target of one folder with the newest snapshots of one training; it has the methods of `BurstBuffer`.
 
-    The folder is empty or of an earlier training; it is made if only its last part is missing. Raises FolderError for a
-    folder that cannot be used (and leaves it unchanged), and RoomError if one snapshot does not fit.
+    The folder is empty or belongs to an earlier training; it is made if only its last part is missing. Raises
+    FolderError for a folder that cannot be used (and leaves it unchanged), and RoomError if one snapshot does not fit.
     """
 
     _slow: Snapshots | None = None
@@ -53,12 +53,12 @@ class Direct:
         self._locks, buffer_id, marker = lease.hold(self._folder, self._slow.store if self._slow else None)
         with self._locks as locks:
             names = self._snapshots.names("complete", "unreadable", "damaged")
-            names += self._opened(buffer_id, marker, snapshot_bytes or 0)
+            names += self._prepare_stores(buffer_id, marker, snapshot_bytes or 0)
             self._locks = locks.pop_all()
         self._sequence = max(map(sequence, names), default=0)
 
-    def _opened(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
-        """Check the free room, mark the folder and remove a dead trainer's leftovers; return no further names."""
+    def _prepare_stores(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
+        """Check the free room, mark the folder, remove incomplete snapshots of a dead trainer; return no names."""
         self._snapshots.require_room(snapshot_bytes)
         if marker is None:
             lease.mark(self._folder, ONLY, buffer_id)
@@ -66,11 +66,11 @@ class Direct:
         return []
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Call `write` to fill a folder; return the durable snapshot after surplus ones are removed. One at a time.
+        """Call `write` to fill a folder; return the durable snapshot after surplus ones are removed. Not thread-safe.
 
         If `write` raises an error, or the storage is full (RoomError), there is no snapshot.
         """
-        snapshot, start = self._next(step, "only"), time.perf_counter()
+        snapshot, start = self._new_snapshot(step, "only"), time.perf_counter()
         try:
             snapshot = self._write(snapshot, write)
         except Exception as error:
@@ -83,7 +83,7 @@ class Direct:
         self._saved.append(snapshot)
         return snapshot
 
-    def _next(self, step: int, where: Any) -> Snapshot:
+    def _new_snapshot(self, step: int, where: Any) -> Snapshot:
         if step < 0:
             raise ValueError("a step is not negative")
         self._sequence += 1
@@ -100,7 +100,7 @@ class Direct:
         path, write_s = self._snapshots.path(snapshot.name), time.perf_counter() - start
         return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=write_s)
 
-    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - of a burst buffer
+    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
         """Return True: a single folder has no drain."""
         return True
 
@@ -109,7 +109,7 @@ class Direct:
         return [restart.times(snapshot, None, training_ended) for snapshot in self._saved]
 
     def troubles(self) -> tuple[str, ...]:
-        """Return no messages: an error of this target is raised in the trainer."""
+        """Return no messages: an error of this target is raised in the training."""
         return ()
 
     def helpers(self) -> list[int]:
@@ -127,18 +127,18 @@ class BurstBuffer(Direct):
     Parameters
     ----------
     fast, slow
-        Folders that are empty or of an earlier training; made if only their last part is missing. `slow` may be the
-        address of a bucket, see `jobs.store.bucket.Bucket`.
+        Folders that are empty or belong to an earlier training; they are made if only their last part is missing.
+        `slow` may be the address of a bucket, see `jobs.store.bucket.Bucket`.
     snapshot_bytes
-        Size of one snapshot in bytes, if known before the first: then too little room is an error at once.
+        Size of one snapshot in bytes, if known; then too little room is an error before the first snapshot.
     options
-        Of the drain, see `jobs.checkpoints.drain_loop.Options`: ``keep``, ``bandwidth_mb_per_s``, ``streams``,
+        Options of the drain, see `jobs.checkpoints.drain_loop.Options`: ``keep``, ``bandwidth_mb_per_s``, ``streams``,
         ``attempts``, ``backoff_s``, ``backoff_max_s``.
 
     Raises
     ------
     FolderError
-        A folder is missing, in use, somebody else's or of a newer version; it is unchanged.
+        A folder is missing, in use, of a newer version or belongs to another user; it is unchanged.
     RoomError
         One snapshot does not fit.
     """
@@ -164,21 +164,21 @@ class BurstBuffer(Direct):
         self._drainer = Drainer(self._folder, self.slow)
         self._drainer.poke()
 
-    def _opened(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
-        """Check the free room, mark both stores and remove a dead trainer's leftovers; return the slow names."""
+    def _prepare_stores(self, buffer_id: str, marker: Marker | None, snapshot_bytes: int) -> list[str]:
+        """Check the free room, mark both stores, remove incomplete snapshots; return the names on the slow one."""
         session = secrets.token_hex(8) if isinstance(self.slow, Bucket) else None
-        # No look is to wait long for a bucket that is away.
-        impatient = Snapshots(Bucket.at(str(self.slow), retries=0)) if isinstance(self.slow, Bucket) else self._slow
-        self._sides = Sides(self._snapshots, impatient, buffer_id, self._keep, session)
+        # A listing must not wait long for a bucket that does not answer.
+        store_to_list = Snapshots(Bucket.at(str(self.slow), retries=0)) if isinstance(self.slow, Bucket) else self._slow
+        self._sides = Sides(self._snapshots, store_to_list, buffer_id, self._keep, session)
         names = [*self._slow.states()]
-        for each in (self._slow, self._snapshots):
-            each.require_room(snapshot_bytes)
+        for snapshots in (self._slow, self._snapshots):
+            snapshots.require_room(snapshot_bytes)
         if marker is None or session:
             lease.mark(self.slow, "slow", buffer_id, session=session)
         self._snapshots.recover()
-        more = {"options": asdict(self.options), "session": session}  # what the drainer goes by
-        if marker is None or session or marker.get("options") != more["options"]:
-            self._with_room(lambda: lease.mark(self._folder, "fast", buffer_id, **more))
+        facts = {"options": asdict(self.options), "session": session}  # for the drainer
+        if marker is None or session or marker.get("options") != facts["options"]:
+            self._with_room(lambda: lease.mark(self._folder, "fast", buffer_id, **facts))
         return names
 
     def _with_room(self, act: Callable[[], _T]) -> _T:
@@ -191,7 +191,7 @@ class BurstBuffer(Direct):
                     raise
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Save a snapshot and return it when it is durable; one at a time.
+        """Save a snapshot and return it when it is durable; not thread-safe.
 
         Parameters
         ----------
@@ -202,14 +202,14 @@ class BurstBuffer(Direct):
         Raises
         ------
         RoomError
-            There is no room and there will be none: the slow storage fails, or one snapshot is too large.
+            There is no room and the drain cannot make any: the slow storage fails, or one snapshot is too large.
         NotOursError
             Another trainer has opened the bucket; the snapshot is durable on the fast storage, and stays there until
             this training has ended.
         Exception
-            Whatever `write` raises; the snapshot is then not there.
+            Any error that `write` raises; then there is no snapshot.
         """
-        snapshot, start = self._next(step, "fast"), time.perf_counter()
+        snapshot, start = self._new_snapshot(step, "fast"), time.perf_counter()
         snapshot = self._stage(snapshot, write)
         self._drainer.poke()
         self._expected = snapshot.bytes
@@ -222,7 +222,7 @@ class BurstBuffer(Direct):
         return snapshot
 
     def _stage(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
-        """Write a snapshot to the fast storage and return it; room is made as often as the storage is full."""
+        """Write a snapshot to the fast storage and return it; whenever the storage is full, make room and try again."""
         waited_s, full = 0.0, None
         while True:
             if files.free_bytes(self.fast) >= (self._expected or 0):
@@ -240,23 +240,23 @@ class BurstBuffer(Direct):
         return _POLL_BUCKET_S if isinstance(self.slow, Bucket) else _POLL_S
 
     def _wait_for_room(self, full: Exception | None) -> float:
-        """Wait until the drainer has copied one more snapshot to the slow storage; return the seconds.
+        """Wait until the drainer has copied one more snapshot to the slow storage; return the waiting time in seconds.
 
-        `full`: the error of the last attempt to write; it may mean another storage, on which nothing here makes room.
+        `full` is the error of the last attempt to write; it may come from another storage, where this cannot make room.
         """
         start = time.perf_counter()
-        before = self._sides.left()
-        if not before and not self._snapshots.names():
-            why = f": {full}" if full else ""
-            raise RoomError(f"one snapshot does not fit on {self.fast}{why}", "use a larger fast storage") from full
+        pending = self._sides.left()
+        if not pending and not self._snapshots.names():
+            reason = f": {full}" if full else ""
+            raise RoomError(f"one snapshot does not fit on {self.fast}{reason}", "use a larger fast storage") from full
         self._drainer.poke()
         complaints: list[str] = []
-        while before and self._sides.left() == before:
-            ended = self._drainer.ended()
-            if new := [each for each in self.troubles() if each not in complaints]:
+        while pending and self._sides.left() == pending:
+            has_ended = self._drainer.ended()
+            if new := [trouble for trouble in self.troubles() if trouble not in complaints]:
                 complaints += new
                 warnings.warn(f"waiting for room on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
-            if ended:
+            if has_ended:
                 raise RoomError(
                     f"{self.fast} is full and the drain does not go on: {'; '.join(complaints)}",
                     f"nothing is lost: mend {self.slow}",
@@ -268,7 +268,8 @@ class BurstBuffer(Direct):
     def troubles(self) -> tuple[str, ...]:
         """Return the messages about failures since the last save, or since the last call."""
         events, self._offset = self._journal.read(Failure, self._offset)
-        self._displaced = next((each["reason"] for each in events if each["event"] == "displaced"), self._displaced)
+        reasons = [event["reason"] for event in events if event["event"] == "displaced"]
+        self._displaced = reasons[0] if reasons else self._displaced
         troubles = [*self._troubles, *self._drainer.complaints()]
         troubles += [f"the drain: {event['event']}: {event['reason']}" for event in events]
         self._troubles = []
@@ -276,7 +277,7 @@ class BurstBuffer(Direct):
 
     def latest(self) -> Path | None:
         """Return the folder of the newest complete and verified snapshot, the fast copy first; None without one."""
-        return self._with_room(lambda: restart.latest(self.fast, self.slow))  # a bucket's is brought to the fast one
+        return self._with_room(lambda: restart.latest(self.fast, self.slow))  # a copy in a bucket is copied to FAST
 
     def drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage, and return True.
@@ -287,13 +288,13 @@ class BurstBuffer(Direct):
         start = time.monotonic()
         self._drainer.poke()
         while True:
-            ended = self._drainer.ended()  # first: what it has drained last counts
-            left = self._sides.left()
-            if not left or ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
+            has_ended = self._drainer.ended()  # asked first, so that its last snapshot counts
+            pending = self._sides.left()
+            if not pending or has_ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
                 break
             clock.wait(self._poll_s)
         damaged = {snapshot.name for snapshot in self._saved}.intersection(self._snapshots.names("damaged"))
-        return not left and not damaged
+        return not pending and not damaged
 
     def report(self, training_ended: Moment | None = None) -> list[dict[str, Any]]:
         """Return the times of each snapshot of this training, for a record.
@@ -308,17 +309,17 @@ class BurstBuffer(Direct):
         list
             Per snapshot ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``, ``bytes``,
             ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
-            count from the call of `save`. None: not yet durable, or unknown because the drainer was killed at its end
-            or ran on another boot of the machine than the trainer.
+            count from the call of `save`. None: the snapshot is not yet durable; or the time is unknown, because the
+            drainer was killed at its end, or the machine was rebooted in between.
         """
         events = {event["name"]: event for event in self._journal.read(Committed)[0]}
-        drains: dict[str, Drain | None] = {
-            each.name: events.get(each.name) or self._committed(each.name) for each in self._saved
-        }
-        return [restart.times(each, drains[each.name], training_ended) for each in self._saved]
+        return [
+            restart.times(snapshot, events.get(snapshot.name) or self._committed(snapshot.name), training_ended)
+            for snapshot in self._saved
+        ]
 
     def _committed(self, name: str) -> Drain | None:
-        """Return the drain of a snapshot from its manifest, if the drainer died before it wrote that to its journal."""
+        """Return the drain of a snapshot from its manifest; needed if the drainer died before it wrote its journal."""
         try:
             return drain_process.committed(self._slow.find(name))
         except (OSError, JobError):
@@ -329,8 +330,8 @@ class BurstBuffer(Direct):
         return self._drainer.pids()
 
     def close(self) -> None:
-        """Release the folders; the drainer continues alone until everything is drained."""
+        """Release the folders; the drainer continues alone until all snapshots are drained."""
         if self._displaced:
-            self._drainer.poke()  # it has ended; a new one may drain the remaining snapshots from now on
+            self._drainer.poke()  # the last drainer has ended; a new one may drain the remaining snapshots now
         self._drainer.leave()
         super().close()

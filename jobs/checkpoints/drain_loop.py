@@ -1,8 +1,8 @@
 """The drainer: a process that copies snapshots from the fast storage to the slow one.
 
-It learns of new snapshots by its standard input, and ends when that is closed (the trainer has ended, however it
-died) and nothing is left to drain. It can be killed and started again at any moment. `Sides` says which snapshots
-are to be drained, and which copies may be removed.
+A trainer announces new snapshots on standard input. The process ends when this is closed (the trainer has ended,
+however it it ended) and nothing is left to drain. It can be killed and started again at any moment. `Sides` decides
+which snapshots are drained, and which copies may be removed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from jobs.system import clock
 from jobs.terminal import visible
 
 STAGED = ("complete", "unreadable")
-"""The states of fast snapshots that are to be drained; an unreadable one is then found to be damaged."""
+"""The states of fast snapshots that are to be drained; the drain then finds that an unreadable one is damaged."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The snapshots in a fast folder and in a slow folder or bucket; each store keeps the `keep` newest."""
+    """The snapshots in a fast folder and in a slow folder or bucket; each store has at least the `keep` newest."""
 
     fast: Snapshots
     slow: Snapshots
-    buffer_id: str  # in the markers of both
+    buffer_id: str  # as in the markers of both stores
     keep: int
-    session: str | None = None  # of the living trainer, if the slow store is a bucket
+    session: str | None = None  # of the trainer, if it runs and the slow store is a bucket
 
     def require_slow(self) -> None:
-        """Raise NotOursError if the slow storage is not ours any more, OSError or JobError if it cannot be reached."""
+        """Raise NotOursError if the slow storage is another buffer's, OSError or JobError if it does not answer."""
         lease.require(self.slow.store, self.buffer_id, self.session)
 
     def idle(self) -> bool:
@@ -60,16 +60,16 @@ class Sides:
     def pending(self) -> list[str]:
         """Return the names of the snapshots to drain, the oldest first.
 
-        A snapshot is drained when the slow storage has it, or had it: then there are `keep` newer ones.
+        A snapshot counts as drained if the slow storage has it, or has `keep` newer ones.
         """
         self.require_slow()
-        staged = self.fast.names(*STAGED)  # first: what is committed between the two lists is then no news
+        staged = self.fast.names(*STAGED)  # listed first: a snapshot that is committed meanwhile is then in both lists
         committed = self.slow.names()
         superseded = sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
         return [name for name in staged if name not in committed and sequence(name) > superseded]
 
     def left(self) -> list[str]:
-        """Return the pending snapshots; if the slow storage does not answer, all of the fast storage."""
+        """Return the pending snapshots; if the slow storage does not answer, all snapshots of the fast storage."""
         try:
             return self.pending()
         except (OSError, JobError):
@@ -77,8 +77,8 @@ class Sides:
 
     def evict_one(self) -> bool:
         """Remove the oldest drained copy from the fast storage, else a damaged one; return False if there is none."""
-        states, waiting = self.fast.states(), self.left()
-        copies = [name for name, state in states.items() if state in STAGED and name not in waiting]
+        states, pending = self.fast.states(), self.left()
+        copies = [name for name, state in states.items() if state in STAGED and name not in pending]
         copies += [name for name, state in states.items() if state == "damaged"]
         if copies:
             self.fast.delete(copies[0])
@@ -89,28 +89,28 @@ class Sides:
         for name in self.slow.names()[: -self.keep]:
             self.slow.delete(name)
         staged = self.fast.names(*STAGED)
-        waiting = self.pending()
+        pending = self.pending()
         for name in staged[: -self.keep]:
-            if name not in waiting:
+            if name not in pending:
                 self.fast.delete(name)
 
 
 GAVE_UP = 3
-_LOOK_S = 0.5
-_LASTING = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT)
-"""Errors that somebody has to mend; a full storage may get room by itself, where others remove their files."""
+_CHECK_INTERVAL_S = 0.5
+_LASTING_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EDQUOT)
+"""Errors that do not pass by themselves. A full storage is none of them: others may remove their files."""
 
 
 @dataclass(frozen=True)
 class Options:
     """The options of the drain: snapshots to keep, bandwidth, streams and retries."""
 
-    keep: int = 5  # snapshots kept, on each storage
-    bandwidth_mb_per_s: float | None = None  # bound on the drain; None for none
+    keep: int = 5  # number of snapshots that stay on each storage
+    bandwidth_mb_per_s: float | None = None  # limit of the drain; None: no limit
     streams: int = 1  # threads that copy and hash
-    attempts: int = 10  # failures in a row after which a drainer ends; the next save, or the next job, starts another
-    backoff_s: float = 0.5  # wait after the first failure, doubled after each further one
-    backoff_max_s: float = 30.0  # the longest wait
+    attempts: int = 10  # failures in a row after which the drainer ends; the next save or job starts a new one
+    backoff_s: float = 0.5  # seconds to wait after the first failure, doubled after each further one
+    backoff_max_s: float = 30.0  # longest wait in seconds
 
     @property
     def how(self) -> How:
@@ -125,7 +125,7 @@ class Options:
         if min(self.backoff_s, self.backoff_max_s) < 0:
             raise ValueError("a backoff is not negative")
         if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
-            raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
+            raise ValueError("bandwidth_mb_per_s is more than 0, or None for no limit")
 
 
 def options_of(marker: Marker) -> Options:
@@ -133,11 +133,11 @@ def options_of(marker: Marker) -> Options:
     try:
         return Options(**marker["options"])
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"the marker's options are none of ours: {error}", "mend the marker") from error
+        raise FolderError(f"the options in the marker are not valid: {error}", "mend the marker") from error
 
 
 class Trainer:
-    """The trainer, seen from its drainer: a pipe with one byte per new snapshot, which closes when the trainer dies."""
+    """The trainer as its drainer sees it: a pipe with one byte per new snapshot, which closes when the trainer ends."""
 
     def __init__(self, pipe: int | None) -> None:
         self._pipe = pipe
@@ -147,9 +147,9 @@ class Trainer:
         """Return whether the pipe is open, without reading from it."""
         if self._pipe is None:
             return False
-        look = select.poll()
-        look.register(self._pipe, 0)
-        return not any(events & select.POLLHUP for _, events in look.poll(0))
+        poller = select.poll()
+        poller.register(self._pipe, 0)
+        return not any(events & select.POLLHUP for _, events in poller.poll(0))
 
     def wait(self) -> None:
         """Wait for a new snapshot, or for the trainer's end."""
@@ -162,48 +162,48 @@ class Trainer:
 def drain(fast: Folder | Path | str, slow: Folder | Bucket | Path | str, pipe: int | None = None) -> int:
     """Drain all snapshots of the fast storage, and continue while the trainer at the other end of `pipe` lives.
 
-    Returns 0 when no snapshot is left, `GAVE_UP` if the slow storage fails; raises FolderError for folders not ours.
+    Returns 0 when no snapshot is left, `GAVE_UP` if the slow storage fails; raises FolderError for foreign folders.
     """
     fast, slow = Folder(Path(str(fast))), store_of(slow)
     if _marker(fast, slow) is None:
         return 0
     trainer, journal = Trainer(pipe), DrainJournal(fast.root)
-    tidy = False
-    with lease.held_by_drainer(fast) as there:
-        marker = _marker(fast, slow) if there else None
+    is_tidy = False
+    with lease.held_by_drainer(fast) as is_present:
+        marker = _marker(fast, slow) if is_present else None
         if marker is None:
             return 0
         options = options_of(marker)
         sides = Sides(Snapshots(fast), Snapshots(slow), marker["id"], options.keep, marker.get("session"))
-        while (progress := _insist(sides, options, journal, trainer)) is not None:
+        while (progress := _retry(sides, options, journal, trainer)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()
-            elif not progress and tidy:
+            elif not progress and is_tidy:
                 return 0
             elif not progress:
-                if fast.root.is_dir():  # else the lock would make it anew
+                if fast.root.is_dir():  # the lock would make a missing folder again
                     with suppress(Timeout, OSError, JobError), lease.lock(fast, "trainer").acquire(timeout=0):
-                        sides.fast.recover()  # of a dead trainer, unless another one has begun; and check once more
-                tidy = True
+                        sides.fast.recover()  # removes snapshots of a dead trainer; then check once more
+                is_tidy = True
     return GAVE_UP
 
 
 def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
-    """Return the marker of the fast folder; a bucket is checked at each attempt only, because it may be away now."""
+    """Return the marker of the fast folder; a bucket is checked later: it may not answer now."""
     return lease.pair(fast, slow)[1] if isinstance(slow, Folder) else lease.marker_of(fast)
 
 
-def _insist(sides: Sides, options: Options, journal: DrainJournal, trainer: Trainer) -> bool | None:
+def _retry(sides: Sides, options: Options, journal: DrainJournal, trainer: Trainer) -> bool | None:
     """Repeat `_attempt` until it succeeds and return its result; return None if the last allowed attempt failed, too.
 
-    Each failure is printed (a trainer's drainer has a log) and journaled; one that lasts is not tried again.
-    If there is nothing to drain (any more), a failure does not count; a folder that is another buffer's now is left.
-    A bucket that another trainer has opened is not tried while our trainer lives; the rest is drained afterwards.
+    Each failure is printed (to the log, if a trainer started this process) and journaled; a lasting one ends the drain.
+    A failure does not count if there is nothing to drain, or if the fast folder belongs to another buffer now.
+    A bucket that another trainer has opened is not tried while our trainer lives; later the rest is drained there.
     """
     for failures in range(1, options.attempts + 1):
         try:
-            ours = sides if trainer.alive else replace(sides, session=None)
-            return _attempt(ours, options, journal, failures - 1)
+            own_sides = sides if trainer.alive else replace(sides, session=None)
+            return _attempt(own_sides, options, journal, failures - 1)
         except (OSError, JobError) as error:
             if sides.idle():
                 return False
@@ -211,40 +211,40 @@ def _insist(sides: Sides, options: Options, journal: DrainJournal, trainer: Trai
                 journal.tell("displaced", reason=error.message)
                 return None
             journal.tell("failed", reason=_reason(error), failures=failures)
-            if getattr(error, "errno", None) in _LASTING:
+            if getattr(error, "errno", None) in _LASTING_ERRORS:
                 journal.tell("gave_up", reason="this error does not pass by itself")
                 return None
             if failures < options.attempts:
                 pause_s = min(options.backoff_s * 2.0 ** min(failures - 1, 64), options.backoff_max_s)
-                says = f"the drain has failed, and is tried again in {pause_s:g} s: {_reason(error)}"
+                message = f"the drain has failed, and is tried again in {pause_s:g} s: {_reason(error)}"
                 with suppress(OSError):  # the log may lie on a full storage
-                    print(visible(says), file=sys.stderr, flush=True)
+                    print(visible(message), file=sys.stderr, flush=True)
                 _pause(pause_s, sides)
     journal.tell("gave_up", reason=f"{options.attempts} times in a row")
     return None
 
 
 def _pause(seconds: float, sides: Sides) -> None:
-    """Wait `seconds` before the next attempt; stop waiting if there is nothing to drain."""
+    """Wait `seconds` before the next attempt, but no longer than there are snapshots to drain."""
     end = time.monotonic() + seconds
-    while not sides.idle() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_S))
+    while not sides.idle() and (remaining_s := end - time.monotonic()) > 0:
+        time.sleep(min(remaining_s, _CHECK_INTERVAL_S))
 
 
 def _attempt(sides: Sides, options: Options, journal: DrainJournal, retries: int) -> bool:
     """Copy the oldest pending snapshot to the slow storage and delete surplus ones; return False if none is pending."""
-    with lease.held_by_drainer(sides.slow.store):  # another job may drain another fast folder to it
+    with lease.held_by_drainer(sides.slow.store):  # another job may drain another fast folder to the same store
         sides.require_slow()
         sides.slow.recover()
-        waiting = sides.pending()
-        if waiting:
-            _drain_one(sides, waiting[0], options, journal, retries)
+        pending = sides.pending()
+        if pending:
+            _drain_one(sides, pending[0], options, journal, retries)
         sides.retain()
-    return bool(waiting)
+    return bool(pending)
 
 
 def _drain_one(sides: Sides, name: str, options: Options, journal: DrainJournal, retries: int) -> None:
-    """Copy one snapshot from the fast storage to the slow one; a damaged one is set aside."""
+    """Copy one snapshot from the fast storage to the slow one; mark it if it is damaged."""
     started = clock.moment()
     try:
         manifest = sides.fast.read(name)

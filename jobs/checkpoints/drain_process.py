@@ -1,6 +1,6 @@
-"""The drainer, seen from its trainer: a process that is started, notified of new snapshots, and left running.
+"""The drainer as its trainer sees it: a process that is started, notified of new snapshots, and left running.
 
-Drainers keep a journal, one line of JSON per event: for information only, the manifests alone decide.
+Drainers write a journal, one line of JSON per event. It is information only: the manifests decide.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from jobs.store.folder import Folder
 from jobs.system import files, untrusted
 from jobs.system.clock import Moment
 
-_WORDS = 300  # characters: the last line of a traceback, or of a few
+_LONGEST_LOG_END = 300  # characters: the last lines of a traceback
 _ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "jobs.burst_buffer", "drain", "--follow")
-# A Popen that is deleted while its process runs warns; these run on by design, and are reaped at the next start.
+# A deleted Popen warns if its process still runs. Drainers do so by design; ended ones are removed at the next start.
 left_running: list[subprocess.Popen[bytes]] = []
 
 
@@ -48,12 +48,12 @@ class Drainer:
     def poke(self) -> None:
         """Notify the drainer of a new snapshot; start the drainer if it is not running.
 
-        A failed start is a complaint, not an error: the snapshot is durable, and a later process drains it.
+        A failed start is a complaint, not an error: the snapshot is durable, and a later process can drain it.
         """
         try:
             if self.ended():
                 self._start()
-            self._tell()
+            self._wake()
         except OSError as error:
             self._complaints.append(f"the drainer does not start: {error}")
 
@@ -64,15 +64,15 @@ class Drainer:
         code = self._process.poll()
         if code is None:
             return False
-        self._complaints.append(f"the drainer ended with code {code}: {self._last_words()}")
+        self._complaints.append(f"the drainer ended with code {code}: {self._end_of_log()}")
         self.leave()
         return True
 
-    def _last_words(self) -> str:
+    def _end_of_log(self) -> str:
         """Return the end of the drainer's log, because log and folder may be deleted before anybody reads it."""
         log = self._fast.root / LOG_NAME
         with suppress(OSError):
-            return " ".join(files.read(log).decode(errors="replace").split())[-_WORDS:] or f"{log} is empty"
+            return " ".join(files.read(log).decode(errors="replace").split())[-_LONGEST_LOG_END:] or f"{log} is empty"
         return f"{log} cannot be read"
 
     def pids(self) -> list[int]:
@@ -86,7 +86,7 @@ class Drainer:
         return complaints
 
     def leave(self) -> None:
-        """Close the pipe: the process then finishes by itself."""
+        """Close the pipe: the process then ends by itself after its work."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._process = None
@@ -100,21 +100,21 @@ class Drainer:
                 stdout=log,
                 stderr=log,
                 cwd=_ROOT,
-                start_new_session=True,  # Ctrl-C and the end of the terminal are the trainer's
+                start_new_session=True,  # Ctrl-C and the end of the terminal must not end it
             )
         left_running.append(self._process)
         if self._process.stdin is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
 
-    def _tell(self) -> None:
-        # A full pipe wakes it just as well; one that is broken is found by `ended`.
+    def _wake(self) -> None:
+        # A full pipe wakes the drainer just as well; `ended` finds a broken one.
         if self._process is not None and self._process.stdin is not None:
             with suppress(BlockingIOError, BrokenPipeError):
                 os.write(self._process.stdin.fileno(), b"\n")
 
 
 class Event(TypedDict):
-    """An event of the journal: its kind, and its time in seconds since 1970 for people; more depends on the kind."""
+    """An event of the journal: its kind, its time (seconds since 1970, for people), and keys of its kind."""
 
     event: str
     at: float
@@ -127,7 +127,7 @@ class Failure(Event):
 
 
 class Drain(TypedDict):
-    """The drain of a snapshot that has reached the slow storage: its begin, its end, and the failures before."""
+    """The drain of a snapshot that has reached the slow storage: its begin, its end, and earlier failures."""
 
     started: Moment
     ended: Moment
@@ -158,7 +158,7 @@ class DrainJournal:
         self.path = fast / JOURNAL_NAME
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Append an event, durably; a full storage loses the event."""
+        """Append an event, durably; the event is lost if the storage is full."""
         line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
         with suppress(OSError), files.append(self.path) as file:
             file.write(line.encode())
@@ -171,17 +171,17 @@ class DrainJournal:
             data = files.read(self.path)[offset:]
         except OSError:
             return [], offset
-        whole = data[: data.rfind(b"\n") + 1]
+        lines = data[: data.rfind(b"\n") + 1]
         events = []
-        for line in whole.splitlines():
+        for line in lines.splitlines():
             with suppress(ValueError):
                 events.append(untrusted.json_value(line))
-        return [event for event in events if not reading.fault(event, kind)], offset + len(whole)
+        return [event for event in events if not reading.fault(event, kind)], offset + len(lines)
 
 
 def last_reason(fast: Path) -> str:
-    """Return the reason for which the last attempt to drain a folder failed."""
-    reasons = [each["reason"] for each in DrainJournal(fast).read(Failure)[0] if each["event"] == "failed"]
+    """Return the reason why the last attempt to drain a folder failed."""
+    reasons = [event["reason"] for event in DrainJournal(fast).read(Failure)[0] if event["event"] == "failed"]
     return reasons[-1] if reasons else "unknown"
 
 

@@ -16,7 +16,7 @@ def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:
     Parameters
     ----------
     every
-        Steps of the optimiser between two snapshots; they are counted on over a restart.
+        Steps of the optimiser between two snapshots; the count goes on after a restart.
     """
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
@@ -36,7 +36,7 @@ def restore(buffer: BurstBuffer, model: Any) -> int:
     newest = buffer.latest()
     if newest is None:
         return 0
-    model.optimizer.build(model.trainable_variables)  # the slots, or there would be nothing to read them into
+    model.optimizer.build(model.trainable_variables)  # makes the slot variables, into which the snapshot is read
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     checkpoint.read(str(newest / PREFIX)).assert_existing_objects_matched()
     return int(model.optimizer.iterations)

@@ -1,6 +1,6 @@
 """The lease on a store of snapshots: its marker names the owner, and locks keep two users of a folder apart.
 
-A bucket has no locks: its marker names the session of the trainer that was the last to open it.
+A bucket has no locks: its marker names the session of the trainer that opened it last.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
 ONLY = "only"  # role of the one folder of a training without a burst buffer
-CLEAR_TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
-_OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
-_MOST_BYTES = 1 << 16
-_TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
-_ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
+CLEAR_TIMEOUT_S = 300.0  # enough for a drainer that copies 704 MB to a disk and reads them back
+_OWN_PREFIXES = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: temporary files of a marker
+_MARKER_LONGEST = 1 << 16
+_TRAINER_WAIT_S = 5.0  # an ending drainer holds the trainer's lock while it removes incomplete snapshots
+_OTHER_FOLDERS_CURE = (
+    "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
+)
 
 
 class Marker(TypedDict):
-    """The content of a marker; ``options`` (of the drain) are only in that of a fast folder."""
+    """The content of a marker; only a fast folder has ``options`` (of the drain)."""
 
     id: str
     role: Literal["fast", "slow", "only"]
@@ -46,67 +48,67 @@ class Marker(TypedDict):
 
 
 def marker_of(store: Folder | Bucket) -> Marker | None:
-    """Return the marker of a store, None for an empty store; raise FolderError for any other; nothing is changed."""
+    """Return the marker of a store, None for an empty store; raise FolderError for a store of another kind."""
     try:
         if fault := store.distrust():
-            raise FolderError(fault, _ELSEWHERE)
-        data = store.read(MARKER_NAME, _MOST_BYTES)
+            raise FolderError(fault, _OTHER_FOLDERS_CURE)
+        data = store.read(MARKER_NAME, _MARKER_LONGEST)
     except NotADirectoryError as error:
         raise FolderError(f"{store} is no folder", "name a folder") from error
     except FileNotFoundError:
-        _refuse_strangers(store)
+        _refuse_other_files(store)
         return None
     except files.OddFileError as error:
-        raise FolderError(f"{store}/{MARKER_NAME} is no marker of ours: {error}", "name an empty folder") from error
+        raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     try:
         return reading.checked(untrusted.json_value(data), Marker, SCHEMA)
     except untrusted.UntrustedError as error:
-        raise FolderError(f"{store}/{MARKER_NAME} is no marker of ours: {error}", "name an empty folder") from error
+        raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     except reading.NewerFileError as error:
         cure = "use the newer version, or a new folder"
         raise FolderError(f"{store}/{MARKER_NAME} has {error}, newer than {SCHEMA}", cure) from error
 
 
-def _refuse_strangers(store: Folder | Bucket) -> None:
+def _refuse_other_files(store: Folder | Bucket) -> None:
     if isinstance(store, Folder) and not store.root.is_dir():
-        gone = next((above for above in reversed(store.root.parents) if not above.exists()), store.root)
-        raise FolderError(f"{gone} is missing", "make it, or mount its file system")
+        missing = next((folder for folder in reversed(store.root.parents) if not folder.exists()), store.root)
+        raise FolderError(f"{missing} is missing", "make it, or mount its file system")
     if isinstance(store, Folder):
-        strangers = [name for name in store.names() if not name.startswith(_OURS)]
-    else:  # incomplete snapshots do not count: a killed drainer's last requests may arrive late
-        ours = {f"{name}/{rest}" for name, there in store.folders(is_name, ()).items() for rest in there}
-        strangers = sorted(store.entries().keys() - ours) or Snapshots(store).names()
-    if strangers:
+        other_files = [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]
+    else:  # incomplete snapshots are no other files: the last requests of a killed drainer may arrive late
+        own = {f"{name}/{key}" for name, objects in store.folders(is_name, ()).items() for key in objects}
+        other_files = sorted(store.entries().keys() - own) or Snapshots(store).names()
+    if other_files:
         raise FolderError(
-            f"{store} is no place of snapshots: it holds other files, {len(strangers)} in all, such as"
-            f" {visible(strangers[0])}",
+            f"{store} cannot be used for snapshots: it has other files, {len(other_files)} in all, such as"
+            f" {visible(other_files[0])}",
             "name an empty folder or prefix, or a new one below it",
         )
 
 
 def pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
-    """Return the id of the burst buffer of two stores, and the marker of the fast one (None for a new one).
+    """Return the id of the burst buffer of two stores, and the marker of the fast one (None if it is new).
 
-    A new fast folder joins the buffer of the slow one: local disks are new in every job.
+    A new fast folder joins the buffer of the slow store, because local disks are new in every job.
 
-    Raises FolderError if they cannot be one burst buffer; nothing is changed.
+    Raises FolderError if the stores cannot form one burst buffer; nothing is changed.
     """
     _require_apart(fast, slow)
-    ours, theirs = _marker_in_role(fast, "fast"), _marker_in_role(slow, "slow")
-    if ours and not theirs:
+    fast_marker, slow_marker = _marker_in_role(fast, "fast"), _marker_in_role(slow, "slow")
+    if fast_marker and not slow_marker:
         raise FolderError(
-            f"{slow} is empty, and {fast} has been drained to a place with a marker",
-            "mount the slow storage, or name the bucket and prefix as before; for a new slow side, name a new fast one"
+            f"{slow} is empty, and {fast} was drained to a store with a marker",
+            "mount the slow storage, or name the earlier bucket and prefix; for a new slow side, name a new fast one"
             f" (if the slow storage is lost, whole snapshots are in {fast}/NAME/files)",
         )
-    if ours and theirs and ours["id"] != theirs["id"]:
+    if fast_marker and slow_marker and fast_marker["id"] != slow_marker["id"]:
         raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two sides of one, or new ones")
-    return theirs["id"] if theirs else secrets.token_hex(8), ours
+    return slow_marker["id"] if slow_marker else secrets.token_hex(8), fast_marker
 
 
 def _require_apart(fast: Folder, slow: Folder | Bucket) -> None:
     if isinstance(slow, Folder) and (fast.root.is_relative_to(slow.root) or slow.root.is_relative_to(fast.root)):
-        raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
+        raise FolderError(f"{fast} and {slow} contain one another", "name two folders, on two storages")
 
 
 def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
@@ -117,23 +119,23 @@ def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
     return marker
 
 
-def mark(store: Folder | Bucket, role: str, buffer_id: str, **more: Any) -> None:
+def mark(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
     """Write the marker of a store."""
-    store.put(MARKER_NAME, json.dumps({"schema": SCHEMA, "id": buffer_id, "role": role, **more}).encode())
+    store.put(MARKER_NAME, json.dumps({"schema": SCHEMA, "id": buffer_id, "role": role, **facts}).encode())
 
 
 def require(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
-    """Raise NotOursError if a store does not belong to the buffer (any more): its file system may be unmounted."""
+    """Raise NotOursError if a store does not belong to the buffer, perhaps because its file system was unmounted."""
     marker = marker_of(store)
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(store, Folder) else "give each training its own prefix"
-        raise NotOursError(f"{store} is not the place of this burst buffer any more", cure)
+        raise NotOursError(f"{store} does not belong to this burst buffer any more", cure)
     if session and marker.get("session") != session:
         raise NotOursError(f"{store} has been taken by another trainer", "give each training its own prefix")
 
 
 def lock(folder: Folder, user: str) -> FileLock:
-    """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; a file system without locks is an error."""
+    """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; a file system must support locks."""
     return FileLock(folder.root / _lock_name(user), fallback_to_soft=False)
 
 
@@ -142,46 +144,46 @@ def _lock_name(user: str) -> str:
 
 
 def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
-    """Lock a trainer's stores, and make folders of which only the last part is missing; `slow`: None for one store.
+    """Lock a trainer's stores; make folders if only their last part is missing. `slow` is None for one store.
 
-    Returns the stack that releases the locks, the buffer's id, and the fast folder's marker (None for a new one).
-    Raises FolderError if they are in use or cannot be one buffer, or their file systems have no locks or are read-only.
+    Returns the stack that releases the locks, the buffer's id, and the fast folder's marker (None if it is new). Raises
+    FolderError if the stores are in use or cannot form one buffer, or a file system is read-only or has no locks.
     """
 
-    def checked() -> tuple[str, Marker | None]:
+    def check_pair() -> tuple[str, Marker | None]:
         return pair(fast, slow) if slow else (secrets.token_hex(8), _marker_in_role(fast, ONLY))
 
     if slow:
         _require_apart(fast, slow)
-    folders = [each for each in (slow, fast) if isinstance(each, Folder)]
-    with _make_missing(folders) as made, ExitStack() as locks:
+    folders = [store for store in (slow, fast) if isinstance(store, Folder)]
+    with _make_missing(folders) as new_folders, ExitStack() as locks:
         try:
-            checked()  # before the locks: a folder of somebody else is not changed
-        except FolderError as error:  # of a training that runs, there is another cure
-            if used := [folder for folder in folders if is_locked(folder, "trainer")]:
-                raise _in_use(used[0]) from error
+            check_pair()  # before the locks, which would change another user's folder
+        except FolderError as error:  # another training that runs has a cure of its own
+            if locked := [folder for folder in folders if is_locked(folder, "trainer")]:
+                raise _in_use(locked[0]) from error
             raise
         for folder in folders:
             locks.callback(acquired(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             for name in folder.names():
-                if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # of a trainer that died
+                if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # left by a dead trainer
                     folder.delete(name)
-            files.append(folder.root / _lock_name("drainer")).close()  # now, while there is room for it
-        pair_facts = checked()  # after the locks: now no other process can interfere
-        made.pop_all()
+            files.append(folder.root / _lock_name("drainer")).close()  # now, while there is room
+        pair_facts = check_pair()  # after the locks: now no other process can interfere
+        new_folders.pop_all()
         return locks.pop_all(), *pair_facts
 
 
 def _make_missing(folders: Sequence[Folder]) -> ExitStack:
     """Make the folders of which only the last part is missing; return the stack that removes them while empty."""
-    with ExitStack() as made:
-        for root in [each.root for each in folders]:
+    with ExitStack() as new_folders:
+        for root in [folder.root for folder in folders]:
             if root.parent.is_dir() and not root.exists():
                 files.make_folder(root)
-                made.callback(_remove_empty, root)
+                new_folders.callback(_remove_empty, root)
                 files.sync_folder(root.parent)
-        return made.pop_all()
+        return new_folders.pop_all()
 
 
 def _remove_empty(folder: Path) -> None:
@@ -210,12 +212,12 @@ def acquired(folder: Folder, user: str, timeout_s: float) -> FileLock:
 
 @contextmanager
 def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
-    """Hold the lock of a folder's drainer, after waiting for it; yield False if the folder has been removed.
+    """Hold the lock of a folder's drainer, after waiting for it; yield False if the folder was removed.
 
-    `lock` is not used, because it would make file and folder again if somebody has just removed them: the file exists
-    since the folder was leased (`hold`), and is removed last (`clear`).
+    `lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
+    from `hold` until `clear`, which removes it last.
 
-    A bucket has no lock. Raises FolderError if the file is missing in a folder that exists.
+    A bucket has no lock. Raises FolderError if the lock file is missing in a folder with a marker.
     """
     with ExitStack() as stack:
         if isinstance(store, Bucket):
@@ -228,10 +230,10 @@ def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
 
 
 def is_locked(folder: Folder, user: str) -> bool:
-    """Return whether a ``trainer`` or ``drainer`` is at work in a folder; the drainer stays as long as its trainer."""
-    with suppress(OSError), ExitStack() as held:
+    """Return whether a ``trainer`` or ``drainer`` holds its lock on a folder; a drainer outlives its trainer."""
+    with suppress(OSError), ExitStack() as stack:
         descriptor = files.opened(folder.root / _lock_name(user), os.O_RDWR)
-        held.callback(os.close, descriptor)
+        stack.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -240,7 +242,7 @@ def is_locked(folder: Folder, user: str) -> bool:
 
 
 def _wait_for_drainer_lock(folder: Folder) -> int | None:
-    """Return the open and locked file of a folder's drainer lock; None if the folder has been removed."""
+    """Return the open and locked file of a folder's drainer lock; None if the folder was removed."""
     path = folder.root / _lock_name("drainer")
     while True:
         try:
@@ -249,25 +251,25 @@ def _wait_for_drainer_lock(folder: Folder) -> int | None:
             if (folder.root / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None
             return None
-        with ExitStack() as unless_taken:
-            unless_taken.callback(os.close, descriptor)
+        with ExitStack() as unless_locked:
+            unless_locked.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:  # else it went while we waited for it
-                unless_taken.pop_all()
+            if os.fstat(descriptor).st_nlink:  # 0 if it was removed during the wait
+                unless_locked.pop_all()
                 return descriptor
 
 
 def clear(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
     """Remove the snapshots of a finished training and the markers of its stores, the fast store first.
 
-    A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for. Raises
-    FolderError, before anything is touched, for a store that is in use, somebody else's or of a newer version; and at
-    the end for snapshots that could not be removed, with which the markers of all stores stay.
+    The fast folder is emptied first, so that a running drainer has nothing left to do; then this waits for its end.
+    Raises FolderError, before any change, for a store that is in use, of a newer version or another user's; and at the
+    end if snapshots could not be removed: then the markers of all stores stay.
     """
-    marked = {store: marker_of(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
-    snapshots = {store: Snapshots(store) for store, marker in marked.items() if marker or isinstance(store, Folder)}
-    for each in snapshots.values():
-        each.states()
+    markers = {store: marker_of(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
+    snapshots = {store: Snapshots(store) for store, marker in markers.items() if marker or isinstance(store, Folder)}
+    for store_snapshots in snapshots.values():
+        store_snapshots.states()
     folders = [store for store in snapshots if isinstance(store, Folder)]
     with ExitStack() as locks:
         for folder in folders:
@@ -275,35 +277,37 @@ def clear(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S)
         for folder in folders:
             _empty(snapshots[folder])
             locks.callback(acquired(folder, "drainer", timeout_s).release)
-        if left := [line for each in snapshots.values() for line in _empty(each)]:  # with what a drainer was copying
+        if remaining := [
+            line for store_snapshots in snapshots.values() for line in _empty(store_snapshots)
+        ]:  # once more, for the copy that a drainer has made
             raise FolderError(
-                f"all other snapshots are removed, and these are left: {'; '.join(left)}",
-                "see what is there and remove it by hand, then clear again",
+                f"these snapshots could not be removed: {'; '.join(remaining)}",
+                "remove them by hand, then clear again",
             )
         for store in snapshots:
             if isinstance(store, Bucket):
                 store.delete(MARKER_NAME)
         for folder in folders:
             remove_ours(folder)
-            _remove_empty(folder.root)  # unless somebody has put a file of his own there
+            _remove_empty(folder.root)  # stays if it has other files
 
 
 def _empty(snapshots: Snapshots) -> list[str]:
-    """Remove the snapshots of a store; return those that could not be removed, each with the reason."""
-    left = []
+    """Remove the snapshots of a store; return those that could not be removed, as texts with the reason."""
+    remaining = []
     for name in snapshots.states():
         try:
             snapshots.delete(name)
         except OSError as error:
-            left.append(f"{snapshots.store}/{name} ({error.strerror}: {error.filename})")
-    return left
+            remaining.append(f"{snapshots.store}/{name} ({error.strerror}: {error.filename})")
+    return remaining
 
 
 def remove_ours(folder: Folder) -> None:
-    """Remove all our files beside the snapshots: marker, journal, log and locks.
+    """Remove all files of ours beside the snapshots: marker, journal, log and locks.
 
-    The marker is removed first: without it no process starts here. The lock that drainers wait for is removed last.
+    The marker is removed first, because no process starts without it; the lock that drainers wait for is removed last.
     """
-    ours = [name for name in folder.names() if name.startswith(_OURS)]
-    for name in sorted(ours, key=lambda name: (name == _lock_name("drainer"), name != MARKER_NAME)):
+    names = [name for name in folder.names() if name.startswith(_OWN_PREFIXES)]
+    for name in sorted(names, key=lambda name: (name == _lock_name("drainer"), name != MARKER_NAME)):
         files.remove(folder.root / name)

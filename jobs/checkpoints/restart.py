@@ -17,7 +17,7 @@ from jobs.system.clock import Moment, seconds_between
 
 
 class DrainWarning(UserWarning):
-    """A warning: the slow storage fails, or a snapshot is damaged; every lost file has another copy."""
+    """A warning that the slow storage fails, or that a snapshot is damaged; no file is lost without another copy."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Snapshot:
 
     name: str
     step: int
-    path: Path  # the folder that was filled; the fast copy is removed when room is needed
+    path: Path  # the folder with its files; the fast copy is removed when room is needed
     where: Literal["fast", "only"]  # the storage on which it became durable first; ``only`` if there is one storage
     bytes: int
     saved: Moment  # when `save` was called
-    blocked_s: float  # the whole duration of `save`, during which the training stood still
+    blocked_s: float  # duration of `save`, during which the training stood still
     write_s: float  # the part of it for writing, syncing and hashing
     waited_s: float  # the part of it for waiting for room on the fast storage
     troubles: tuple[str, ...] = ()  # messages about failures of the drainer since the last save
@@ -39,63 +39,65 @@ class Snapshot:
 def latest(*places: Store | Path | str) -> Path | None:
     """Return the folder of the newest complete snapshot, after all its files were verified; None if there is none.
 
-    Of two copies the one in the earlier of the `places` is preferred; a copy in a bucket is brought to the first one.
+    Of two copies the one in the earlier of the `places` is returned; a copy in a bucket is copied to the first place.
     A `DrainWarning` names the damaged files of newer snapshots.
     """
-    stores = [Snapshots(store_of(place)) for place in places]
-    gone: set[tuple[str, int]] = set()
+    stores = [Snapshots(store_of(index)) for index in places]
+    removed: set[tuple[str, int]] = set()
     while True:
-        copies = [(sequence(name), -place, name) for place, store in enumerate(stores) for name in _names_in(store)]
-        for _, place, name in sorted(copies, reverse=True):
-            folder, wrong = _read(name, stores[-place], stores[0])
-            if wrong is None and (name, place) not in gone:  # by a drainer, which has committed this one or a newer one
-                gone.add((name, place))
+        copies = [(sequence(name), -index, name) for index, store in enumerate(stores) for name in _names_in(store)]
+        for _, index, name in sorted(copies, reverse=True):
+            folder, problems = _read(name, stores[-index], stores[0])
+            if (
+                problems is None and (name, index) not in removed
+            ):  # a drainer removed it, and has committed it or a newer one
+                removed.add((name, index))
                 break
-            if folder and wrong == []:
+            if folder and problems == []:
                 return folder
-            wrong = wrong or ["it is listed and is not there"]
-            warnings.warn(f"{folder or name}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
+            problems = problems or ["it is listed, but is missing"]
+            warnings.warn(f"{folder or name}: {', '.join(problems)}", DrainWarning, stacklevel=3)
         else:
             return None
 
 
-def _read(name: str, store: Snapshots, first: Snapshots) -> tuple[Path | None, list[str] | None]:
+def _read(name: str, store: Snapshots, target: Snapshots) -> tuple[Path | None, list[str] | None]:
     """Return the folder of a snapshot's files, and their problems (None: the snapshot was removed meanwhile).
 
-    Raises OSError if there is no room to copy it from a bucket to the `first` storage.
+    Raises OSError if the first storage has no room for a copy from a bucket.
     """
     try:
-        folder = store.restored(name, first)
+        folder = store.restored(name, target)
     except (JobError, OSError) as error:
         if isinstance(error, OSError) and files.is_full(error):
             raise
-        return Path(name), [_why(error)]
-    return folder, (store if folder == store.path(name) else first).verify(name) if folder else None
+        return Path(name), [_error_text(error)]
+    return folder, (store if folder == store.path(name) else target).verify(name) if folder else None
 
 
 def _names_in(store: Snapshots) -> list[str]:
     """Return the names of the snapshots in a store; empty with a warning if the store cannot be read."""
     try:
-        return store.names(*STAGED, "damaged")  # one that was set aside is named, or good by now
+        return store.names(*STAGED, "damaged")  # the caller names damaged ones
     except (OSError, JobError) as error:
-        warnings.warn(f"{store.store} cannot be read: {_why(error)}", DrainWarning, stacklevel=4)
+        warnings.warn(f"{store.store} cannot be read: {_error_text(error)}", DrainWarning, stacklevel=4)
         return []
 
 
-def _why(error: OSError | JobError) -> str:
+def _error_text(error: OSError | JobError) -> str:
     return error.message if isinstance(error, JobError) else str(error.strerror or error)
 
 
 def times(snapshot: Snapshot, drain: Drain | None, training_ended: Moment | None) -> dict[str, Any]:
-    """Return the record of a snapshot; `drain`: None if unknown, `training_ended`: None during the training.
+    """Return the record of a snapshot. `drain` is None if unknown, `training_ended` is None during the training.
 
-    A time that began on another boot of a machine than it ended is None.
+    A duration is None if the machine was rebooted in between.
     """
     line = {
         key: getattr(snapshot, key) for key in ("name", "step", "where", "bytes", "blocked_s", "write_s", "waited_s")
     }
     line |= {"troubles": list(snapshot.troubles), "durable_fast_s": snapshot.blocked_s}
-    if snapshot.where == "only":  # it is on its last storage already
+    if snapshot.where == "only":  # there is no other storage
         return {**line, "drain_s": 0.0, "exposed_s": 0.0, "retries": 0, "durable_slow_s": snapshot.blocked_s}
     if drain is None:
         return {**line, "retries": None, "drain_s": None, "exposed_s": None, "durable_slow_s": None}

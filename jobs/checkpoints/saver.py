@@ -25,7 +25,7 @@ State = Mapping[str, Any]  # variables, and lists of them, by name
 
 @dataclass
 class _Request:
-    """A requested snapshot; `asked_s` and `began_s` are times of ``time.perf_counter``."""
+    """A requested snapshot; `asked_s` and `began_s` are readings of ``time.perf_counter``."""
 
     asked_s: float
     blocked_s: float = 0.0
@@ -53,16 +53,16 @@ class Saver:
         self._ended = clock.moment()
 
     def close(self) -> None:
-        """Drop snapshots that are not begun: the training has ended, perhaps by an error."""
+        """Drop snapshots that are not begun, because the training has ended, perhaps by an error."""
 
     def report(self) -> list[dict[str, Any]]:
         """Return the times of each snapshot; `blocked_s` is the time for which the training stood still.
 
-        All times but those of the drain itself count from the end of the step that was saved. See
+        All times except those of the drain itself count from the end of the saved step. See
         `jobs.checkpoints.buffer.BurstBuffer.report` for the rest.
         """
         return [
-            _counted_from_the_step(line, request)
+            _count_from_step(line, request)
             for line, request in zip(self._target.report(self._ended), self._requests, strict=False)
         ]
 
@@ -72,32 +72,32 @@ class Saver:
     def _write(self, step: int, request: _Request, state: State) -> None:
         """Save values to the target, then the whole of its file system (paper III.C)."""
         request.began_s = time.perf_counter()
-        snapshot = self._target.save(step, _writer(state))
+        snapshot = self._target.save(step, _write_function(state))
         page_cache.sync(snapshot.path)
 
 
 class BackgroundSaver(Saver):
-    """A saver that writes from one of `in_flight` copies in memory; the training stands still only for the copy."""
+    """A saver that copies the variables to memory while the training stands still, and writes in the background."""
 
     def __init__(self, state: State, target: Direct, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
         self._copies: SimpleQueue[State] = SimpleQueue()
         for _ in range(in_flight):
             copy = _host_copies(state)
-            _copy_values(copy, state)  # now: the first copy costs more than the others
+            _copy_values(copy, state)  # now, because the first copy takes longer than later ones
             self._copies.put(copy)
         self._pool = ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
 
     def after(self, step: int) -> None:
         """Copy the variables if the step is to be saved; an error of an earlier snapshot is raised at any step."""
-        self._raise_what_failed()
+        self._raise_error()
         super().after(step)
 
     def finish(self) -> None:
         """Wait until all requested snapshots are durable."""
         self._pool.shutdown()
-        self._raise_what_failed()
+        self._raise_error()
         super().finish()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class BackgroundSaver(Saver):
 
     def _save(self, step: int, request: _Request) -> None:
         copy = self._copies.get()
-        self._raise_what_failed()
+        self._raise_error()
         _copy_values(copy, self._state)
         self._writing.append(self._pool.submit(self._write_copy, step, request, copy))
 
@@ -114,14 +114,14 @@ class BackgroundSaver(Saver):
         try:
             self._write(step, request, copy)
         finally:
-            self._copies.put(copy)  # after an error too: the training must not wait for it for ever
+            self._copies.put(copy)  # after an error too, so that the training does not wait for ever
 
-    def _raise_what_failed(self) -> None:
+    def _raise_error(self) -> None:
         while self._writing and self._writing[0].done():
             self._writing.popleft().result()
 
 
-def _writer(state: State) -> Callable[[Path], object]:
+def _write_function(state: State) -> Callable[[Path], object]:
     checkpoint = tf.train.Checkpoint(**state)
     return lambda folder: checkpoint.write(str(folder / PREFIX))
 
@@ -129,19 +129,19 @@ def _writer(state: State) -> Callable[[Path], object]:
 def _host_copies(state: State) -> State:
     """Return variables of the same shapes in the host's memory."""
     with tf.device("/CPU:0"):
-        copies: State = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
+        copies: State = tf.nest.map_structure(lambda variable: tf.Variable(tf.zeros_like(variable)), dict(state))
     return copies
 
 
 def _copy_values(copy: State, state: State) -> None:
     with tf.device("/CPU:0"):
         for target, source in zip(tf.nest.flatten(dict(copy)), tf.nest.flatten(dict(state)), strict=True):
-            # A true copy, here and now, 4.8 GB/s where `numpy` makes 1: with `tf.identity` both share a buffer, and the
-            # next step pays for the copy that it must make before it changes it.
+            # DeepCopy is a true copy made now, at 4.8 GB/s (numpy: 1 GB/s). With `tf.identity` both share a buffer, and
+            # the next step is delayed by the copy that it must make before it changes the buffer.
             target.assign(tf.raw_ops.DeepCopy(x=source))
 
 
-def _counted_from_the_step(line: Mapping[str, Any], request: _Request) -> dict[str, Any]:
-    late_s = request.began_s - request.asked_s
-    durable = {key: line[key] and line[key] + late_s for key in ("durable_fast_s", "durable_slow_s")}
-    return {**line, **durable, "blocked_s": request.blocked_s}
+def _count_from_step(line: Mapping[str, Any], request: _Request) -> dict[str, Any]:
+    delay_s = request.began_s - request.asked_s
+    durable_times = {key: line[key] and line[key] + delay_s for key in ("durable_fast_s", "durable_slow_s")}
+    return {**line, **durable_times, "blocked_s": request.blocked_s}

@@ -1,4 +1,4 @@
-"""The snapshots of a training in a store: each is complete and verified, or absent, whatever is killed and when.
+"""The snapshots of a training in a store: each is complete and verified, or absent, even if processes are killed.
 
 A snapshot is a folder ``<name>/`` with the user's files in ``files/`` and ``manifest.json`` beside them: names, sizes
 and SHA-256. The manifest is put last, when every file is durable and verified, and removed first. So the state of a
@@ -6,9 +6,9 @@ snapshot follows from the store alone:
 
 ===========  ==========================================================================================
 complete     it has its manifest (in a bucket: and all objects exist)
-unreadable   its manifest cannot be read: it is ignored, and not removed
-damaged      its files differ from its manifest, which is ``damaged.json`` now; kept until room is needed
-incomplete   all others: being written, being removed, or left by a kill
+unreadable   its manifest cannot be read: it is ignored, not removed
+damaged      its files differ from its manifest, now ``damaged.json``; kept until room is needed
+incomplete   all others: being written, being removed, or left by a killed process
 ===========  ==========================================================================================
 """
 
@@ -41,11 +41,11 @@ from jobs.system import clock, files, untrusted
 
 SCHEMA = 1
 MANIFEST_NAME, DAMAGED_NAME, FILES = "manifest.json", "damaged.json", "files"
-PREFIX = "ckpt"  # of the names of the files that TensorFlow writes there
+PREFIX = "ckpt"  # of the names of TensorFlow's files in a snapshot
 ENDED = "drain_ended"
-"""The fact of a manifest with the moment at which it was put (`jobs.system.clock.Moment`)."""
-_MOST_BYTES = 16 << 20  # of a manifest
-_OLDER = "an older snapshot may be good"
+"""The fact of a manifest with the time at which it was put (`jobs.system.clock.Moment`)."""
+_MANIFEST_LONGEST = 16 << 20  # of a manifest
+_DAMAGE_CURE = "an older snapshot may be good"
 _NAME = re.compile(r"\d{8,}-step\d+-[0-9a-f]{8}")
 
 
@@ -63,8 +63,8 @@ class Manifest:
     name: str
     step: int
     files: tuple[StoredFile, ...]
-    # Of the trainer `saved_at` (seconds since 1970, for people alone), `write_s` and `waited_s`; on the slow storage
-    # also the moments of the drain.
+    # Of the trainer `saved_at` (seconds since 1970, for people), `write_s` and `waited_s`; on the slow storage also the
+    # times of the drain.
     facts: Mapping[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -74,10 +74,10 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     def encoded(self) -> bytes:
-        """Return the stored form of the manifest; raise OSError if it is too large to be read again."""
+        """Return the stored form of the manifest; raise OSError if it is too large to be read."""
         data = json.dumps({**asdict(self), "files": [list(file) for file in self.files]}, indent=1).encode()
-        if len(data) > _MOST_BYTES:
-            raise OSError(errno.EFBIG, f"a manifest of {len(data)} bytes is more than {_MOST_BYTES}", self.name)
+        if len(data) > _MANIFEST_LONGEST:
+            raise OSError(errno.EFBIG, f"a manifest of {len(data)} bytes is more than {_MANIFEST_LONGEST}", self.name)
         return data
 
 
@@ -109,11 +109,11 @@ def store_of(word: Store | Path | str) -> Folder | Bucket:
 
 
 class Snapshots:
-    """The snapshots in a store. Errors are those of the store, and FolderError for files of a newer version."""
+    """The snapshots in a store. Methods raise the errors of the store, and FolderError for files of a newer version."""
 
     def __init__(self, store: Folder | Bucket) -> None:
         self.store = store
-        self._known: dict[str, tuple[Entry, Manifest]] = {}  # so that each manifest is read once
+        self._manifests: dict[str, tuple[Entry, Manifest]] = {}  # each manifest is read once
 
     def states(self) -> dict[str, str]:
         """Return the state of each snapshot by name, the newest last."""
@@ -123,18 +123,18 @@ class Snapshots:
         }
 
     def _entries(self, name: str | None = None) -> dict[str, dict[str, Entry]]:
-        wanted = (lambda top: top == name) if name else is_name
-        return self.store.folders(wanted, (MANIFEST_NAME, DAMAGED_NAME))
+        is_wanted = (lambda top: top == name) if name else is_name
+        return self.store.folders(is_wanted, (MANIFEST_NAME, DAMAGED_NAME))
 
-    def _state(self, name: str, there: dict[str, Entry]) -> str:
-        if (entry := there.get(MANIFEST_NAME)) is None:
-            return "damaged" if DAMAGED_NAME in there else "incomplete"
-        if name not in self._known or self._known[name][0] != entry:
+    def _state(self, name: str, entries: dict[str, Entry]) -> str:
+        if (entry := entries.get(MANIFEST_NAME)) is None:
+            return "damaged" if DAMAGED_NAME in entries else "incomplete"
+        if name not in self._manifests or self._manifests[name][0] != entry:
             try:
-                self._known[name] = entry, self.read(name)
+                self._manifests[name] = entry, self.read(name)
             except DamageError:
                 return "unreadable"
-        return "complete" if self.store.is_whole(self._known[name][1].files, there, FILES) else "incomplete"
+        return "complete" if self.store.is_whole(self._manifests[name][1].files, entries, FILES) else "incomplete"
 
     def names(self, *states: str) -> list[str]:
         """Return the names of the snapshots in these states, by default of the complete ones, the newest last."""
@@ -142,36 +142,36 @@ class Snapshots:
 
     def find(self, name: str) -> Manifest | None:
         """Return the manifest of a complete snapshot; None if there is none of this name."""
-        there = self._entries(name)
-        return self._known[name][1] if there and self._state(name, there[name]) == "complete" else None
+        entries = self._entries(name)
+        return self._manifests[name][1] if entries and self._state(name, entries[name]) == "complete" else None
 
     def read(self, name: str, manifest_name: str = MANIFEST_NAME) -> Manifest:
-        """Return the manifest of a snapshot; raise DamageError if there is no good one, FolderError if it is newer."""
+        """Return the manifest of a snapshot; raise DamageError for a bad one, FolderError for a newer version."""
         path = f"{self.store}/{name}/{manifest_name}"
         try:
-            data = untrusted.json_value(self.store.read(f"{name}/{manifest_name}", _MOST_BYTES))
+            data = untrusted.json_value(self.store.read(f"{name}/{manifest_name}", _MANIFEST_LONGEST))
             value: Any = reading.checked(data, _Stored, SCHEMA)
             manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
-            if strays := [file.name for file in manifest.files if not files.is_below(file.name)]:
-                raise ValueError(f"{strays[0]!r} is no file in a snapshot")  # noqa: TRY301 - told as the rest
+            if outside := [file.name for file in manifest.files if not files.is_below(file.name)]:
+                raise ValueError(f"{outside[0]!r} is no file in a snapshot")  # noqa: TRY301 - reported like the others
         except (FileNotFoundError, files.OddFileError, ValueError, TypeError) as error:
-            raise DamageError(f"{path} cannot be read: {error}", _OLDER) from error
+            raise DamageError(f"{path} cannot be read: {error}", _DAMAGE_CURE) from error
         except reading.NewerFileError as error:
             raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
         if (manifest.name, manifest.step) != (name, step(name)):
-            raise DamageError(f"{path} is of another snapshot", _OLDER)
+            raise DamageError(f"{path} belongs to another snapshot", _DAMAGE_CURE)
         return manifest
 
     def require_room(self, size: int, copies: int = 1) -> None:
-        """Raise RoomError if `copies` snapshots of `size` bytes do not fit, even after our older ones are removed."""
+        """Raise RoomError if `copies` snapshots of `size` bytes do not fit, even without the older ones."""
         free = self.store.free_bytes()
         if free is None:
             return
-        free += sum(manifest.total_bytes for _, manifest in map(self._known.__getitem__, self.names()))
+        free += sum(manifest.total_bytes for _, manifest in map(self._manifests.__getitem__, self.names()))
         if free < size * copies:
-            what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
+            subject = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
             raise RoomError(
-                f"{what.format(size / 1e6)} not fit on {self.store}: {free / 1e6:.0f} MB are free",
+                f"{subject.format(size / 1e6)} not fit on {self.store}: {free / 1e6:.0f} MB are free",
                 self.store.more_room + ("" if copies == 1 else ", or keep fewer snapshots"),
             )
 
@@ -180,8 +180,8 @@ class Snapshots:
     ) -> Manifest:
         """Call `write` to fill a snapshot in a folder; return its manifest when it is complete and durable.
 
-        `facts` is called for the manifest when every file is durable. If `write` raises, files could not be restored
-        or a storage fails, nothing is left. The folder above is not made anew.
+        `facts` is called for the manifest when every file is durable. If `write` raises an error, a file is irregular,
+        or a storage fails, no file stays. The parent folder must exist.
         """
         folder = self.path(name).parent
         try:
@@ -191,7 +191,7 @@ class Snapshots:
             manifest = Manifest(name, step(name), _fingerprint(folder / FILES, streams), facts())
             self.store.put(f"{name}/{MANIFEST_NAME}", manifest.encoded())
         except BaseException:
-            with suppress(OSError):  # the first error is the one to raise; the next trainer tidies up
+            with suppress(OSError):  # the first error is raised; the next trainer removes the rest
                 self.delete(name)
             raise
         return manifest
@@ -203,41 +203,43 @@ class Snapshots:
     def take(self, source: Snapshots, manifest: Manifest, how: How) -> None:
         """Copy a snapshot from a folder and read it back; raise DamageError if the source is damaged.
 
-        Raises OSError if the store has other bytes. Objects left in a bucket by a failure are not put again.
+        Raises OSError if the store has other bytes afterwards. A failure leaves objects in a bucket, which are not put
+        again.
         """
-        name, below = manifest.name, f"{manifest.name}/{FILES}"
-        manifest.encoded()  # before anything is put
+        name, files_name = manifest.name, f"{manifest.name}/{FILES}"
+        manifest.encoded()  # raises an error before any file is written
         if self.store.incomplete_s:
-            self.store.delete(f"{name}/{MANIFEST_NAME}")  # invisible, until all is good
+            self.store.delete(f"{name}/{MANIFEST_NAME}")  # not listed until it is complete
         else:
             self.delete(name)
         try:
-            with suppress(FileNotFoundError):  # the checksums will show which file is missing, and on which side
-                self.store.receive(below, source.path(name), manifest.files, how)
-            wrong = self.store.problems(below, manifest.files, how)
+            with suppress(FileNotFoundError):  # `problems` finds which file is missing, in which store
+                self.store.receive(files_name, source.path(name), manifest.files, how)
+            problems = self.store.problems(files_name, manifest.files, how)
         except OSError:
             if not self.store.incomplete_s:
-                self._give_up(name)
+                self._try_delete(name)
             raise
         try:
-            if wrong and (damaged := source.store.problems(below, manifest.files, how)):
-                raise DamageError(f"{source.store}/{name}: {', '.join(damaged)}", _OLDER)  # noqa: TRY301
-            if wrong:
-                raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(self.store))  # noqa: TRY301
+            if problems and (source_problems := source.store.problems(files_name, manifest.files, how)):
+                raise DamageError(f"{source.store}/{name}: {', '.join(source_problems)}", _DAMAGE_CURE)  # noqa: TRY301
+            if problems:
+                faults = ", ".join(problems)
+                raise OSError(errno.EIO, f"read back other bytes than written: {faults}", str(self.store))  # noqa: TRY301
             self._seal(replace(manifest, facts={**manifest.facts, ENDED: clock.moment()}))
         except (DamageError, OSError):
-            self._give_up(name)
+            self._try_delete(name)
             raise
 
     def _seal(self, manifest: Manifest) -> None:
         """Put a manifest and read it back."""
         self.store.put(f"{manifest.name}/{MANIFEST_NAME}", manifest.encoded())
         if self.find(manifest.name) != manifest:
-            why = "the manifest reads back otherwise than written"
-            raise OSError(errno.EIO, why, f"{self.store}/{manifest.name}")
+            message = "the manifest reads back other bytes than were written"
+            raise OSError(errno.EIO, message, f"{self.store}/{manifest.name}")
 
-    def _give_up(self, name: str) -> None:
-        with suppress(OSError):  # a storage that is read-only keeps it until it can be written again
+    def _try_delete(self, name: str) -> None:
+        with suppress(OSError):  # it stays on a read-only storage until this is writable again
             self.delete(name)
 
     def verify(self, name: str) -> list[str] | None:
@@ -246,44 +248,44 @@ class Snapshots:
         None if the snapshot is missing, or was removed meanwhile.
         """
 
-        def manifest_name() -> str:
-            there = self._entries(name).get(name, {})
-            return next((each for each in (MANIFEST_NAME, DAMAGED_NAME) if each in there), "")
+        def find_manifest() -> str:
+            entries = self._entries(name).get(name, {})
+            return next((key for key in (MANIFEST_NAME, DAMAGED_NAME) if key in entries), "")
 
-        if not (stored_as := manifest_name()):
+        if not (manifest_name := find_manifest()):
             return None
         try:
-            wrong = self.store.problems(f"{name}/{FILES}", self.read(name, stored_as).files, How())
+            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, How())
         except DamageError as error:
-            wrong = [error.message]
+            problems = [error.message]
         except files.OddFileError as error:
-            wrong = [f"{error.filename}: {error.strerror}"]
+            problems = [f"{error.filename}: {error.strerror}"]
         except FileNotFoundError as error:
-            wrong = [f"{error.filename} is missing"]
-        return None if wrong and not manifest_name() else wrong
+            problems = [f"{error.filename} is missing"]
+        return None if problems and not find_manifest() else problems
 
-    def restored(self, name: str, first: Snapshots) -> Path | None:
-        """Return the folder with the files of a snapshot; files in a bucket are copied to the `first` store.
+    def restored(self, name: str, target: Snapshots) -> Path | None:
+        """Return the folder with the files of a snapshot; files in a bucket are copied to the `target` store.
 
-        A copy of that name there is replaced. Raises DamageError for a bad snapshot; None if it is missing, or was
-        removed meanwhile: another job's drainer removes snapshots that newer ones replace.
+        A copy of that name in that store is replaced. Raises DamageError for a bad snapshot. Returns None if it is
+        missing or was removed meanwhile by another job's drainer, which removes snapshots that newer ones replace.
         """
         if isinstance(self.store, Folder):
             return self.path(name)
         if (manifest := self.find(name)) is None:
             return None
-        first.delete(name)
+        target.delete(name)
         try:
-            first.stage(name, partial(self.store.bring, f"{name}/{FILES}", manifest.files), lambda: manifest.facts)
+            target.stage(name, partial(self.store.bring, f"{name}/{FILES}", manifest.files), lambda: manifest.facts)
         except DamageError:
             if self.find(name):
                 raise
             return None
-        return first.path(name)
+        return target.path(name)
 
     def delete(self, name: str) -> None:
         """Remove a snapshot, its manifest first; nothing happens if another process was faster."""
-        self._known.pop(name, None)
+        self._manifests.pop(name, None)
         self.store.delete(f"{name}/{MANIFEST_NAME}", f"{name}/{DAMAGED_NAME}")
         self.store.clear(name)
 
@@ -294,31 +296,33 @@ class Snapshots:
         files.sync_folder(folder)
 
     def recover(self) -> None:
-        """Remove incomplete snapshots of dead processes; in a bucket after a day, as others may still write them."""
+        """Remove incomplete snapshots of dead processes; in a bucket only after a day."""
         entries = self._entries()
-        for name, there in entries.items():
-            age_s = time.time() - max((each.modified for each in there.values()), default=0.0)
-            is_left = age_s > self.store.incomplete_s or not self.store.incomplete_s  # whatever the clock says
-            if is_left and self._state(name, there) == "incomplete":
+        for name, entries_of_name in entries.items():
+            age_s = time.time() - max((entry.modified for entry in entries_of_name.values()), default=0.0)
+            is_abandoned = (
+                age_s > self.store.incomplete_s or not self.store.incomplete_s
+            )  # 0: the clock does not matter
+            if is_abandoned and self._state(name, entries_of_name) == "incomplete":
                 self.delete(name)
 
 
 def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     """Make all files below a folder durable and return them; raise DamageError if they could not be restored.
 
-    There must be a file, no irregular one, and no more than `files.DEEPEST` folders in each other.
+    There must be at least one file, no irregular file, and at most `files.DEEPEST` levels of folders.
     """
     try:
         kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
     except files.OddFileError as error:
         raise DamageError(f"{folder} cannot be saved: {error.strerror}", "write files in fewer folders") from error
-    odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
+    irregular = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
     names = sorted(name for name, kind in kinds.items() if kind == stat.S_IFREG)
-    if odd or not names:
-        why = f"{folder / odd[0]} is no regular file" if odd else f"nothing was written to {folder}"
-        raise DamageError(why, "write files")
+    if irregular or not names:
+        reason = f"{folder / irregular[0]} is no regular file" if irregular else f"nothing was written to {folder}"
+        raise DamageError(reason, "write files")
     with ThreadPoolExecutor(1) as pool:  # the storage writes while the processor hashes
-        synced = pool.submit(transfer.sync_tree, folder, [folder.parent, folder.parent.parent], streams)
+        sync = pool.submit(transfer.sync_tree, folder, [folder.parent, folder.parent.parent], streams)
         hashes = transfer.hash_files([folder / name for name in names], streams=streams)
-        synced.result()
+        sync.result()
     return tuple(StoredFile(name, size, digest) for name, (size, digest) in zip(names, hashes, strict=True))

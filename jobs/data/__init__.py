@@ -1,4 +1,4 @@
-"""Datasets and the tf.data pipelines that read them; `staged` for scripts that read from copies."""
+"""Datasets and the tf.data pipelines that read them. Scripts that read from copies use `staged`."""
 
 from jobs.data.staged_copies import staged
 

@@ -1,9 +1,9 @@
 """Make a synthetic dataset in a folder or a bucket: in parallel, each file complete or absent, resumable after a kill.
 
-Every file is put as a whole. The journal lists the files that are durable (`jobs.store.store`). A make that
-resumes keeps the files of the journal that still have their size (in a bucket: and their ETag), and makes all others
-anew, which costs a few seconds at most; so neither a kill nor a power cut can pass a torn file off as whole.
-`manifest.json` is put last and durably: it alone makes the dataset exist.
+Every file is put as a whole. The journal lists the files that are durable (`jobs.store.store`). A resumed run keeps the
+files of the journal that still have their size (in a bucket also their ETag), and makes all others again, which takes a
+few seconds at most. So no kill or power cut can leave an incomplete file that counts as complete. `manifest.json` is
+put last and durably: the dataset exists only with it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Progress = Callable[[int, int], None]
 MARKER_NAME = ".tfio-dataset"
 LOCK_NAME = ".tfio-lock"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
-_LISTING_BYTES = 120  # a file's share of manifest, journal and directory
-_AGAIN = "give the same command again: what is there is kept"
+_LISTING_BYTES = 120  # bytes per file in manifest, journal and directory
+_AGAIN = "give the same command again: complete files are kept"
 
 
 class Lacking(NamedTuple):
-    """The files of a dataset that are still to be made: their indices, and the bytes that they need on a device."""
+    """The files of a dataset that are not yet made: their indices, and the bytes that they need on a device."""
 
     indices: list[int]
     bytes: int
@@ -71,12 +71,12 @@ def make(
 ) -> Manifest:
     """Make a dataset, or complete it, and return its manifest; equal specs give equal bytes.
 
-    The place, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made if it is a folder that is
-    missing. A complete dataset is returned without a write, so it may lie on a read-only file system. The `processes`
-    are spawned, so a script that calls this needs its ``if __name__ == "__main__"``; `progress` gets the numbers of
-    files done and in all. Raises DatasetError if the place holds something else or differs from its manifest, the
-    storage is full or read-only, or a process was killed; ObjectStoreError if a bucket's store refuses or does not
-    answer.
+    The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made if it is missing. A complete
+    dataset is returned without a write, so it may lie on a read-only file system. The `processes` are spawned, so a
+    script that calls this function needs ``if __name__ == "__main__"``; `progress` gets the number of files that are
+    done, and of all files. Raises DatasetError if the place has other files or differs from its manifest, if the
+    storage is full or read-only, or if a process was killed; ObjectStoreError if the store of a bucket refuses a
+    request or does not answer.
     """
     store, identity = Folder(place) if isinstance(place, Path) else place, dataset_id(name, spec)
     with _errors_with_cures(store):
@@ -85,7 +85,7 @@ def make(
             if isinstance(store, Folder):
                 files.make_folder(store.root, exist_ok=True, parents=True)
             refuse_foreign(store, MARKER_NAME, identity)
-            # Of two makes in one folder, one waits; two in one bucket put the same bytes.
+            # Of two calls for one folder, one waits; two calls for one bucket put the same bytes.
             with FileLock(store.root / LOCK_NAME) if isinstance(store, Folder) else nullcontext():
                 manifest = _existing_manifest(store, spec, identity) or _make_missing(
                     store, spec, identity, processes, progress
@@ -114,7 +114,7 @@ def require(manifest: Manifest, spec: Spec, place: object) -> None:
     """Raise DatasetError if a manifest has other parameters, or another version of the generator, than `spec`."""
     version = (manifest.generator or {}).get("generator")
     if (manifest.parameters, version) != (parameters_of(spec), spec.version):
-        raise DatasetError(f"{place} holds another dataset", f"remove {place}, or name another place: storage.root=…")
+        raise DatasetError(f"{place} is another dataset", f"remove {place}, or name another place: storage.root=…")
 
 
 def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
@@ -122,46 +122,49 @@ def _verify_store(store: Folder | Bucket, manifest: Manifest) -> None:
     if isinstance(store, Folder):
         verify(store.root, manifest)
         return
-    there = {name: each for name, each in store.entries().items() if name.lower().endswith(SUFFIXES_OF_OURS)}
+    entries = {name: entry for name, entry in store.entries().items() if name.lower().endswith(SUFFIXES_OF_OURS)}
     etags = zip(manifest.files, manifest.objects or (), strict=False)
-    changed = [file.name for file, (etag, _) in etags if file.name in there and there[file.name].identity != etag]
-    if complaint := difference(manifest, {name: each.size for name, each in there.items()}, changed):
+    changed = [file.name for file, (etag, _) in etags if file.name in entries and entries[file.name].identity != etag]
+    if complaint := difference(manifest, {name: entry.size for name, entry in entries.items()}, changed):
         raise DatasetError(f"{store} {complaint}", f"remove {store}/{MANIFEST_NAME} and {_AGAIN}")
 
 
 def lacking(store: Folder | Bucket, spec: Spec, name: str) -> Lacking:
-    """Return the files still to be made of a dataset: none if it has its manifest, all if it is new."""
+    """Return the files of a dataset that are not yet made; none if it has its manifest, all if it is new."""
     if isinstance(store, Folder) and os.access(store.root / MANIFEST_NAME, os.F_OK):
         return Lacking([], 0)
     with suppress(OSError):
-        there = store.entries()
-        put = range(spec.files) if MANIFEST_NAME in there else _files_put(store, spec, dataset_id(name, spec), there)[1]
-        return lacking_of(spec, put)
+        entries = store.entries()
+        if MANIFEST_NAME in entries:
+            return Lacking([], 0)
+        return lacking_of(spec, _read_journal(store, spec, dataset_id(name, spec), entries)[1])
     return lacking_of(spec)
 
 
-def lacking_of(spec: Spec, there: Collection[int] = ()) -> Lacking:
-    """Return the files still to be made if those of the indices `there` exist, with their bytes on a device."""
-    indices = [index for index in range(spec.files) if index not in there]
+def lacking_of(spec: Spec, existing: Collection[int] = ()) -> Lacking:
+    """Return the missing files if those with the indices `existing` exist, with their bytes on a device."""
+    indices = [index for index in range(spec.files) if index not in existing]
     sizes = spec.sizes()[indices].tolist()
     return Lacking(indices, sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes))
 
 
-def _files_put(store: Store, spec: Spec, identity: str, there: Mapping[str, Entry]) -> tuple[Journal, dict[int, Put]]:
-    """Return the journal of a dataset, and its files that are unchanged since they were entered in it, by index."""
+def _read_journal(
+    store: Store, spec: Spec, identity: str, entries: Mapping[str, Entry]
+) -> tuple[Journal, dict[int, Put]]:
+    """Return the journal of a dataset, and its journaled files that are unchanged, by index."""
     journal = Journal(store, {"dataset": identity, **versions(spec)})
-    return journal, journal.read(there, [spec.name(index) for index in range(spec.files)])
+    return journal, journal.read(entries, [spec.name(index) for index in range(spec.files)])
 
 
 def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
-    """Make the missing files and return the manifest; the caller holds the lock."""
+    """Make the missing files and return the manifest; the caller has locked the folder."""
     mark_as_ours(store, MARKER_NAME, identity)
-    there = store.entries()
-    store.delete(*(name for name in there if name.endswith(files.TEMPORARY)))
-    journal, put = _files_put(store, spec, identity, there)
-    missing, needed = lacking_of(spec, put)
-    if lack := lack_of_room(store, needed):
-        raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; what is there is kept")
+    entries = store.entries()
+    store.delete(*(name for name in entries if name.endswith(files.TEMPORARY)))
+    journal, put = _read_journal(store, spec, identity, entries)
+    missing, needed_bytes = lacking_of(spec, put)
+    if lack := lack_of_room(store, needed_bytes):
+        raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; complete files are kept")
     if isinstance(store, Folder):
         for name in folders_of(spec):
             files.make_folder(store.root / name, exist_ok=True)
@@ -180,7 +183,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     )
     _verify_store(store, manifest)
     store.put(MANIFEST_NAME, manifest.to_json().encode())
-    store.sync()  # pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement
+    store.sync()  # posix_fadvise(2) cannot drop dirty pages before a measurement
     return manifest
 
 
@@ -188,15 +191,15 @@ def _write_file(store: Store, spec: Spec, index: int, size: int) -> Put:
     return store.write(spec.name(index), partial(write_content, spec, index, size))
 
 
-_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"
+_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; complete files are kept"
 _CURES = {
     errno.ENOSPC: _MORE_SPACE,
     errno.EDQUOT: "your quota is used up: " + _MORE_SPACE,
     errno.EROFS: "name a storage that is mounted for writing",
-    errno.EACCES: "name a storage whose root you may write to, or ask its owner for the right",
-    errno.EPERM: "name a storage whose root you may write to, or ask its owner for the right",
+    errno.EACCES: "name a storage whose root you may write to, or ask its owner for permission",
+    errno.EPERM: "name a storage whose root you may write to, or ask its owner for permission",
     errno.ENOTDIR: "name a folder, not a file",
-    errno.ELOOP: "remove the link, or name another place: storage.root=…",
+    errno.ELOOP: "remove the link, or name another storage: storage.root=…",
 }
 
 
@@ -211,5 +214,5 @@ def _errors_with_cures(store: Store) -> Iterator[None]:
     except OSError as error:
         message = f"cannot make the dataset in {store}: {error.strerror or error}"
         place = "the file system" if isinstance(store, Folder) else f"{tempfile.gettempdir()} ($TMPDIR)"
-        cure = _CURES.get(error.errno or 0, f"see to {place} and {_AGAIN}")
+        cure = _CURES.get(error.errno or 0, f"check {place} and {_AGAIN}")
         raise DatasetError(message, cure) from error

@@ -1,4 +1,4 @@
-"""The manifest of a dataset: written for our own, made by a scan for a user's, and compared with the disk."""
+"""The manifest of a dataset: written by this program or made by a scan of a user's folder, and checked later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY_SUFFIX = ("",)
 SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _LIST_BYTES = 1 << 31
-_NAMED = 3  # files that an error names; the rest are counted
+_NAMED_FILES = 3  # number of files that an error names
 
 
 class ImageFile(NamedTuple):
@@ -50,14 +50,14 @@ class _Document(TypedDict):
 class Manifest:
     """The manifest of a dataset: its files with sizes and classes, and the origin of their bytes."""
 
-    kind: Literal["synthetic", "folder"]  # `synthetic`: made by us, from `parameters`; `folder`: the user's own
-    # Of a synthetic dataset, all that its bytes follow from; of a folder of HDF5 files, the data set that is read.
+    kind: Literal["synthetic", "folder"]  # `synthetic`: made by this program; `folder`: the user's own files
+    # Parameters that determine the bytes of a synthetic dataset; the data set to read in a folder of HDF5 files.
     parameters: Mapping[str, Any]
-    # Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
+    # Versions that determine its bytes (of the generator, numpy, Pillow); None for a folder.
     generator: Mapping[str, Any] | None
-    files: tuple[ImageFile, ...]  # sorted by name if they were scanned, by number if we made them
+    files: tuple[ImageFile, ...]  # in the order of names (folder) or of numbers (synthetic)
     classes: tuple[str, ...]  # names, in the order of the labels
-    # For objects (S3), per file: ETag, and SHA-256 in hex digits if we made the object; None for files.
+    # For objects (S3): ETag and, if this program made it, SHA-256 in hexadecimal, per file; else None.
     objects: tuple[tuple[str | None, str | None], ...] | None = None
     schema: int = SCHEMA
 
@@ -101,44 +101,42 @@ class Manifest:
 def _quantile(ordered: list[int], share: float) -> float:
     """Return a quantile, interpolated linearly; numpy would cost every command line its import."""
     position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (position - lower) * (ordered[upper] - ordered[lower])
 
 
 def load(folder: Path) -> Manifest:
-    """Return the manifest of a dataset made by us; raise DatasetError if it is missing, damaged or newer."""
+    """Return the manifest of a dataset of this program; raise DatasetError if it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
         return parsed(files.read(path, MOST_BYTES), str(path))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
-        raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
+        raise DatasetError(message, "make the dataset first; an interrupted one is resumed") from error
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
-        raise DatasetError(message, f"make {path} a file that is readable for you") from error
+        raise DatasetError(message, f"make {path} a file that you may read") from error
 
 
 def parsed(data: bytes, path: str) -> Manifest:
     """Return the manifest whose JSON is `data`; raise DatasetError if it is damaged or newer."""
     try:
-        return _parsed(reading.checked(untrusted.json_value(data), _Document, SCHEMA))
+        return _manifest_of_document(reading.checked(untrusted.json_value(data), _Document, SCHEMA))
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
-        raise DatasetError(
-            message, f"`rm {path}` and give the same command again; files that are right stay"
-        ) from error
+        raise DatasetError(message, f"`rm {path}` and give the same command again; correct files stay") from error
     except reading.NewerFileError as error:
         message = f"{path} has {error}, this program knows {SCHEMA}"
         raise DatasetError(message, "update this program, or make the dataset in another folder") from error
 
 
-def _parsed(document: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of a JSON document; raise ValueError if its lists do not fit its checksum or each other."""
-    if odd := [name for name, *_ in document["files"] if not files.is_below(name)]:
-        raise ValueError(f"{odd[0]!r} is no file below it")
+def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of a JSON document; raise ValueError if its lists contradict its checksum or each other."""
+    if invalid := [name for name, *_ in document["files"] if not files.is_below(name)]:
+        raise ValueError(f"{invalid[0]!r} is no name of a file below it")
     if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
-        raise ValueError("its objects are not those of its files")
+        raise ValueError("its lists of files and objects differ in length")
     manifest = Manifest(
         kind=document["kind"],
         parameters=document["parameters"],
@@ -148,12 +146,12 @@ def _parsed(document: Mapping[str, Any]) -> Manifest:
         objects=None if objects is None else tuple((etag, digest) for etag, digest in objects),
     )
     if manifest.checksum != document["checksum"]:
-        raise ValueError("its list of files does not have its checksum")
+        raise ValueError("its checksum is not that of its list of files")
     return manifest
 
 
 def top_of(path: Path) -> Path:
-    """Return the folder to which the file names of a data set are relative; for a single file, the file's folder."""
+    """Return the folder to which the file names of a data set are relative; for a single file its folder."""
     return path.parent if path.is_file() else path
 
 
@@ -161,9 +159,9 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, liste
     """Return the manifest of a user's own JPEG and PNG files; each sub-folder is a class; nothing is written.
 
     With `hdf5`, the name of a data set, it lists HDF5 files instead, and looks into the first one. With `any_kind` it
-    lists every file except a manifest, or only `folder` itself if that is a file, or only the files named in `listed`,
-    one per line. Files at the top have the class `.`. Names that begin with a dot are skipped; links are followed. A
-    file that cannot be read is listed, too: the benchmark counts it.
+    lists every file except a manifest, or only `folder` itself if that is a file, or only the files that the file
+    `listed` names, one per line. Files at the top have the class `.`. Names that begin with a dot are skipped; links
+    are followed. An unreadable file is listed, too: the benchmark counts it.
 
     Raises DatasetError if the folder is missing, cannot be read completely or has no images.
     """
@@ -175,7 +173,7 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False, liste
     else:
         sizes = _sizes_listed(folder, listed) if listed else _sizes(folder, endings)
     if not sizes or (any_kind and not sum(sizes.values())):
-        what = "files that hold anything" if any_kind else "images" if hdf5 is None else "HDF5 files"
+        what = "files with content" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
         kinds = ", ".join(endings) or "any"
         raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
@@ -223,18 +221,18 @@ def difference(manifest: Manifest, sizes: Mapping[str, int], changed: Sequence[s
         "with other bytes": changed,
         "not in the manifest": [name for name in sizes if name not in expected],
     }
-    summary = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in complaints.items() if names)
+    summary = "; ".join(f"{len(names)} {fault} ({_shorten(names)})" for fault, names in complaints.items() if names)
     return f"does not match its manifest of {len(expected)} files: {summary}" if summary else ""
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(sorted(names)[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:_NAMED_FILES]) + (", …" if len(names) > _NAMED_FILES else "")
 
 
 def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
     """Return the cure for a dataset that does not match its manifest."""
     if manifest.kind == "folder":
-        return "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
+        return "leave the folder alone while a campaign uses it; start the campaign again to list its files again"
     remake = f"`rm {folder / MANIFEST_NAME}` and give the same command again: only files that differ are written"
     return remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
 
@@ -243,22 +241,22 @@ def _sizes_of_ours(folder: Path) -> dict[str, int]:
     """Return the sizes of a dataset made by this program, in bytes by name; links are not followed."""
     _require_folder(folder)
     try:
-        listed = files.tree(folder)
+        statuses = files.tree(folder)
     except OSError as error:
         message = f"cannot read {error.filename}: {error.strerror}"
         raise DatasetError(message, f"`chmod -R u+rX {folder}`, or name another place: storage.root=…") from error
     return {
         name: status.st_size
-        for name, status in listed.items()
+        for name, status in statuses.items()
         if name.lower().endswith(SUFFIXES_OF_OURS) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
     }
 
 
 def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "does not exist"
-        message = f"{folder} {what}"
-        raise DatasetError(message, "name a folder or a file that is there; paths are relative to the current folder")
+        fault = "is no folder" if folder.exists() else "does not exist"
+        message = f"{folder} {fault}"
+        raise DatasetError(message, "name an existing folder or file; paths are relative to the current folder")
 
 
 def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -274,7 +272,7 @@ def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
             (path, status) for path, status in untrusted.below(folder) if path.name.lower().endswith(suffixes)
         ]
     except untrusted.UntrustedError as error:
-        raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of files alone") from error
+        raise DatasetError(f"{folder} cannot be a dataset: {error}", "name a folder of ordinary files") from error
     except OSError as error:
         message = f"cannot read the folder {error.filename}: {error.strerror}"
         raise DatasetError(message, f"`chmod u+rx {error.filename}`, or move it out of the dataset") from error
@@ -287,9 +285,9 @@ def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
     _require_folder(folder)
     try:
         names = untrusted.content(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
-        if odd := [name for name in names if not files.is_below(name)]:
+        if invalid := [name for name in names if not files.is_below(name)]:
             raise DatasetError(
-                f"{listed} names {odd[0]!r}, which is no file below {folder}", "names relative to dataset.path"
+                f"{listed} names {invalid[0]!r}, which is no file below {folder}", "names relative to dataset.path"
             )
         return {name: _size(folder / name, (folder / name).stat()) for name in names}
     except (OSError, untrusted.UntrustedError) as error:
@@ -303,6 +301,6 @@ def _size(path: Path, status: os.stat_result) -> int:
     if stat.S_ISLNK(status.st_mode):
         return 0
     if not stat.S_ISREG(status.st_mode):
-        message = f"{path} is named like a file of the dataset and is none (a pipe, a socket, a device)"
+        message = f"{path} has a name like a file of the dataset, but is a pipe, a socket or a device"
         raise DatasetError(message, "move it out of the dataset")
     return status.st_size

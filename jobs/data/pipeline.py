@@ -1,9 +1,9 @@
 """The input pipelines of the paper's sections III.A and III.B, in current tf.data.
 
-List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, prefetch. JPEG and PNG images are decoded in
-bounds: a file of a few kB may say that it has billions of pixels, and TensorFlow takes the memory that the header asks
-for (2.3 GB for a PNG of 8 kB). So that is read first, by operations of the graph: they need no lock of Python's, and
-take 1.5 % of the time in which an image of 112 kB is read and decoded.
+The steps are: list, shuffle, map with ``threads`` parallel calls, drop unreadable files, batch, prefetch. JPEG and PNG
+images are decoded with a limit: the header of a file of a few kB may state billions of pixels, and TensorFlow allocates
+the memory for them (2.3 GB for a PNG of 8 kB). So the header is read first, by operations of the graph, which need no
+lock of Python and take 1.5 % of the time to read and decode an image of 112 kB.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from jobs.model.settings import Node, Settings
     from jobs.objects.source import Source
 
-MOST_PIXELS = 89_478_485  # above them Pillow warns of a bomb (Image.MAX_IMAGE_PIXELS)
-_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # what comes first in a PNG has its size behind it
-_NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
+MOST_PIXELS = 89_478_485  # Pillow's limit for decompression bombs (Image.MAX_IMAGE_PIXELS)
+_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # in a PNG, width and height follow these bytes
+_NAMED_FILES = 20  # number of unreadable files that a record names; all are counted
 
 
 class PipelineKeys(Named):
@@ -62,8 +62,8 @@ class PipelineKeys(Named):
 
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Return a dataset ``(index into paths, path)`` of the shuffled list; equal seeds give equal orders."""
-    # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything. As tensors: tf.data looks
-    # at lists element by element.
+    # The names are bytes, because TensorFlow refuses a str that is not UTF-8, and tensors, because tf.data looks at
+    # lists element by element.
     names, indices = tf.constant([os.fsencode(path) for path in paths]), tf.constant(range(len(paths)))
     elements = tf.data.Dataset.from_tensor_slices((indices, names))
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
@@ -78,19 +78,20 @@ def order(paths: Sequence[str], seed: int) -> list[int]:
 def labels(paths: Sequence[str]) -> tuple[list[int], int]:
     """Return the class of each file (the index of its folder among all folders, sorted), and the number of classes."""
     folders = [str(Path(path).parent) for path in paths]
-    number = {folder: place for place, folder in enumerate(sorted(set(folders)))}
+    number = {folder: index for index, folder in enumerate(sorted(set(folders)))}
     return [number[folder] for folder in folders], len(number)
 
 
 def build(paths: Sequence[str], settings: Settings, source: Source | None = None) -> tf.data.Dataset:
     """Return the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
-    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents if ``preprocess`` is off; for
-    objects of a `source` uint8 ``(n, 0)``: their contents were tensors, and arrays of several lengths make no batch.
+    The payload is float32 ``(n, image_size, image_size, 3)``, or the contents of the files if ``preprocess`` is off;
+    for objects of a `source` it is then uint8 ``(n, 0)``: their contents are arrays of several lengths, which make no
+    batch.
     """
     benchmark = settings["benchmark"]
     load = _loader(benchmark, source)
-    dataset = _ahead(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
+    dataset = _prefetched(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
     return dataset.with_options(options(benchmark, settings["threads"]))
 
 
@@ -101,22 +102,22 @@ def build_labelled(
     classified: Sequence[str] | None = None,
     source: Source | None = None,
 ) -> tf.data.Dataset:
-    """Return the pipeline of a training: as `build`, with one-hot labels float32 ``(n, classes)``, whole batches only.
+    """Return the pipeline of a training: as `build`, with one-hot labels float32 ``(n, classes)``, full batches.
 
-    With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
-    ready stand there; without it they stand in the host's memory and the step that takes one copies it. `classified`:
-    the files whose folders give the classes, in the order of `paths`, if `paths` are copies.
+    With ``prefetch_to_device`` the pipeline copies batches to `device`, and those that ``prefetch`` keeps ready lie
+    there; without it they lie in the host's memory, and the step that takes a batch copies it. `classified` has the
+    files whose folders give the classes, in the order of `paths`, if `paths` are copies.
     """
     benchmark = settings["benchmark"]
     load = _labelled(_loader(benchmark, source), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
-    chosen = options(benchmark, settings["threads"])
+    pipeline_options = options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
-        return _ahead(dataset, settings).with_options(chosen)
-    # TensorFlow requires the copy, and the prefetch after it, to be last; the options are for the iterator inside.
-    with _temporary_files_removed():
-        copied = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
-    return _ahead(copied, settings)
+        return _prefetched(dataset, settings).with_options(pipeline_options)
+    # TensorFlow requires that the copy and the prefetch after it are last; the options are for the iterator inside.
+    with _without_temporary_files():
+        copied = dataset.with_options(pipeline_options).apply(tf.data.experimental.copy_to_device(device))
+    return _prefetched(copied, settings)
 
 
 def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Dataset:
@@ -125,45 +126,45 @@ def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Data
 
 
 @contextmanager
-def _temporary_files_removed() -> Iterator[None]:
-    """Remove the temporary files that are made within the block.
+def _without_temporary_files() -> Iterator[None]:
+    """Remove the temporary files that are made in the block.
 
-    `copy_to_device` always lets AutoGraph convert internal functions; each conversion leaves a file, which is
-    needed no more and would be removed at the end of an interpreter only, which a forked run never comes to.
+    `copy_to_device` always lets AutoGraph convert internal functions, and each conversion leaves a file. Python would
+    remove it at its normal end, which a forked run never reaches.
     """
-    usual = tempfile.tempdir
+    previous = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
         tempfile.tempdir = folder
         try:
             yield
         finally:
-            tempfile.tempdir = usual
+            tempfile.tempdir = previous
 
 
-def _ahead(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
+def _prefetched(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
     return dataset.prefetch(settings["prefetch"]) if settings["prefetch"] else dataset
 
 
 def options(benchmark: Node, threads: int) -> tf.data.Options:
-    """Return the options for what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
+    """Return the options for changes that TensorFlow makes by itself; the paper's TensorFlow 1.10 made none.
 
-    TensorFlow's shared pool has one thread a core and would cap ``threads`` there: on two cores, eight parallel
-    calls would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a
-    pool of its own of ``threads`` threads, unless ``private_threads`` says otherwise (0: the shared pool).
+    TensorFlow's shared pool has one thread per core, which would limit ``threads``: on two cores, eight parallel calls
+    would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a pool of
+    its own with ``threads`` threads, unless ``private_threads`` has another number (0: the shared pool).
     """
-    chosen = tf.data.Options()
-    chosen.autotune.enabled = benchmark["autotune"]
-    chosen.deterministic = benchmark["deterministic"]
-    chosen.experimental_optimization.map_and_batch_fusion = benchmark["map_and_batch_fusion"]
-    private = benchmark["private_threads"]
-    chosen.threading.private_threadpool_size = threads if private is None else private
-    return chosen
+    options_of_pipeline = tf.data.Options()
+    options_of_pipeline.autotune.enabled = benchmark["autotune"]
+    options_of_pipeline.deterministic = benchmark["deterministic"]
+    options_of_pipeline.experimental_optimization.map_and_batch_fusion = benchmark["map_and_batch_fusion"]
+    pool_threads = benchmark["private_threads"]
+    options_of_pipeline.threading.private_threadpool_size = threads if pool_threads is None else pool_threads
+    return options_of_pipeline
 
 
 def _loader(benchmark: Node, source: Source | None) -> Any:
     """Return the function that loads a file, or an object of the `source`, for this benchmark's settings.
 
-    Without a key ``preprocess`` the function always returns an image.
+    Without the key ``preprocess`` the function always returns an image.
     """
     size = (benchmark["image_size"],) * 2
     preprocess = benchmark.get("preprocess", True)
@@ -174,12 +175,12 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
             return index, tf.strings.length(contents), contents
         data = source.tensor(path)
         length = tf.size(data)
-        # A part of `data`, be it empty, would keep all of it until its batch is made.
-        nothing = tf.zeros((0,), tf.uint8)
-        return index, length, as_text(data, length) if preprocess else nothing
+        # A part of `data`, even an empty one, would keep all of `data` until its batch is made.
+        empty = tf.zeros((0,), tf.uint8)
+        return index, length, as_text(data, length) if preprocess else empty
 
     def as_text(data: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        # What decoders take is the end of the serialized array: TensorFlow copies it, and without Python's lock.
+        # A decoder takes the end of the serialized array, which TensorFlow copies without Python's lock.
         return tf.strings.substr(tf.io.serialize_tensor(data), -length, length)
 
     def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -195,7 +196,7 @@ def _loader(benchmark: Node, source: Source | None) -> Any:
         return index, length, tf.image.resize(tf.reshape(pixels, (rows, row, 1)), size) / 255
 
     load = read_as_grey if "row_bytes" in benchmark else read_and_preprocess
-    # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
+    # These are plain operations: AutoGraph would change nothing, and would leave a temporary file.
     return tf.autograph.experimental.do_not_convert(load if preprocess else read)
 
 
@@ -210,17 +211,17 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
 
 
 def why_unreadable(path: str, benchmark: Node, source: Source | None = None) -> str | None:
-    """Return TensorFlow's complaint about one file, loaded alone as this benchmark does; None if it loads."""
+    """Return TensorFlow's error message for one file, loaded alone as this benchmark does; None if it loads."""
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return complaint_of(error)
-    except JobError as error:  # of an object
+    except JobError as error:  # an object
         return error.message
     return None
 
 
-def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run ended
+def dropped(  # noqa: PLR0913 - the arguments of a pipeline, and how its run ended
     names: Sequence[str],
     delivered: Sequence[int],
     settings: Settings,
@@ -229,32 +230,34 @@ def dropped(  # noqa: PLR0913 - what a pipeline was made of, and how its run end
     exhausted: bool,
     whole_batches: bool = False,
 ) -> tuple[int, list[dict[str, str]]]:
-    """Return the number of files that the pipeline dropped, and the first of them with their errors.
+    """Return the number of files that the pipeline dropped, and the first ones with their errors.
 
-    The shuffled order is seeded, so the files requested before the last delivered one are known. Those of them that
-    were not delivered are loaded once more, alone: one that loads was only still under way. A run that `exhausted` the
-    list asked for every file, so a missing one was dropped, even if it loads now; except with `whole_batches`, because
-    then it may have been in the incomplete last batch.
+    The shuffled order is seeded, so the files requested before the last delivered one are known. Those that were not
+    delivered are loaded once more, alone; if one loads now, it was only still under way. A run that `exhausted` the
+    list requested every file, so a missing one was dropped even if it loads now, except with `whole_batches`: then it
+    may have been in the incomplete last batch.
     """
-    arrived = set(delivered)
-    if len(arrived) == len(names):
+    delivered_set = set(delivered)
+    if len(delivered_set) == len(names):
         return 0, []
     indices = order(names, settings["seed"])
     last = (
-        len(indices) if exhausted else 1 + max((place for place, i in enumerate(indices) if i in arrived), default=-1)
+        len(indices)
+        if exhausted
+        else 1 + max((position for position, i in enumerate(indices) if i in delivered_set), default=-1)
     )
     complaints = {}
     for index in indices[:last]:
-        if index not in arrived:
+        if index not in delivered_set:
             complaint = why_unreadable(names[index], settings["benchmark"], source)
             if complaint is not None or (exhausted and not whole_batches):
-                complaints[names[index]] = complaint or "dropped, though it loads now"
-    named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
-    return len(complaints), named
+                complaints[names[index]] = complaint or "dropped, but it loads now"
+    errors = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
+    return len(complaints), errors
 
 
 def first_complaint(names: Sequence[str], settings: Settings, source: Source | None = None) -> str | None:
-    """Return the name and error of the first file that does not load, in the order of the run; None if all load now."""
+    """Return name and error of the first file that does not load now, in the order of the run; None if all load."""
     ordered = [names[index] for index in order(names, settings["seed"])]
     complaints = ((name, why_unreadable(name, settings["benchmark"], source)) for name in ordered)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
@@ -264,8 +267,8 @@ def decoded(contents: tf.Tensor) -> tf.Tensor:
     """Return the pixels of an image, uint8 ``(height, width, 3)``; raise InvalidArgumentError if there are too many."""
     is_jpeg = tf.strings.substr(contents, 0, len(_JPEG)) == _JPEG
     pixels = tf.cond(is_jpeg, lambda: _pixels_of_jpeg(contents), lambda: _pixels_of_png(contents))
-    with _only_if(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
-        return tf.io.decode_jpeg(contents, channels=3)  # knows PNG, too
+    with _require(pixels <= MOST_PIXELS, f"it has more than {MOST_PIXELS:,} pixels"):
+        return tf.io.decode_jpeg(contents, channels=3)  # decodes PNG, too
 
 
 def _pixels_of_jpeg(contents: tf.Tensor) -> tf.Tensor:
@@ -273,15 +276,15 @@ def _pixels_of_jpeg(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _pixels_of_png(contents: tf.Tensor) -> tf.Tensor:
-    with _only_if(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "it is neither JPEG nor PNG"):
+    with _require(tf.strings.substr(contents, 0, len(_PNG)) == _PNG, "it is neither JPEG nor PNG"):
         sides = tf.io.decode_raw(tf.strings.substr(contents, len(_PNG), 8), tf.int32, little_endian=False)
     return tf.reduce_prod(tf.cast(sides, tf.int64))
 
 
-def _only_if(condition: tf.Tensor, complaint: str) -> AbstractContextManager[object]:
-    checked = tf.raw_ops.Assert(condition=condition, data=[complaint], summarize=1)
-    with_it: AbstractContextManager[object] = tf.control_dependencies([checked])
-    return with_it
+def _require(condition: tf.Tensor, complaint: str) -> AbstractContextManager[object]:
+    assertion = tf.raw_ops.Assert(condition=condition, data=[complaint], summarize=1)
+    context: AbstractContextManager[object] = tf.control_dependencies([assertion])
+    return context
 
 
 def complaint_of(error: tf.errors.OpError) -> str:

@@ -1,7 +1,7 @@
 """The scene of a synthetic photograph, drawn from a seed before anything is encoded.
 
-A scene is made of "dead leaves" (opaque objects over one another, radii after a power law), which gives it
-the edges, occlusions and smooth regions of photographs (Lee, Mumford, Huang 2001, doi
+A scene consists of "dead leaves": opaque objects over one another, with radii after a power law, which give it the
+edges, occlusions and smooth regions of photographs (Lee, Mumford, Huang 2001, doi
 10.1023/A:1011109015675), plus a texture whose amplitude falls with frequency (Field 1987, doi
 10.1364/JOSAA.4.002379), plus a floor of white noise for the sensor.
 """
@@ -17,13 +17,13 @@ from PIL import Image, ImageDraw, ImageFilter
 
 Plane = npt.NDArray[np.float32]
 
-_FOCUS_DETAIL = 1.0  # grey levels of texture below which the edges, too, are softer
-_CORNER = 0.01  # cycles per pixel; slower variation is the scene's part
-_NOISE_FLOOR = 3.0  # white noise beside a gain of 1 / frequency: equal to it at 1/3 cycle per pixel
+_FOCUS_DETAIL = 1.0  # grey levels of texture; with less texture the edges become softer, too
+_CORNER = 0.01  # cycles per pixel; the scene itself has the slower variation
+_NOISE_FLOOR = 3.0  # gain of white noise; the texture's gain, 1 / frequency, is equal to it at 1/3 cycle per pixel
 
 
 def generator(*path: int) -> np.random.Generator:
-    """Return the random generator for the item `path`; other random draws do not influence it."""
+    """Return the random generator for the item `path`; it is independent of all other items."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(path)))
 
 
@@ -31,11 +31,11 @@ def generator(*path: int) -> np.random.Generator:
 class Style:
     """The common features of the images of one class, which a classifier can learn: palette, shapes, direction."""
 
-    palette: npt.NDArray[np.float64]  # (colours, 3): Y, Cb, Cr
+    palette: npt.NDArray[np.float64]  # shape (colours, 3): Y, Cb, Cr
     angle: float  # main direction of objects and texture, radians
     elongation: float
     lobes: int
-    smallest: float  # radius of the smallest objects, in parts of the image's side
+    smallest: float  # radius of the smallest objects, as a share of the image's side
     objects: int
 
 
@@ -60,16 +60,16 @@ class Photograph:
     """An image before its amount of detail is set; every plane has the shape (height, width)."""
 
     soft: Plane  # luma out of focus
-    sharp: Plane  # what focus adds to it
+    sharp: Plane  # difference to the luma in focus
     blue: Plane
     red: Plane
-    texture: Plane  # of unit strength on average; more on rough objects, less on smooth ones
+    texture: Plane  # mean strength 1; stronger on rough objects, weaker on smooth ones
 
     def developed(self, detail: float) -> Image.Image:
         """Return the image as YCbCr, with a texture of `detail` grey levels."""
         grain = np.float32(detail) * self.texture
         focus = np.float32(min(1.0, detail / _FOCUS_DETAIL))
-        # Colour varies less than brightness and not with it: read the texture in other directions.
+        # Colour varies less than brightness and independently of it: the texture is read in other directions.
         bands = (
             self.soft + focus * self.sharp + grain,
             self.blue + np.float32(0.15) * grain[::-1, ::-1],
@@ -94,16 +94,16 @@ def _scene(rng: np.random.Generator, style: Style, size: tuple[int, int], clutte
     scene = Image.new("CMYK", (width, height))
     draw = ImageDraw.Draw(scene)
     side = math.sqrt(width * height)
-    _ground(rng, style, draw, width, height)
-    near = 4 + round(clutter * style.objects)
-    far = 2 + round(near * float(rng.uniform(0.3, 1.0)))
-    _leaves(rng, style, draw, far, size)
+    _draw_ground(rng, style, draw, width, height)
+    near_count = 4 + round(clutter * style.objects)
+    far_count = 2 + round(near_count * float(rng.uniform(0.3, 1.0)))
+    _draw_leaves(rng, style, draw, far_count, size)
     scene = scene.filter(ImageFilter.BoxBlur(float(rng.uniform(0.002, 0.012)) * side))
-    _leaves(rng, style, ImageDraw.Draw(scene), near, size)
-    return scene.filter(ImageFilter.GaussianBlur(0.45))  # the lens; without it edges are stairs
+    _draw_leaves(rng, style, ImageDraw.Draw(scene), near_count, size)
+    return scene.filter(ImageFilter.GaussianBlur(0.45))  # the lens; without it edges have steps
 
 
-def _ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, width: int, height: int) -> None:
+def _draw_ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, width: int, height: int) -> None:
     """Fill the image with a sky and a ground, so that every image has large smooth parts."""
     horizon = round(height * float(rng.uniform(0.2, 0.9)))
     sky, ground = _colours(rng, style, 2)
@@ -113,14 +113,14 @@ def _ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, w
 
 def _colours(rng: np.random.Generator, style: Style, count: int) -> list[tuple[int, int, int, int]]:
     """Return random colours near the palette's colours, each with a roughness."""
-    picked = style.palette[rng.integers(0, len(style.palette), count)]
-    varied = picked + rng.normal(0, 1, (count, 3)) * (22, 7, 7)
+    chosen = style.palette[rng.integers(0, len(style.palette), count)]
+    varied = chosen + rng.normal(0, 1, (count, 3)) * (22, 7, 7)
     rough = 64 * rng.lognormal(-0.05, 0.35, (count, 1))
     values = np.concatenate([varied, rough], axis=1).clip((8, 40, 40, 6), (247, 215, 215, 255))
     return [(y, cb, cr, r) for y, cb, cr, r in values.astype(int).tolist()]
 
 
-def _leaves(
+def _draw_leaves(
     rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, count: int, size: tuple[int, int]
 ) -> None:
     """Draw `count` objects; the density of radii falls with the third power, so that no scale dominates."""
@@ -147,11 +147,11 @@ def _light(rng: np.random.Generator, width: int, height: int) -> Plane:
 
 def _texture(rng: np.random.Generator, style: Style, width: int, height: int) -> Plane:
     """Return noise with a falling spectrum, shape (height, width), of unit variance."""
-    rows, columns = _fast(height), _fast(width)
+    rows, columns = _fast_length(height), _fast_length(width)
     fy = np.fft.fftfreq(rows).astype(np.float32)[:, None]
     fx = np.fft.rfftfreq(columns).astype(np.float32)[None, :]
     cos, sin = np.float32(math.cos(style.angle)), np.float32(math.sin(style.angle))
-    # Stretched along the class's direction: bark, grass, cloth and water have one.
+    # It is stretched along the class's direction, as bark, grass, cloth and water are.
     square = (fx * cos + fy * sin) ** 2 * np.float32(style.elongation) + (fy * cos - fx * sin) ** 2
     square[0, 0] = 1
     gain = 1 / np.sqrt(square + np.float32(_CORNER**2)) + np.float32(_NOISE_FLOOR)
@@ -161,13 +161,13 @@ def _texture(rng: np.random.Generator, style: Style, width: int, height: int) ->
     return scaled
 
 
-def _fast(length: int) -> int:
-    """Return the next length without a prime factor above 5, because the Fourier transform of other lengths is slow."""
+def _fast_length(length: int) -> int:
+    """Return the next length without a prime factor above 5; the Fourier transform of other lengths is slow."""
     while True:
-        rest = length
+        quotient = length
         for prime in (2, 3, 5):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
+            while quotient % prime == 0:
+                quotient //= prime
+        if quotient == 1:
             return length
         length += 1

@@ -32,7 +32,7 @@ def spec_of(dataset: Mapping[str, Any]) -> Spec:
     """Return the specification of a node ``dataset`` (or of its parameters); raise ValueError for impossible files."""
     parameters = {key: value for key, value in dataset.items() if key != "name"}
     kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, SampleSpec, HepSpec, ClimateSpec)
-    kind = next(each for each in kinds if {field.name for field in fields(each)} == parameters.keys())
+    kind = next(kind for kind in kinds if {field.name for field in fields(kind)} == parameters.keys())
     return kind(**parameters)
 
 
@@ -43,7 +43,7 @@ def dataset_id(name: str, spec: Spec) -> str:
 
 
 def parameters_of(spec: Spec) -> dict[str, Any]:
-    """Return the parameters that determine the bytes; ``sigma`` becomes a float, so that 1 and 1.0 are equal."""
+    """Return the parameters that determine the bytes; ``sigma`` becomes a float, because 1 and 1.0 must be equal."""
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
@@ -58,11 +58,11 @@ def folders_of(spec: Spec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
 
 
-_BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
+_BATCH = 8  # images; they take about 0.2 s, the longest delay of Ctrl-C
 _BATCH_BYTES = 8_000_000
-# Sample files for the time estimate: their positions in the order of size, and the time after which it stops.
+# Sample files of the time estimate: their positions in the order of size, and the seconds after which it stops.
 _SAMPLES, _SAMPLE_S = (0.5, 0.25, 0.75), 0.05
-_SAMPLE_BYTES = 100_000_000  # of a larger one that is tried
+_SAMPLE_BYTES = 100_000_000  # a larger file is no sample
 _Made = TypeVar("_Made")
 
 
@@ -71,7 +71,7 @@ class PoolBrokenError(Exception):
 
 
 def write_content(spec: Spec, index: int, size: int, file: IO[bytes]) -> None:
-    """Write the content of file `index`; `size` is the target size in bytes, for kinds of files that have one."""
+    """Write the content of file `index`; `size` is the target size in bytes, unused for HDF5 files."""
     if isinstance(spec, Hdf5Spec):
         spec.write(file, index)
     else:
@@ -87,14 +87,14 @@ def make_files(
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // int(spec.sizes().max())))
     batches = [indices[start : start + at_once] for start in range(0, len(indices), at_once)]
-    if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
-        _begin(write, spec)
+    if len(batches) < 2:  # noqa: PLR2004 - starting a process for one batch takes longer
+        _prepare(write, spec)
         yield from map(_write_batch, batches)
         return
-    # A fork would inherit this process's locks, and perhaps TensorFlow; a spawned process starts clean.
+    # A forked process would inherit locks, and perhaps TensorFlow; a spawned process starts clean.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        max(1, min(processes, len(batches))), context, initializer=_begin_process, initargs=(write, spec)
+        max(1, min(processes, len(batches))), context, initializer=_prepare_process, initargs=(write, spec)
     )
     try:
         with no_ctrl_c():
@@ -108,7 +108,7 @@ def make_files(
 
 
 def processor_s(spec: Spec, indices: list[int]) -> float:
-    """Return the estimated seconds that one process needs to make these files, without the time for writing.
+    """Return the estimated seconds that one process needs to make these files, without writing them.
 
     A few of the files are made for this, in the folder for temporary files.
     """
@@ -116,29 +116,29 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
         return 0.0
     sizes = spec.sizes()
     ordered = sorted((index for index in indices if sizes[index] <= _SAMPLE_BYTES), key=sizes.__getitem__)
-    tries = [ordered[int(len(ordered) * place)] for place in _SAMPLES] if ordered else indices[:1]
-    made_bytes, took_s = 0, []
-    for number, index in enumerate((tries[0], *tries)):  # the first time it imports
-        with tempfile.NamedTemporaryFile() as file:  # of a name, as HDF5 wants it
-            began = time.perf_counter()
+    samples = [ordered[int(len(ordered) * position)] for position in _SAMPLES] if ordered else indices[:1]
+    made_bytes, durations_s = 0, []
+    for number, index in enumerate((samples[0], *samples)):  # the first one includes imports
+        with tempfile.NamedTemporaryFile() as file:  # HDF5 needs a name
+            start = time.perf_counter()
             write_content(spec, index, int(sizes[index]), file)
             size = file.seek(0, os.SEEK_END)
             if number:
-                took_s.append(time.perf_counter() - began)
+                durations_s.append(time.perf_counter() - start)
                 made_bytes += size
-        if sum(took_s) > _SAMPLE_S:
+        if sum(durations_s) > _SAMPLE_S:
             break
-    return float(sizes[indices].sum()) / made_bytes * sum(took_s)
+    return float(sizes[indices].sum()) / made_bytes * sum(durations_s)
 
 
 @contextmanager
 def no_ctrl_c() -> Iterator[None]:
-    """Block Ctrl-C (SIGINT) for the block and for the processes started in it, which it would reach, too."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Block Ctrl-C (SIGINT) for the block; processes that are started in it inherit this."""
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 class _Work:
@@ -149,17 +149,17 @@ class _Work:
     targets: list[int]
 
 
-def _begin_process(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
+def _prepare_process(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
-    _begin(write, spec)
+    _prepare(write, spec)
 
 
-def _begin(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
+def _prepare(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
     _Work.write, _Work.spec, _Work.targets = write, spec, spec.sizes().tolist()
 
 
 def end_with_parent() -> None:
-    """End this process when its parent has ended for any reason: the executor's own queue would wait for ever."""
+    """End this process when its parent has ended for any reason; the executor would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,8 +1,8 @@
 """Synthetic executables: files with the sizes, and about the entropy, of the Microsoft Malware set (BIG 2015).
 
-Published of it (tf-Darshan, CLUSTER 2020; Kaggle BIG 2015): 10,868 files of 9 classes, 48 GB, a median of about 4 MB;
-4,420 files are below 2 MB and hold 3.7 GB. The fit, as multiples of the median: below 1/2 a power of the quantile with
-the mean that these 3.7 GB give; from 1/2 to 1 even; above 1 an exponential tail, whose mean is what is left of 48 GB.
+Published facts (tf-Darshan, CLUSTER 2020; Kaggle BIG 2015): 10,868 files of 9 classes, 48 GB, a median of about 4 MB;
+4,420 files are below 2 MB and have 3.7 GB together. The fitted sizes, in multiples of the median: below 1/2 a power of
+the quantile, with the mean of these 3.7 GB; from 1/2 to 1 uniform; above 1 an exponential tail with the rest of 48 GB.
 
 Equal arguments give equal bytes with equal versions of numpy.
 """
@@ -24,10 +24,15 @@ _POWER = _HALF / _SMALL_MEAN - 1  # the mean of u ** p over even u is 1 / (p + 1
 _TAIL_MEAN = 2 * (48e9 / 10_868 / _MEDIAN_BYTES - _SMALL * _SMALL_MEAN - (0.5 - _SMALL) * 0.75) - 1
 _LEAST_BYTES = 64
 _PAGE, _TABLE = 4096, 4096
-# Of the pages, in the order of a file's sections: code, tables of numbers, text, packed resources.
+# Shares of pages, in the order of a file's sections: code, tables of numbers, text, packed resources.
 _SHARES = (0.6, 0.15, 0.1, 0.15)
-_SLOPES = (0.9, 1.5, 1.1, 0.0)  # the n-th byte value of a section is as frequent as n ** -slope: 6.3 bits in all
-_VALUES = (256, 256, 96, 256)  # byte values that occur
+_SLOPES = (
+    0.9,
+    1.5,
+    1.1,
+    0.0,
+)  # the n-th byte value of a section is as frequent as n ** -slope: 6.3 bits of entropy in all
+_VALUES = (256, 256, 96, 256)  # number of byte values that occur
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,13 @@ class ExecutableSpec:
 
     files: int
     median_bytes: int
-    classes: int  # each has byte values of its own that are frequent
+    classes: int  # each has its own frequent byte values
     seed: int
 
     version: ClassVar[int] = 1
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the size in bytes of each file: even quantiles of the fit, in an order drawn from the seed."""
+        """Return the size in bytes of each file: evenly spaced quantiles of the fit, in a seeded order."""
         quantiles = (np.arange(self.files) + 0.5) / self.files
         small = _HALF * (quantiles / _SMALL) ** _POWER
         middle = np.interp(quantiles, (_SMALL, 0.5), (_HALF, 1.0))
@@ -67,7 +72,7 @@ class ExecutableSpec:
         return self._tables(self.label(index))[kinds[:, None], drawn].tobytes()[:size]
 
     def _tables(self, label: int) -> npt.NDArray[np.uint8]:
-        """Return for each kind of page the byte values that even draws pick; shape (kinds, _TABLE)."""
+        """Return for each kind of page the byte values that uniform draws select; shape (kinds, _TABLE)."""
         rng = generator(self.seed, 2, label)
         tables = []
         for slope, values in zip(_SLOPES, _VALUES, strict=True):

@@ -1,7 +1,7 @@
-"""NERSC's HDF5 datasets, made from a seed: layout, types and chunks as published, with similar random contents.
+"""NERSC's HDF5 datasets, made from a seed: published layout, types and chunks, with similar random contents.
 
 ``HepSpec`` is for HEPCNNB: contiguous, no filter, 709 jet images of 224 x 224 per file. ``ClimateSpec`` is for
-CDB: 16 fields of 768 x 1152 in one chunk, no filter. For the data sets that nobody reads (``eid``, ``jz``, ``mg``,
+CDB: 16 fields of 768 x 1152 in one chunk, no filter. For data sets that are never read (``eid``, ``jz``, ``mg``,
 ``mn``) the types are not published.
 """
 
@@ -29,12 +29,13 @@ class Hdf5Spec:
 
     @staticmethod
     def libraries() -> dict[str, str]:
-        """Return the versions of the libraries, beside numpy, that determine the bytes."""
+        """Return the versions of the libraries other than numpy that determine the bytes."""
         return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 
     def write(self, file: IO[bytes], index: int) -> None:
-        """Write a file, in pieces: a published one has 427 MB."""
-        # By its descriptor: its name is a temporary one. Nothing has a time in it, so bytes repeat.
+        """Write a file in pieces, because a published file has 427 MB."""
+        # Opened by descriptor, because the name is temporary. The file has no times, so that equal specs give equal
+        # bytes.
         with h5py.File(f"/proc/self/fd/{file.fileno()}", "w", libver="earliest", locking=False) as contents:
             self._write_data(contents, index)
 
@@ -48,7 +49,7 @@ class HepSpec(Hdf5Spec):
 
     train_files: int
     validation_files: int
-    samples: int  # in a file for training; one for validation has 94 for each 709 of them
+    samples: int  # per training file; a validation file has 94/709 as many
     image_size: int
     seed: int
 
@@ -89,10 +90,10 @@ class HepSpec(Hdf5Spec):
         data = file.create_dataset("data", shape, "<f4", track_times=False)
         for sample in range(samples):
             hits = rng.random(shape[1:], dtype=np.float32)
-            data[sample] = np.where(hits > 0.9, (hits - np.float32(0.9)) * np.float32(10), np.float32(0))  # noqa: PLR2004 - few cells are hit
+            data[sample] = np.where(hits > 0.9, (hits - np.float32(0.9)) * np.float32(10), np.float32(0))  # noqa: PLR2004 - few cells have hits
         for name in ("label", "psr", "eid", "jz"):
-            most = 2 if name == "label" else 1000
-            file.create_dataset(name, data=rng.integers(0, most, samples, dtype="<i4"), track_times=False)
+            limit = 2 if name == "label" else 1000
+            file.create_dataset(name, data=rng.integers(0, limit, samples, dtype="<i4"), track_times=False)
         for name in ("normweight", "weight", "mg", "mn"):
             file.create_dataset(name, data=rng.random(samples, dtype=np.float32), track_times=False)
 
@@ -147,5 +148,5 @@ class ClimateSpec(Hdf5Spec):
 
 def _stats(channels: Iterable[Any]) -> Any:
     """Return mean, maximum, minimum and standard deviation of each channel, shape (channels, 4)."""
-    rows = [(each.mean(), each.max(), each.min(), each.std()) for each in channels]
+    rows = [(channel.mean(), channel.max(), channel.min(), channel.std()) for channel in channels]
     return np.array(rows, dtype="<f4")

@@ -1,7 +1,7 @@
 """Synthetic photographs, made from a seed: JPEG files with the reading and decoding cost of real photographs.
 
-`jobs.data.scene` draws the picture; here its pixels, its quality and its amount of detail are chosen so that the
-file comes to the size that was drawn for it. `tests/bench/photographs.py` compares it with real photographs.
+`jobs.data.scene` draws the picture; this module chooses its pixels, its quality and its amount of detail so that the
+file gets the size that was drawn for it. `tests/bench/photographs.py` compares it with real photographs.
 
 Equal arguments give equal bytes with equal versions of numpy and Pillow (the manifest names them).
 """
@@ -21,25 +21,25 @@ from PIL import Image
 from jobs.data.scene import Photograph, class_style, generator, photograph
 
 # Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
-# (tests/bench/photographs.py prints them): the quality with which a photograph would have come to its size.
+# (tests/bench/photographs.py prints them): the quality at which a photograph would have its size.
 _QUALITIES = (75, 80, 85, 90, 93, 95, 96, 97)
 _PHOTO_BITS = (1.29, 1.47, 1.71, 2.15, 2.56, 3.10, 3.49, 3.94)
 _PHOTO_PIXELS = 482 * 415
-_BITS_OVER_PIXELS = -0.2  # the same photographs made smaller have more bits per pixel: pixels to this power
-_CLUTTER_OVER_PIXELS = 1.5  # small images show one thing, large ones a scene; found by comparison
+_BITS_OVER_PIXELS = -0.2  # bits per pixel grow with pixels to this power (smaller photographs have more)
+_CLUTTER_OVER_PIXELS = 1.5  # small images show one object, large ones a scene; found by comparison
 _QUALITY_JITTER = 0.15  # sigma of ln(bits per pixel): photographs of one size differ in quality and in detail
-_BITS_RANGE = (0.4, 8.0)  # what photographs have; beyond, JPEG has nothing left to give or only noise is left
+_BITS_RANGE = (0.4, 8.0)  # of photographs; JPEG cannot give fewer bits, and more are only noise
 _HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
 
-_AREA_SHARE = 0.75  # of the spread of ln(size) that comes from the number of pixels; the rest is detail
+_AREA_SHARE = 0.75  # share of the spread of ln(size) due to the number of pixels; the rest is detail
 _AREA_JITTER = 0.08  # sigma of ln(pixels) at a given size
 _ASPECT_JITTER = 0.2  # sigma of ln(width / height)
 
-_TOLERANCE = 0.02  # of the size; a finer aim costs another encoding
+_TOLERANCE = 0.02  # relative to the size; a smaller one needs more encodings
 _MAX_ENCODINGS = 8
 # Amplitude of the texture, ln(grey levels): from a lens out of focus to gravel in the sun.
 _LEAST_DETAIL, _FIRST_DETAIL, _MOST_DETAIL = math.log(0.1), math.log(6), math.log(32)
-_FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding corrects it
+_FIRST_SLOPE = 0.6  # first guess of d ln(size) / d ln(detail)
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class ImageSpec:
     files: int
     median_bytes: int  # of a file
     sigma: float  # standard deviation of ln(file size); 0 makes all files about equally large
-    width: int  # median size in pixels; single images vary around it, larger files having more pixels
+    width: int  # median width in pixels; larger files have more pixels
     height: int
     classes: int  # each has its own palette and shapes
     seed: int  # any integer from 0
 
-    version: ClassVar[int] = 1  # raised whenever equal parameters would give other bytes
+    version: ClassVar[int] = 1  # to be raised when equal parameters give other bytes
 
     def __post_init__(self) -> None:
         if min(self.files, self.classes) < 1 or self.classes > self.files:
@@ -73,8 +73,8 @@ class ImageSpec:
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return the target size of every image in bytes: log-normal, shape (files,).
 
-        The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed, so that even a
-        dataset of few files has the requested median and spread.
+        The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed. So even a dataset of
+        few files has the requested median and spread.
         """
         normal = NormalDist(math.log(self.median_bytes), self.sigma) if self.sigma else None
         quantiles = [(i + 0.5) / self.files for i in range(self.files)]
@@ -93,17 +93,17 @@ class ImageSpec:
     def content(self, index: int, size: int) -> bytes:
         """Return an image as a JPEG file (RGB, 4:2:0, baseline) of about `size` bytes.
 
-        It is within some 2 % wherever JPEG qualities from 75 to 97 can reach it.
+        Its size is within about 2 % if a JPEG quality from 75 to 97 can reach it.
         """
         rng = generator(self.seed, 1, index)
         style = class_style(generator(self.seed, 2, self.label(index)))
         width, height = self._pixels(rng, size)
-        usual = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
-        wanted = math.log(8 * size / (width * height))
-        quality = round(float(np.interp(wanted + _QUALITY_JITTER * rng.standard_normal(), usual, _QUALITIES)))
-        clutter = math.exp(wanted - float(np.interp(quality, _QUALITIES, usual)))
+        photo_bits = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
+        target_bits = math.log(8 * size / (width * height))
+        quality = round(float(np.interp(target_bits + _QUALITY_JITTER * rng.standard_normal(), photo_bits, _QUALITIES)))
+        clutter = math.exp(target_bits - float(np.interp(quality, _QUALITIES, photo_bits)))
         clutter *= (width * height / _PHOTO_PIXELS) ** _CLUTTER_OVER_PIXELS
-        return _steer(photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
+        return _search_encoding(photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
 
     def _pixels(self, rng: np.random.Generator, size: int) -> tuple[int, int]:
         """Return width and height of one image; larger files have more pixels, as in ImageNet."""
@@ -116,28 +116,31 @@ class ImageSpec:
         return max(16, width), max(16, height)
 
 
-def _steer(picture: Photograph, quality: int, target_bytes: int) -> bytes:
+def _search_encoding(picture: Photograph, quality: int, target_bytes: int) -> bytes:
     """Return the JPEG file closest to the target size, found by changing the detail, then the quality."""
     best, best_error = b"", math.inf
     detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     for _ in range(_MAX_ENCODINGS):
-        data = _encoded(picture.developed(math.exp(detail)), quality)
+        data = _encode(picture.developed(math.exp(detail)), quality)
         error = math.log(len(data) / target_bytes)
         if abs(error) < best_error:
             best, best_error = data, abs(error)
         if best_error < _TOLERANCE:
             break
-        if before and before[0] != detail:
-            slope = min(1.5, max(0.12, (error - before[1]) / (detail - before[0])))
-        before = (detail, error)
+        if previous and previous[0] != detail:
+            slope = min(1.5, max(0.12, (error - previous[1]) / (detail - previous[0])))
+        previous = (detail, error)
         detail = min(_MOST_DETAIL, max(_LEAST_DETAIL, detail - min(1.5, max(-1.5, error / slope))))
-        if detail == before[0]:
-            quality, before = (min(_QUALITIES[-1], max(_QUALITIES[0], quality - round(math.copysign(4, error)))), None)
+        if detail == previous[0]:
+            quality, previous = (
+                min(_QUALITIES[-1], max(_QUALITIES[0], quality - round(math.copysign(4, error)))),
+                None,
+            )
     return best
 
 
-def _encoded(image: Image.Image, quality: int) -> bytes:
+def _encode(image: Image.Image, quality: int) -> bytes:
     """Return the image as a baseline JPEG file with halved colour resolution, as cameras write it."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality, subsampling="4:2:0")

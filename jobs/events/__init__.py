@@ -1,4 +1,4 @@
-"""Events of a process and the time they take; its time log is written by ``with TimeLog(FILE) as log: …``."""
+"""Events of a process and their times. A process writes its time log by ``with TimeLog(FILE) as log: …``."""
 
 from jobs.events.time_log import TimeLog, TimeLogError
 

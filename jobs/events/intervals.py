@@ -1,7 +1,7 @@
 """Operations on intervals of time: union, intersection, difference, length within steps, innermost interval.
 
-Times are whole nanoseconds as int64. Intervals are half open; an interval without length holds no time. All functions
-take about as long as sorting.
+Times are whole nanoseconds as int64. Intervals are half open; an empty interval has no length. All functions
+take about as long as a sort.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Spans(NamedTuple):
         return int((self.end - self.start).sum())
 
     def until(self, moments: Times) -> Times:
-        """Return for each moment the length of the spans before it, ns."""
+        """Return for each moment the total length of the spans before it, ns."""
         if not len(self.start):
             return np.zeros(len(moments), np.int64)
         count = np.searchsorted(self.start, moments, "right")  # spans that have begun
-        before = np.concatenate([[0], np.cumsum(self.end - self.start)])
-        late = np.where(count > 0, self.end[count - 1] - moments, 0)
-        return before[count] - np.maximum(late, 0)
+        length_before = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        overshoot = np.where(count > 0, self.end[count - 1] - moments, 0)
+        return length_before[count] - np.maximum(overshoot, 0)
 
     def within(self, start: Times, end: Times) -> Times:
-        """Return for each interval the length of the spans inside it, ns."""
+        """Return for each interval the total length of the spans inside it, ns."""
         return self.until(end) - self.until(start)
 
     def elapsed(self, start: Times, end: Times) -> Times:
-        """Return for each interval the time from the first to the last moment of the spans inside it, ns."""
+        """Return for each interval the time from the start of the first to the end of the last span inside it, ns."""
         if not len(self.start):
             return np.zeros(len(start), np.int64)
         first = np.minimum(np.searchsorted(self.end, start, "right"), len(self.start) - 1)
@@ -52,9 +52,9 @@ class Spans(NamedTuple):
 
 
 def union(start: Times, end: Times) -> Spans:
-    """Return the union of intervals; intervals that touch become one."""
-    long = end > start
-    start, end = start[long], end[long]
+    """Return the union of intervals; touching intervals are joined."""
+    is_long = end > start
+    start, end = start[is_long], end[is_long]
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     first = np.ones(len(start), dtype=bool)
@@ -63,7 +63,7 @@ def union(start: Times, end: Times) -> Spans:
 
 
 def length_by(group: Times, start: Times, end: Times) -> int:
-    """Return the sum over all groups of the length of the union of the group's intervals; groups: 0 to 2^31.
+    """Return the sum over all groups (numbers from 0 to 2^31) of the length of the union of the group's intervals.
 
     There is no loop over the groups, because there may be as many groups as intervals.
     """
@@ -72,7 +72,9 @@ def length_by(group: Times, start: Times, end: Times) -> int:
     count, by_end = len(end), np.argsort(end)
     rank_of_end = np.empty(count, np.int64)
     rank_of_end[by_end] = np.arange(count)
-    latest = np.maximum.accumulate(group * count + rank_of_end) % max(count, 1)  # per group: earlier groups are below
+    latest = np.maximum.accumulate(group * count + rank_of_end) % max(
+        count, 1
+    )  # per group: numbers of earlier groups are smaller
     first = np.diff(group, prepend=-1) != 0
     reach = np.where(first, start, np.roll(end[by_end[latest]], 1))
     return int(np.maximum(end - np.maximum(start, reach), 0).sum())
@@ -80,64 +82,64 @@ def length_by(group: Times, start: Times, end: Times) -> int:
 
 def without(spans: Spans, others: Spans) -> Spans:
     """Return the time of `spans` that is not in `others`."""
-    left, right, inside, elsewhere = _cut(spans, others)
-    return union(left[inside & ~elsewhere], right[inside & ~elsewhere])
+    left, right, in_spans, in_others = _cut_pieces(spans, others)
+    return union(left[in_spans & ~in_others], right[in_spans & ~in_others])
 
 
 def intersection(spans: Spans, others: Spans) -> Spans:
     """Return the time that is in `spans` and in `others`."""
-    left, right, inside, elsewhere = _cut(spans, others)
-    return union(left[inside & elsewhere], right[inside & elsewhere])
+    left, right, in_spans, in_others = _cut_pieces(spans, others)
+    return union(left[in_spans & in_others], right[in_spans & in_others])
 
 
 def shared_out(spans: Sequence[Spans]) -> list[Spans]:
-    """Return each element of `spans` without the time of the elements before it, so that each moment is in one only."""
-    shares, before = [], Spans(*np.empty((2, 0), np.int64))
-    for each in spans:
-        shares.append(without(each, before))
-        before = union(*(np.concatenate(edges) for edges in zip(before, each, strict=True)))
+    """Return each element of `spans` without the time of earlier elements; each moment is in one element only."""
+    shares, earlier = [], Spans(*np.empty((2, 0), np.int64))
+    for element in spans:
+        shares.append(without(element, earlier))
+        earlier = union(*(np.concatenate(edges) for edges in zip(earlier, element, strict=True)))
     return shares
 
 
-def _cut(spans: Spans, others: Spans) -> tuple[Times, Times, Moments, Moments]:
+def _cut_pieces(spans: Spans, others: Spans) -> tuple[Times, Times, Moments, Moments]:
     """Return pieces between successive edges of both: starts, ends, masks of the pieces in `spans` and in `others`."""
-    near = slice(0)  # the others within the range of `spans`
+    nearby = slice(0)  # the elements of `others` within the range of `spans`
     if len(spans.start):
-        near = slice(np.searchsorted(others.end, spans.start[0]), np.searchsorted(others.start, spans.end[-1]))
-    others = Spans(others.start[near], others.end[near])
-    edges = np.sort(np.concatenate([*spans, *others]))  # np.unique hashes, which takes seconds for stamps like these
+        nearby = slice(np.searchsorted(others.end, spans.start[0]), np.searchsorted(others.start, spans.end[-1]))
+    others = Spans(others.start[nearby], others.end[nearby])
+    edges = np.sort(np.concatenate([*spans, *others]))  # np.unique takes seconds for such values: it hashes
     left, right = edges[:-1], edges[1:]
-    inside, elsewhere = (
-        np.searchsorted(each.start, left, "right") > np.searchsorted(each.end, left, "right")
-        for each in (spans, others)
+    in_spans, in_others = (
+        np.searchsorted(intervals.start, left, "right") > np.searchsorted(intervals.end, left, "right")
+        for intervals in (spans, others)
     )
-    return left, right, inside, elsewhere
+    return left, right, in_spans, in_others
 
 
 def innermost(start: Times, end: Times) -> tuple[Times, Times, Times]:
     """Return pieces of time as three arrays: index of the innermost interval, start, end.
 
-    The innermost interval is the one that began last. If two began together, it is the shorter one; if they are equal,
-    the earlier in the array, because an event is logged when it ends.
+    The innermost interval is the one with the latest start; of two with one start the shorter one; of equal intervals
+    the earlier one in the array, because an event is logged when it ends.
     """
-    pieces = np.fromiter(itertools.chain.from_iterable(_pieces(start, end)), dtype=np.int64).reshape(-1, 3)
+    pieces = np.fromiter(itertools.chain.from_iterable(_generate_pieces(start, end)), dtype=np.int64).reshape(-1, 3)
     return pieces[:, 0], pieces[:, 1], pieces[:, 2]
 
 
-def _pieces(start: Times, end: Times) -> Iterator[tuple[int, int, int]]:
+def _generate_pieces(start: Times, end: Times) -> Iterator[tuple[int, int, int]]:
     order = np.lexsort((-np.arange(len(start)), -end, start))
     begins, ends = [*start[order].tolist(), None], end[order].tolist()
     open_: list[int] = []  # intervals that have begun, the innermost at the end
-    at = 0  # pieces are complete up to this time
-    for place, begin in enumerate(begins):
-        while open_ and (begin is None or at < begin):
-            inner = open_[-1]
-            until = ends[inner] if begin is None else min(ends[inner], begin)
-            if until > at:
-                yield int(order[inner]), at, until
-                at = until
-            if ends[inner] <= at:
+    done_until = 0  # the time up to which all pieces are yielded
+    for index, begin in enumerate(begins):
+        while open_ and (begin is None or done_until < begin):
+            innermost_index = open_[-1]
+            until = ends[innermost_index] if begin is None else min(ends[innermost_index], begin)
+            if until > done_until:
+                yield int(order[innermost_index]), done_until, until
+                done_until = until
+            if ends[innermost_index] <= done_until:
                 open_.pop()
         if begin is not None:
-            at = begin
-            open_.append(place)
+            done_until = begin
+            open_.append(index)

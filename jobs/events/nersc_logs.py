@@ -1,8 +1,8 @@
 """Readers of the logs of NERSC's TimeLogger: CSV of seven or nine columns, and the sheet `output` of workbooks.
 
-The CSV has no quotes, and the last column, a thread, contains commas. Ranks that printed at the same time garbled some
-rows: these are named and left out. Durations are exact, stamps by Python 2 only to 10 ms: so sums are computed from
-durations, unions from stamps.
+The CSV has no quotes, although the last column, a thread, contains commas. Ranks that print at the same time damage
+some rows: these are listed and left out. Durations are exact, but Python 2 printed times to 10 ms only. So sums are
+computed from durations, and unions from start and end times.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ COLUMNS = (
 SHORT = 7
 SHEET = "output"
 LONGEST_LINE = 1 << 16
-MOST_ROWS = 1 << 20  # of a sheet; for rows that a file leaves out, openpyxl makes empty ones
+MOST_ROWS = 1 << 20  # of a sheet; openpyxl makes empty rows for those that a file leaves out
 MOST_WORKBOOK_BYTES = 1 << 28
 MOST_WORDS = {"caller": 1000, "action": 1000, "thread": 100_000}
 MOST_LETTERS = 200
 MOST_SKIPPED = 1000
-# Seconds until the year 2096; and any rank, epoch (a global step, of a checkpoint) and process.
+# Seconds until the year 2096; largest rank, epoch (for a checkpoint: global step) and process id.
 LATEST_S, MOST_NUMBER = 4e9, 2**31
 _NUMBERS = ("epoch", "rank", "caller", "kind", "start", "end", "taken", "process", "thread")
 
 
 class OddRowError(ValueError):
-    """Raised for a row that is no event; the message says why."""
+    """Raised for a row that is no event; the message has the reason."""
 
 
 class Rows:
-    """The events of one run, from one file or a file of each rank."""
+    """The events of one run, from one file or from one file per rank."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in _NUMBERS}
@@ -54,23 +54,23 @@ class Rows:
         return len(self._columns["rank"])
 
     def csv(self, file: BinaryIO, name: str) -> None:
-        """Add the events of a CSV file. Raises EventsError: it has too many events or too many wrong rows."""
+        """Add the events of a CSV file. Raises EventsError if it has too many events or too many damaged rows."""
         width = len(heading(file.readline(LONGEST_LINE)))
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=2):
             if line.strip():
-                self._take(fields(line), width, name, number)
+                self._add_row(fields(line), width, name, number)
 
     def workbook(self, file: BinaryIO, name: str) -> None:
-        """Add the events of a workbook. Raises EventsError: it has no sheet of events, or openpyxl is not installed."""
-        for number, row in enumerate(_sheet(file, name), start=1):
+        """Add the events of a workbook. Raises EventsError without a sheet of events or without openpyxl."""
+        for number, row in enumerate(_read_sheet(file, name), start=1):
             if number > MOST_ROWS:
                 raise misread(name, number, f"a sheet has {MOST_ROWS} rows at most", "save its sheet as CSV")
             cells = ["" if cell is None else str(cell) for cell in row]
             if any(cells) and not (number == 1 and _is_heading(cells)):
-                self._take(cells, SHORT, name, number)
+                self._add_row(cells, SHORT, name, number)
 
     def events(self) -> tuple[Events, list[Stream]]:
-        """Return all events as a table, and their processes, of which only rank, number and times are known."""
+        """Return all events as a table, and their processes with rank, id, start and end; all else is unknown."""
         columns: dict[str, Any] = {name: np.array(column, np.int64) for name, column in self._columns.items()}
         process = columns.pop("process")
         processes, stream = np.unique([columns["rank"], process], axis=1, return_inverse=True)
@@ -78,16 +78,16 @@ class Rows:
         columns["step"] = np.full(len(self), UNKNOWN)
         actions, callers = (list(self._words[name]) for name in ("action", "caller"))
         events = Events({"kind": actions, "caller": callers, "phase": PHASES, "file": []}, **columns)
-        spans = [(int(own["start"].min()), int(own["end"].max())) for _, own in events.by("stream")]
-        who = zip(*processes.tolist(), spans, strict=True)
-        return events, [Stream(rank, start, end, process=process) for rank, process, (start, end) in who]
+        spans = [(int(part["start"].min()), int(part["end"].max())) for _, part in events.by("stream")]
+        facts = zip(*processes.tolist(), spans, strict=True)
+        return events, [Stream(rank, start, end, process=process) for rank, process, (start, end) in facts]
 
-    def _take(self, row: Sequence[str], width: int, name: str, number: int) -> None:
+    def _add_row(self, row: Sequence[str], width: int, name: str, number: int) -> None:
         try:
             values = self._values(row, width)
         except ValueError as error:
-            why = str(error) if isinstance(error, OddRowError) else "is no event"
-            remark = _one_line(f"{why}: {','.join(row)}")[:MOST_LETTERS]
+            reason = str(error) if isinstance(error, OddRowError) else "is no event"
+            remark = _one_line(f"{reason}: {','.join(row)}")[:MOST_LETTERS]
             self.skipped.append(f"{name}, line {number}: {remark}")
             if len(self.skipped) > MOST_SKIPPED:
                 raise misread(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
@@ -98,23 +98,23 @@ class Rows:
             column.append(value)
 
     def _values(self, row: Sequence[str], width: int) -> Sequence[int]:
-        """Return the values of a row in the order of `_NUMBERS`; raise ValueError if it is no event."""
+        """Return the values of a row in the order of `_NUMBERS`; raise ValueError for a row that is no event."""
         if len(row) < width or (width == SHORT and any(row[SHORT:])):
             raise OddRowError(f"has {len(row)} fields")
         cells = [cell.strip() for cell in row]
         epoch, rank = (_whole(cell) for cell in cells[:2])
-        start_ns, end_ns, taken_ns = (_ns(cell) for cell in cells[4:SHORT])
-        if end_ns < start_ns or taken_ns < 0:
+        start_ns, end_ns, duration_ns = (_ns(cell) for cell in cells[4:SHORT])
+        if end_ns < start_ns or duration_ns < 0:
             raise OddRowError("ends before it begins")
         process = _whole(cells[SHORT]) if width > SHORT else UNKNOWN
-        thread = self._number("thread", ",".join(cells[SHORT + 1 : len(row)]))
-        words = self._number("caller", cells[2]), self._number("action", cells[3])
-        return epoch, rank, *words, start_ns, end_ns, taken_ns, process, thread
+        thread = self._word_number("thread", ",".join(cells[SHORT + 1 : len(row)]))
+        words = self._word_number("caller", cells[2]), self._word_number("action", cells[3])
+        return epoch, rank, *words, start_ns, end_ns, duration_ns, process, thread
 
-    def _number(self, column: str, word: str) -> int:
+    def _word_number(self, column: str, word: str) -> int:
         numbers, word = self._words[column], word[:MOST_LETTERS]
         if word not in numbers and len(numbers) >= MOST_WORDS[column]:
-            raise OddRowError(f"is of one {column} more than {MOST_WORDS[column]}")
+            raise OddRowError(f"has a {column} beyond the first {MOST_WORDS[column]}")
         return numbers.setdefault(word, len(numbers))
 
 
@@ -146,30 +146,30 @@ def _one_line(text: str) -> str:
 def _whole(cell: str) -> int:
     value = float(cell)
     if not (abs(value) < MOST_NUMBER and value == int(value) and value >= UNKNOWN):
-        raise OddRowError(f"has {cell} where a number from -1 belongs")
+        raise OddRowError(f"has {cell} instead of a whole number from -1")
     return int(value)
 
 
 def _ns(cell: str) -> int:
     value = float(cell)
     if not abs(value) < LATEST_S:
-        raise OddRowError(f"has {cell} where seconds belong")
+        raise OddRowError(f"has {cell} instead of seconds")
     return round(value * 1e9)
 
 
-def _sheet(file: BinaryIO, name: str) -> Iterator[Sequence[Any]]:
-    """Yield the rows of the sheet of events; the file is not read as a whole."""
+def _read_sheet(file: BinaryIO, name: str) -> Iterator[Sequence[Any]]:
+    """Yield the rows of the sheet of events, without reading the whole file at once."""
     try:
         import openpyxl  # noqa: PLC0415 - an extra
     except ImportError:
-        why = f"{name} is a workbook, and openpyxl is not installed"
-        raise EventsError(why, "pip install 'tfio-campaign[xlsx]', or save its sheet as CSV") from None
+        message = f"{name} is a workbook, and openpyxl is not installed"
+        raise EventsError(message, "pip install 'tfio-campaign[xlsx]', or save its sheet as CSV") from None
     try:
         with zipfile.ZipFile(file) as parts:
             if sum(part.file_size for part in parts.infolist()) > MOST_WORKBOOK_BYTES:
                 raise OverflowError(f"more than {MOST_WORKBOOK_BYTES} bytes unpacked")  # noqa: TRY301
         book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         yield from book[SHEET].iter_rows(max_col=SHORT, values_only=True)
-    except Exception as error:  # what a damaged file makes of openpyxl has no end
-        why = _one_line(f"{type(error).__name__}: {error}")[:MOST_LETTERS]
-        raise EventsError(f"{name} is no workbook with a sheet {SHEET} ({why})", "save its sheet as CSV") from error
+    except Exception as error:  # a damaged file makes openpyxl raise almost any error
+        reason = _one_line(f"{type(error).__name__}: {error}")[:MOST_LETTERS]
+        raise EventsError(f"{name} is no workbook with a sheet {SHEET} ({reason})", "save its sheet as CSV") from error

@@ -22,8 +22,8 @@ def chrome_json(
 ) -> Iterator[bytes]:
     """Yield the pieces of a JSON file of events in Chrome's format, in microseconds since `first_ns`.
 
-    The name of an event is its word in the column `name`; its arguments are the known values of the columns
-    `arguments`. Perfetto drops events that begin before 0, and takes events on one thread as nested.
+    An event is named by its word in the column `name`; its arguments are the known values of the columns `arguments`.
+    Perfetto drops events that begin before 0, and assumes that events on one thread are nested.
     """
     yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
     for number, event in enumerate(_trace_events(processes, first_ns, arguments, name)):
@@ -36,18 +36,20 @@ def _trace_events(
 ) -> Iterator[dict[str, Any]]:
     for process, title, tables in processes:
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}}
-        before = 0
+        line_offset = 0
         for table in tables:
-            for line, word in enumerate(table.words.get("thread", ()), before):
+            for line, word in enumerate(table.words.get("thread", ()), line_offset):
                 ids = {"pid": process, "tid": line}
                 yield {"ph": "M", "name": "thread_name", **ids, "args": {"name": word}}
                 yield {"ph": "M", "name": "thread_sort_index", **ids, "args": {"sort_index": line}}
-            for event, kind, line, start, end, *more in table.rows(name, "kind", "thread", "start", "end", *arguments):
-                values = {key: value for key, value in zip(arguments, more, strict=True) if value >= 0}
+            for event, kind, line, start, end, *values in table.rows(
+                name, "kind", "thread", "start", "end", *arguments
+            ):
+                known_values = {key: value for key, value in zip(arguments, values, strict=True) if value >= 0}
                 yield {
                     "ph": "X", "name": table.words[name][event], "cat": table.words["kind"][kind], "pid": process,
-                    "tid": before + line, "ts": (start - first_ns) / 1e3, "dur": (end - start) / 1e3,
+                    "tid": line_offset + line, "ts": (start - first_ns) / 1e3, "dur": (end - start) / 1e3,
                     "args": {key: table.words[key][value] if key in table.words else value
-                             for key, value in values.items()},
+                             for key, value in known_values.items()},
                 }  # fmt: skip
-            before += len(table.words.get("thread", ()))
+            line_offset += len(table.words.get("thread", ()))

@@ -1,7 +1,7 @@
-"""The result of a profile (a window): files, and events or counters of the POSIX and STDIO calls of a process.
+"""The result of a profile (a window): the events or counters of the POSIX and STDIO calls of a process on its files.
 
-Its file is an .npz of NumPy arrays and a JSON head. Times are Unix times, as in TensorFlow's profiler: with any other
-clock a call would not lie inside its operation after a correction of the time of day.
+A window is stored as .npz: NumPy arrays and a JSON head. Times are Unix times, as in TensorFlow's profiler: with
+another clock, a call would not lie inside its operation after the time of day was corrected.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _BYTES = (
 )  # fmt: skip
 
 
-def _side(done: str, verb: str) -> list[Any]:
+def _struct_side_fields(participle: str, verb: str) -> list[Any]:
     """Return the fields of ``struct side`` in hooks.h."""
     times = (f"{verb}_start", f"{verb}_end", f"{verb}_time", f"max_{verb}_time")
-    longs = (f"bytes_{done}", f"max_byte_{done}", f"last_{done}", f"max_{verb}_time_size", *times)
+    longs = (f"bytes_{participle}", f"max_byte_{participle}", f"last_{participle}", f"max_{verb}_time_size", *times)
     calls = (f"{verb}s", f"consec_{verb}s", f"seq_{verb}s")
     counts = [*((name, "<u4") for name in calls), (f"size_{verb}", "<u4", 10), (f"spare_{verb}", "<u4")]
     return [*((name, "<i8") for name in longs), *counts]
@@ -72,21 +72,21 @@ COUNTERS = np.dtype(
     [
         *((name, "<u4") for name in ("lock", "last", "opens", "rw_switches")),
         *((name, "<i8") for name in ("open_start", "open_end", "close_start", "close_end", "meta_time", "meta_end")),
-        *_side("read", "read"),
+        *_struct_side_fields("read", "read"),
         *(("access_size", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4), ("stride", "<i8", 4)),
-        *_side("written", "write"),
+        *_struct_side_fields("written", "write"),
         *((name, "<u4") for name in _OTHER_CALLS),
         ("spare", "<u4", 2),
     ]
 )
 """The counters of one file, ``struct counters`` in hooks.h; times are ns."""
 SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
-"""Darshan's bins of the bytes that one call moved."""
+"""Darshan's bins of the number of bytes that one call read or wrote."""
 SIZE_LIMITS = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB")
-"""The largest size of each bin but the last one, in words."""
-_OF_STDIO = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
-_NOT_OF_POSIX = ("flushes", "fdopens", "last_read", "last_written")
-_FOUR = {
+"""Largest size of each bin except the last one, as text."""
+_STDIO_COUNTERS = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
+_STDIO_ONLY = ("flushes", "fdopens", "last_read", "last_written")
+_NAMES_OF_FOUR = {
     "stride": "STRIDE{}_STRIDE",
     "stride_count": "STRIDE{}_COUNT",
     "access_size": "ACCESS{}_ACCESS",
@@ -94,15 +94,15 @@ _FOUR = {
 }
 DARSHAN_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
     "POSIX": [
-        *((each, None, each.upper()) for each in (*_CALLS, *_BYTES) if each not in _NOT_OF_POSIX),
+        *((key, None, key.upper()) for key in (*_CALLS, *_BYTES) if key not in _STDIO_ONLY),
         *(
             (f"size_{kind}", n, f"SIZE_{kind.upper()}_{size}")
             for kind in ("read", "write")
             for n, size in enumerate(SIZES)
         ),
-        *((key, place, name.format(place + 1)) for place in range(4) for key, name in _FOUR.items()),
+        *((key, index, name.format(index + 1)) for index in range(4) for key, name in _NAMES_OF_FOUR.items()),
     ],
-    "STDIO": [(each, None, each.upper()) for each in _OF_STDIO],
+    "STDIO": [(key, None, key.upper()) for key in _STDIO_COUNTERS],
 }
 DARSHAN_TIMES = {key: f"F_{key.upper()}_TIMESTAMP" for key in TIMES}
 DARSHAN_SECONDS = {key: f"F_{key.upper()}" for key in SPENT}
@@ -111,52 +111,52 @@ MODES = ("trace", "counters")
 
 
 class Files(Mapping[str, "dict[str, float]"]):
-    """A mapping from path to counters by Darshan's names: calls, bytes, seconds (timestamps: since the start)."""
+    """A mapping from path to counters with Darshan's names: calls, bytes, seconds (timestamps: since the start)."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._places: dict[str, list[int]] = {}
-        for place, path in enumerate(window.paths):
-            self._places.setdefault(path, []).append(place)
+        self._indices: dict[str, list[int]] = {}
+        for index, path in enumerate(window.paths):
+            self._indices.setdefault(path, []).append(index)
 
     def __getitem__(self, path: str) -> dict[str, float]:
-        """Return the counters of a file for its POSIX calls and its STDIO calls, if there were any."""
+        """Return the counters of a file, for POSIX calls and for STDIO calls if there were any."""
         counters: dict[str, float] = {}
-        for place in self._places[path]:
-            counters |= self._window.file_counters(place)
+        for index in self._indices[path]:
+            counters |= self._window.file_counters(index)
         return counters
 
     def __iter__(self) -> Iterator[str]:
         """Yield the paths in the order of their first call."""
-        return iter(self._places)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
 
 @dataclass(frozen=True)
 class Window:
     """The calls of one process between a start and a stop of the profiler.
 
-    The `file` of an event is an index into `paths`, `modules` and `counters`; a path is there once for its POSIX calls
-    and once for its STDIO calls. `read_bytes` counts all files, also those outside `only`.
+    The `file` of an event is an index into `paths`, `modules` and `counters`; a path with POSIX and STDIO calls has two
+    indices. `read_bytes` counts all files, even those outside `only`.
     """
 
     mode: str
     started_ns: int  # Unix time
     ended_ns: int
     process: int
-    paths: Sequence[str]  # bytes that are no UTF-8 are surrogates, as of os.fsdecode
+    paths: Sequence[str]  # as from os.fsdecode: bytes that are no UTF-8 are surrogates
     modules: Sequence[str]  # POSIX or STDIO
-    counters: np.ndarray[Any, Any]  # COUNTERS, one a file
+    counters: np.ndarray[Any, Any]  # COUNTERS, one element per file
     events: np.ndarray[Any, Any] | None  # EVENT, in the order in which calls ended; None: counters only
-    dropped: int  # calls that found no room
-    read_bytes: int  # returned by the seen calls, on all files
-    kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
-    ended: bool = True  # False: the process ended before it stopped the window, and this is its spill
-    beside: str = ""  # other profilers that were loaded
+    dropped: int  # number of calls for which the buffer had no room
+    read_bytes: int  # returned by all calls that the profile has
+    kernel_read_bytes: int | None  # rchar of /proc/self/io; None if unreadable or the process died
+    ended: bool = True  # False: the process ended before the stop, and this is its spill file
+    beside: str = ""  # names of other profilers that were loaded
     marks: Sequence[int] = ()  # Unix times in ns at which the next part of the window began
-    device_bytes: int | None = None  # fetched for the process (read_bytes of /proc/self/io); None where it is not known
+    device_bytes: int | None = None  # read_bytes of /proc/self/io; None if unknown
 
     @cached_property
     def files(self) -> Files:
@@ -170,14 +170,14 @@ class Window:
 
     @property
     def file_bytes(self) -> np.ndarray[Any, Any]:
-        """Return the largest offset to which each file was read or written, in bytes, as an estimate of its size."""
+        """Return the largest offset to which each file was read or written, in bytes: an estimate of its size."""
         rows = self.counters
         ends = [np.where(rows[f"bytes_{done}"] > 0, rows[f"max_byte_{done}"] + 1, 0) for done in ("read", "written")]
         return np.maximum(*ends)
 
     @property
     def read_order(self) -> tuple[int, int, int]:
-        """Return the numbers of POSIX reads, of the sequential and of the consecutive ones among them (Darshan's)."""
+        """Return the numbers of POSIX reads, of Darshan's sequential reads and of its consecutive reads."""
         rows = self.counters[self.of_posix]
         reads, sequential, consecutive = (
             int(rows[name].sum(dtype=np.int64)) for name in ("reads", "seq_reads", "consec_reads")
@@ -203,12 +203,12 @@ class Window:
     def calls(self) -> Events | None:
         """Return the events as a table with `kind` (`KINDS`) and `name` (operation); None if calls were only counted.
 
-        ``bytes`` are the bytes read or written.
+        The column ``bytes`` has the bytes read or written.
         """
         if self.events is None:
             return None
         events, returned = self.events, self.events["returned"]
-        kind = np.array([KINDS.index(each) for each in _KINDS], np.int8)[events["operation"]]
+        kind = np.array([KINDS.index(name) for name in _KINDS], np.int8)[events["operation"]]
         moved_bytes = np.where(kind == KINDS.index(OTHER), 0, np.maximum(returned, 0))
         kind[(kind == KINDS.index(READ)) & (returned == 0)] = KINDS.index(END)
         words = {"kind": KINDS, "name": OPERATIONS, "file": self.paths}
@@ -217,9 +217,9 @@ class Window:
         return Events(words, **columns, kind=kind, name=events["operation"], bytes=moved_bytes, errno=errno)
 
     def chrome_process(self) -> TraceProcess:
-        """Return the calls as a process of a Perfetto trace: one line per file and thread, files by their first calls.
+        """Return the calls as a process of a Perfetto trace: one line per file and thread, in the order of first calls.
 
-        Raises EventsError: calls were only counted.
+        Raises EventsError if calls were only counted.
         """
         calls = self.calls
         if calls is None:
@@ -242,33 +242,35 @@ class Window:
         return counters
 
     def blind_spot(self) -> str | None:
-        """Return the sentence on what this profile has not seen; None if it is complete.
+        """Return a sentence on the calls that this profile lacks; None if it is complete.
 
-        The kernel counts the bytes of all reads of this process (``rchar``, proc(5)) and of its children that ended and
-        were waited for. STDIO reads ahead into its buffer, so a small difference does not count.
+        The kernel counts the bytes of all reads of this process (``rchar``, proc(5)) and of its ended children. A small
+        difference does not count, because STDIO reads more than is asked for.
         """
         if not self.ended:
-            return "the process ended within the window: how much it had done by then is not known"
+            return "the process ended within the window: its calls until then are unknown"
         if self.dropped:
             cure = "ask for more"
-            rather = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
-            return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{rather}"
+            alternative = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
+            return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{alternative}"
         if self.kernel_read_bytes is None:
-            return "how many bytes the process read is not known: the kernel's count is missing"
-        missed = self.kernel_read_bytes - self.read_bytes
-        if abs(missed) <= max(NEGLIGIBLE_BYTES, COMPLETE_WITHIN * self.kernel_read_bytes):
+            return "it is unknown how many bytes the process read: the kernel's count is missing"
+        missed_bytes = self.kernel_read_bytes - self.read_bytes
+        if abs(missed_bytes) <= max(NEGLIGIBLE_BYTES, COMPLETE_WITHIN * self.kernel_read_bytes):
             return None
-        if missed < 0:
-            return f"{-missed:,} bytes more were seen than the kernel counted"
-        return f"{missed:,} bytes were read unseen: by direct system calls, fgets or getc, or by children that ended"
+        if missed_bytes < 0:
+            return f"{-missed_bytes:,} bytes more were seen than the kernel counted"
+        return (
+            f"{missed_bytes:,} bytes were read unseen: by direct system calls, fgets or getc, or by children that ended"
+        )
 
 
 COMPLETE_WITHIN = 0.01  # share of the bytes that may be unseen
-NEGLIGIBLE_BYTES = 1 << 16  # as much as a few streams' buffers read ahead
+NEGLIGIBLE_BYTES = 1 << 16  # as much as the buffers of a few streams
 
 
 class _Head(TypedDict):
-    """The fields of a window that its file holds as JSON; the others are arrays."""
+    """The fields of a window that its file stores as JSON; all other fields are arrays."""
 
     mode: Literal["trace", "counters"]
     started_ns: int
@@ -283,17 +285,17 @@ class _Head(TypedDict):
 
 
 def head(window: Window) -> dict[str, Any]:
-    """Return the fields of a window that its file holds as JSON (`_Head`)."""
+    """Return the fields of a window that its file stores as JSON (`_Head`)."""
     return {key: getattr(window, key) for key in _Head.__annotations__}
 
 
 def from_head(head: Mapping[str, Any], **arrays: Any) -> Window:
-    """Return the window of a head and its arrays; raise ValueError if the head is damaged or they do not match."""
+    """Return the window of a head and its arrays; raise ValueError if they are damaged or do not match."""
     if fault := reading.fault(head, _Head):
         raise ValueError(f"its head is damaged: {fault}")
     window = Window(**{key: head[key] for key in _Head.__annotations__}, **arrays)
-    timed = all(0 <= edge < _LATEST_NS for edge in (window.started_ns, window.ended_ns))
-    if not timed or not len(window.paths) == len(window.modules) == len(window.counters):
+    times_are_valid = all(0 <= edge < _LATEST_NS for edge in (window.started_ns, window.ended_ns))
+    if not times_are_valid or not len(window.paths) == len(window.modules) == len(window.counters):
         raise ValueError("its members do not fit together")
     return window
 
@@ -305,14 +307,14 @@ def checked_events(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, 
         and events["operation"].max() < len(OPERATIONS)
         and (events["end"] >= events["start"]).all()
     ):
-        raise ValueError("its events are not those of its files")
+        raise ValueError("its events do not match its files")
     return events
 
 
 def check_schema(schema: object) -> None:
-    """Raise ValueError if another version (`schema`) wrote the file of a window."""
+    """Raise ValueError if the file of a window has another version (`schema`)."""
     if schema != SCHEMA:
-        raise ValueError(f"it is of schema {schema!r:.20}, and this version reads schema {SCHEMA}: profile again")
+        raise ValueError(f"it has schema {schema!r:.20}, and this version reads schema {SCHEMA}: profile again")
 
 
 def write_window(path: Path, window: Window) -> None:
@@ -334,17 +336,17 @@ def write_window(path: Path, window: Window) -> None:
 
 
 def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
-    """Return the window that `write_window` wrote. Raises EventsError: damaged, too large, or no such file."""
+    """Return the window that `write_window` wrote. Raises EventsError if the file is missing, damaged or too large."""
     path = files.named(path)
     try:
         with untrusted.opened(path, largest_bytes) as file:
-            return _window_from(untrusted.arrays(file, largest_bytes))
+            return _window_from_arrays(untrusted.arrays(file, largest_bytes))
     except FAULTS as error:
         raise unreadable(path, error) from error
 
 
 FAULTS = (OSError, ValueError, LookupError, TypeError)
-"""The exceptions that reading a file that is no profile can raise."""
+"""The exceptions that may occur when a file is read that is no profile."""
 
 
 def unreadable(path: Path, error: Exception) -> EventsError:
@@ -353,23 +355,23 @@ def unreadable(path: Path, error: Exception) -> EventsError:
     return EventsError(f"{path} is no profile that can be read: {error}", hint)
 
 
-def _window_from(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
-    facts = untrusted.json_value(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+def _window_from_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Window:
+    facts = untrusted.json_value(_check_array(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
     check_schema(facts["schema"])
     if tuple(facts["operations"]) != OPERATIONS:
         raise ValueError("its operations are not those of its schema")
-    paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
-    modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
-    counters = _checked(arrays["counters"], COUNTERS)
-    events = checked_events(_checked(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
-    marks = _checked(arrays["marks"], np.int64).tolist() if "marks" in arrays else []
+    paths = [os.fsdecode(name) for name in _check_array(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
+    modules = [MODULES[int(stdio)] for stdio in _check_array(arrays["stdio"], np.bool_)]
+    counters = _check_array(arrays["counters"], COUNTERS)
+    events = checked_events(_check_array(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
+    marks = _check_array(arrays["marks"], np.int64).tolist() if "marks" in arrays else []
     window = from_head(facts, paths=paths, modules=modules, counters=counters, events=events, marks=tuple(marks))
     if sorted(marks) != marks or not all(window.started_ns <= mark <= window.ended_ns for mark in marks):
         raise ValueError("its marks are not within it")
     return window
 
 
-def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
-    if array.dtype != kind or array.ndim != 1:
+def _check_array(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    if array.dtype != dtype or array.ndim != 1:
         raise ValueError(f"a member is {array.dtype} of {array.ndim} dimensions")
     return array

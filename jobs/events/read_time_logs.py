@@ -1,6 +1,6 @@
-"""Readers of the time logs of one run, ours and NERSC's; the events of all files are put on one clock.
+"""Readers of the time logs of one run, ours and NERSC's; they put the events of all files on one clock.
 
-A stream of `jobs.events.TimeLog` is a head, blocks of packed events and an end; an error names the wrong line.
+A stream of `jobs.events.TimeLog` has a head, blocks of packed events and an end. An error names the damaged line.
 """
 
 import base64
@@ -33,14 +33,14 @@ LONGEST_LINE = 1 << 24
 # 73 years in nanoseconds: the sum of three such times fits into 64 bits.
 LATEST_NS = 1 << 61
 _Kind = TypeVar("_Kind")
-UNFINISHED = "has no end: its process was killed, or goes on"
-TAKE_IT = "--unfinished takes what is there"
+UNFINISHED = "has no end: its process was killed, or still runs"
+TAKE_IT = "--unfinished reads the events that it has"
 
 
 def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, Mapping[str, Clock]]:
     """Return the events of all files on the clock of the lowest rank, and the offsets of the other clocks.
 
-    Raises EventsError: a file is no time log or is damaged (with its line), or the files are not of one run.
+    Raises EventsError if a file is no time log or is damaged (with its line), or the files belong to several runs.
     """
     streams, rows = Streams(), nersc_logs.Rows()
     for path in paths:
@@ -52,9 +52,9 @@ def read_logs(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, 
                 rows.workbook(file, str(path))
             else:
                 rows.csv(file, str(path))
-    if streams.found and len(rows):
+    if streams.streams and len(rows):
         raise EventsError("some of these files are our time logs, and some are NERSC's", "give those of one run")
-    if streams.found:
+    if streams.streams:
         return streams.log()
     if not len(rows):
         raise EventsError("there is no event in these files", KINDS)
@@ -72,8 +72,8 @@ def _opened(path: Path) -> BinaryIO:
 def _kind(file: BinaryIO, name: str) -> str:
     line = file.readline(nersc_logs.LONGEST_LINE)
     file.seek(0)
-    for kind, fits in {OURS: _is_stream, WORKBOOK: nersc_logs.begins, CSV: nersc_logs.heading}.items():
-        if fits(line):
+    for kind, matches in {OURS: _is_stream, WORKBOOK: nersc_logs.begins, CSV: nersc_logs.heading}.items():
+        if matches(line):
             return kind
     raise EventsError(f"{name}, line 1: it is no time log", KINDS)
 
@@ -83,7 +83,7 @@ def _is_stream(line: bytes) -> bool:
 
 
 _Moment = Annotated[int, Meta(ge=0, lt=LATEST_NS)]
-_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # of a rank, a process, a place
+_Small = Annotated[int, Meta(ge=0, lt=1 << 31)]  # a rank, process or place
 _Known = Annotated[int, Meta(ge=UNKNOWN, lt=1 << 31)]
 _Place = tuple[Annotated[int, Meta(ge=0, lt=len(PHASES))], _Known, _Known]  # phase, epoch and step
 
@@ -99,7 +99,7 @@ class _Head(TypedDict):
     clock: Line
     started_ns: _Moment
     realtime_ns: _Moment
-    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # those of this program
+    actions: list[Literal[ACTIONS]]  # type: ignore[valid-type] # of the program that wrote the log
     phases: list[Literal[PHASES]]  # type: ignore[valid-type]
 
 
@@ -135,41 +135,41 @@ class StreamReader:
         self._written_ns = self._head["started_ns"]
 
     def stream(self) -> tuple[Stream, Events]:
-        """Return the description of the process that wrote the log, and its events; times are of its own clock."""
+        """Return the description of the process that wrote the log, and its events; times are by its own clock."""
         head, end = self._head, self._read_end()
         offset_ns = head["realtime_ns"] - head["started_ns"]
         ended_ns = end["ended_ns"] if end else self._written_ns
-        moved_ns = end["realtime_ns"] - end["ended_ns"] - offset_ns if end else None
-        who = {key: head[key] for key in ("rank", "run", "ranks", "host", "clock")}
-        times = {"start_ns": head["started_ns"], "end_ns": ended_ns, "clock_ns": offset_ns, "moved_ns": moved_ns}
-        return Stream(identity=head["id"], process=head["pid"], **who, **times), self._table()
+        drift_ns = end["realtime_ns"] - end["ended_ns"] - offset_ns if end else None
+        facts = {key: head[key] for key in ("rank", "run", "ranks", "host", "clock")}
+        times = {"start_ns": head["started_ns"], "end_ns": ended_ns, "clock_ns": offset_ns, "moved_ns": drift_ns}
+        return Stream(identity=head["id"], process=head["pid"], **facts, **times), self._table()
 
     def _read_end(self) -> _End | None:
-        """Read all blocks and return the end; None if the end is missing and the log may be unfinished."""
-        for each in self._lines:
-            if each.startswith(b'{"ended_ns"'):
-                end = self._value(each, _End)
+        """Read all blocks and return the end; None if the log may be unfinished and has no end."""
+        for line in self._lines:
+            if line.startswith(b'{"ended_ns"'):
+                end = self._value(line, _End)
                 if end["count"] != self._count or end["ended_ns"] < self._written_ns:
                     raise self._error(f"ends {end['count']} events, and it has {self._count}")
                 if next(self._lines, None) is not None:
                     raise self._error("goes on after its end: two logs in one file")
                 return end
-            self._take(self._value(each, _Block))
+            self._add_block(self._value(line, _Block))
         if not self.unfinished:
             raise misread(self.name, self.number, UNFINISHED, TAKE_IT)
         return None
 
     def _read(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield whole lines; a cut last line is left out if the log may be unfinished, otherwise it is an error."""
-        while each := file.readline(LONGEST_LINE + 1):
+        """Yield complete lines; an incomplete last line is an error, unless the log may be unfinished."""
+        while line := file.readline(LONGEST_LINE + 1):
             self.number += 1
-            if len(each) > LONGEST_LINE:
+            if len(line) > LONGEST_LINE:
                 raise self._error(f"has more than {LONGEST_LINE} bytes")
-            if not each.endswith(b"\n"):
+            if not line.endswith(b"\n"):
                 if self.unfinished:
                     return
                 raise self._error(f"is cut off; the log {UNFINISHED}", TAKE_IT)
-            yield each
+            yield line
 
     def _value(self, text: bytes, kind: type[_Kind]) -> _Kind:
         try:
@@ -181,43 +181,45 @@ class StreamReader:
         except untrusted.UntrustedError as error:
             raise self._error(f"is damaged: {error}") from None
 
-    def _take(self, block: Mapping[str, Any]) -> None:
-        """Add the events of a block; raise EventsError if it does not continue the blocks before it."""
+    def _add_block(self, block: Mapping[str, Any]) -> None:
+        """Add the events of a block; raise EventsError if it does not continue the earlier blocks."""
         try:
             events = np.frombuffer(base64.b64decode(block["events"], validate=True), EVENT)
         except ValueError:
             raise self._error("has events that are cut off or damaged") from None
         if block["first"] != self._count:
-            before = f"{self._count} were before it"
-            raise self._error(f"begins at event {block['first']}, and {before}: a block is missing, or there twice")
+            earlier = f"{self._count} were before it"
+            raise self._error(f"begins at event {block['first']}, and {earlier}: a block is missing, or occurs twice")
         if block["written_ns"] < self._written_ns:
-            raise self._error("was written before the one before it")
+            raise self._error("was written earlier than the previous one")
         self._written_ns = block["written_ns"]
         self._places += block["places"]
         self.files += block["files"]
         if max(self._count + len(events), len(self._places), len(self.files)) > MOST_EVENTS:
             raise self._error(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
-        for why, wrong in self._faults(events).items():
-            if wrong.any():
-                raise misread(self.name, self.number, f"event {self._count + int(wrong.argmax())} {why}")
+        for fault, is_faulty in self._faults(events).items():
+            if is_faulty.any():
+                raise misread(self.name, self.number, f"event {self._count + int(is_faulty.argmax())} {fault}")
         self._count += len(events)
         self._blocks.append(events)
 
     def _faults(self, events: np.ndarray[Any, Any]) -> Mapping[str, np.ndarray[Any, Any]]:
-        start, taken = events["start"], events["taken"]
+        start, duration = events["start"], events["taken"]
         return {
             "has no action": events["action"] >= len(self._head["actions"]),
-            "is at no place": (events["place"] < 0) | (events["place"] >= len(self._places)),
-            "is of no file": (events["file"] < 0) | (events["file"] > len(self.files)),
+            "has no place": (events["place"] < 0) | (events["place"] >= len(self._places)),
+            "has no file": (events["file"] < 0) | (events["file"] > len(self.files)),
             "begins before its log": start < self._head["started_ns"],
-            "ends before it begins": taken < 0,
-            "ends after it was written": (start > self._written_ns) | (taken > self._written_ns - start),
+            "ends before it begins": duration < 0,
+            "ends after it was written": (start > self._written_ns) | (duration > self._written_ns - start),
         }
 
     def _table(self) -> Events:
         events = np.concatenate([np.empty(0, EVENT), *self._blocks])
         phase, epoch, step = np.array(self._places, dtype=np.int32).reshape(-1, 3)[events["place"]].T
-        actions = np.array([ACTIONS.index(each) for each in self._head["actions"]], dtype=np.int16)[events["action"]]
+        actions = np.array([ACTIONS.index(action) for action in self._head["actions"]], dtype=np.int16)[
+            events["action"]
+        ]
         return Events(
             {},
             start=events["start"],
@@ -235,85 +237,88 @@ class StreamReader:
             taken=events["taken"],
         )
 
-    def _error(self, why: str, hint: str = "") -> Exception:
-        return misread(self.name, self.number, f"it {why}", hint)
+    def _error(self, fault: str, hint: str = "") -> Exception:
+        return misread(self.name, self.number, f"it {fault}", hint)
 
 
 class Streams:
     """A collection of our own logs, which are added one after the other."""
 
     def __init__(self) -> None:
-        self.found: list[Stream] = []
+        self.streams: list[Stream] = []
         self._names: list[str] = []
         self._parts: list[Events] = []
         self._files: list[str] = []
 
     def take(self, reader: StreamReader) -> None:
-        """Add one log. Raises EventsError: it is damaged, was added before, or is of another run."""
+        """Add one log. Raises EventsError if it is damaged, was added before, or belongs to another run."""
         stream, events = reader.stream()
-        if any(stream.identity == other.identity for other in self.found):
-            raise EventsError(f"{reader.name}, line 1: this log is among the files already", "give each once")
-        for key in ("run", "ranks") if self.found else ():
-            value, first_value = getattr(stream, key), getattr(self.found[0], key)
+        if any(stream.identity == other.identity for other in self.streams):
+            raise EventsError(f"{reader.name}, line 1: this log was given twice", "give each once")
+        for key in ("run", "ranks") if self.streams else ():
+            value, first_value = getattr(stream, key), getattr(self.streams[0], key)
             if value != first_value:
-                why = f"{reader.name}, line 1: its {key} is {value!r}, and that of the first file {first_value!r}"
-                raise EventsError(why, "give the logs of one run")
-        own = events["file"]
-        numbers = {"file": np.where(own < 0, own, own + len(self._files)), "stream": events["stream"] + len(self.found)}
+                message = f"{reader.name}, line 1: its {key} is {value!r}, and that of the first file {first_value!r}"
+                raise EventsError(message, "give the logs of one run")
+        file = events["file"]
+        numbers = {
+            "file": np.where(file < 0, file, file + len(self._files)),
+            "stream": events["stream"] + len(self.streams),
+        }
         self._parts.append(events.changed(numbers))
         self._files += reader.files
         self._names.append(reader.name)
         # A clock without a name is shared with no other process.
-        self.found.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
+        self.streams.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
         if sum(map(len, self._parts)) > MOST_EVENTS:
             raise EventsError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
 
     def log(self) -> tuple[Log, Mapping[str, Clock]]:
-        """Return all logs on one clock, and the clocks. Raises EventsError: they seem to be of two runs."""
-        if not self.found[0].run:
-            self._must_be_one_run()
+        """Return all logs on one clock, and the clocks. Raises EventsError if they seem to belong to two runs."""
+        if not self.streams[0].run:
+            self._require_one_run()
         words = {"kind": ACTIONS, "caller": ACTIONS, "phase": PHASES, "file": self._files}
         names = self._parts[0].columns
         events = Events(words, **{name: np.concatenate([part[name] for part in self._parts]) for name in names})
-        events, streams, clock_bounds = _by_one_clock(events, self.found)
+        events, streams, clock_bounds = _to_one_clock(events, self.streams)
         return Log(events, streams), clock_bounds
 
-    def _must_be_one_run(self) -> None:
-        """Raise EventsError if a process began after all others of its rank had ended (for runs without a name)."""
-        unix_ns, ended_ns = _unix_ns(self.found), dict[int, int]()
-        began_ns = [stream.start_ns + unix_ns[stream.clock] for stream in self.found]
-        for place in np.argsort(began_ns, kind="stable").tolist():
-            stream = self.found[place]
-            if began_ns[place] > ended_ns.get(stream.rank, began_ns[place]):
-                why = f"{self._names[place]}: it begins after the other logs of rank {stream.rank} have ended"
-                cure = "give the logs of one run; if they are, its script names it: TimeLog(…, run=NAME)"
-                raise EventsError(f"{why}, and no run is named", cure)
+    def _require_one_run(self) -> None:
+        """Raise EventsError if, in a run without a name, a process began after all others of its rank had ended."""
+        unix_ns, ended_ns = _unix_ns(self.streams), dict[int, int]()
+        began_ns = [stream.start_ns + unix_ns[stream.clock] for stream in self.streams]
+        for index in np.argsort(began_ns, kind="stable").tolist():
+            stream = self.streams[index]
+            if began_ns[index] > ended_ns.get(stream.rank, began_ns[index]):
+                reason = f"{self._names[index]}: it begins after the other logs of rank {stream.rank} have ended"
+                cure = "give the logs of one run; if they are, name it in its script: TimeLog(…, run=NAME)"
+                raise EventsError(f"{reason}, and no run is named", cure)
             end_ns = stream.end_ns + unix_ns[stream.clock]
             ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))
 
 
 def _unix_ns(streams: Sequence[Stream]) -> Mapping[str, int]:
-    """Return the Unix time (ns) of each clock's zero: processes that share a clock take the value of the first one."""
+    """Return the Unix time (ns) at which each clock was zero; the first of the processes with one clock decides."""
     unix_ns: dict[str, int] = {}
     for stream in streams:
         unix_ns.setdefault(stream.clock, stream.clock_ns)
     return unix_ns
 
 
-def _by_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
+def _to_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
     """Return the events and the streams with Unix times of the first clock, and the clocks."""
     unix_ns = _unix_ns(streams)
     barriers = events.of("kind", "barrier")
-    clock_bounds = clocks(streams, _later(barriers, [unix_ns[stream.clock] for stream in streams]))
+    clock_bounds = clocks(streams, _shift(barriers, [unix_ns[stream.clock] for stream in streams]))
     offsets = [unix_ns[stream.clock] - clock_bounds[stream.clock].shift_ns for stream in streams]
-    moved_streams = [
+    shifted_streams = [
         replace(stream, start_ns=stream.start_ns + offset, end_ns=stream.end_ns + offset)
         for stream, offset in zip(streams, offsets, strict=True)
     ]
-    return _later(events, offsets), moved_streams, clock_bounds
+    return _shift(events, offsets), shifted_streams, clock_bounds
 
 
-def _later(events: Events, offsets_ns: Sequence[int]) -> Events:
-    """Return the events with each time later by the offset of its stream."""
-    added = np.array(offsets_ns, dtype=np.int64)[events["stream"]]
-    return events.changed({edge: events[edge] + added for edge in ("start", "end")})
+def _shift(events: Events, offsets_ns: Sequence[int]) -> Events:
+    """Return the events with the offset of their stream added to their times."""
+    shift_ns = np.array(offsets_ns, dtype=np.int64)[events["stream"]]
+    return events.changed({edge: events[edge] + shift_ns for edge in ("start", "end")})

@@ -1,6 +1,6 @@
-"""The time of a process's steps by category of TensorFlow's events, and whether the steps wait for their input.
+"""The time of a process's steps by category of TensorFlow's events, and how long the steps wait for their input.
 
-The time grows with the number of events (once per category) and with the number of steps.
+The computing time grows with the number of events (per category) and with the number of steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from jobs.events.tensorflow_trace import (
 
 
 class Shares(NamedTuple):
-    """Nanoseconds per category; each value is an array with one number per step.
+    """The time per category in ns; each value is an array with one number per step.
 
     ``elapsed``: from the first moment of a category in a step to the last; ``sum``: durations of all its events;
     ``union``: time with at least one event; ``exposed``: ``union`` without the time in which the rank computes;
-    ``spent``: each moment counts for one category, and with ``unaccounted`` they add up to the step.
+    ``spent``: each moment counts for one category, and the values with ``unaccounted`` add up to the step.
     """
 
     elapsed: Mapping[str, Any]
@@ -41,27 +41,27 @@ class Shares(NamedTuple):
 
 
 def shares(runtime: Runtime) -> Shares:
-    """Return the times of each category in the steps; ``spent`` leaves out checkpoints that other threads write."""
+    """Return the times of each category in the steps; ``spent`` has no checkpoints that other threads write."""
     steps, events = runtime.steps, {name: runtime.of(name) for name in CATEGORIES}
-    spans = {name: each.spans for name, each in events.items()}
-    exposed = {name: each if name == COMPUTE else without(each, spans[COMPUTE]) for name, each in spans.items()}
+    spans = {name: part.spans for name, part in events.items()}
+    exposed = {name: span if name == COMPUTE else without(span, spans[COMPUTE]) for name, span in spans.items()}
     in_front = {**spans, CHECKPOINT: runtime.in_front(events[CHECKPOINT]).spans}
     own_spans = dict(zip(CATEGORIES, shared_out([*in_front.values()]), strict=True))
-    spent = {name: each.within(steps.start, steps.end) for name, each in own_spans.items()}
+    spent = {name: span.within(steps.start, steps.end) for name, span in own_spans.items()}
     return Shares(
-        {name: each.elapsed(steps.start, steps.end) for name, each in spans.items()},
-        {name: _sum_within(each["start"], each["end"], steps) for name, each in events.items()},
-        {name: each.within(steps.start, steps.end) for name, each in spans.items()},
-        {name: each.within(steps.start, steps.end) for name, each in exposed.items()},
+        {name: span.elapsed(steps.start, steps.end) for name, span in spans.items()},
+        {name: _sum_within(part["start"], part["end"], steps) for name, part in events.items()},
+        {name: span.within(steps.start, steps.end) for name, span in spans.items()},
+        {name: span.within(steps.start, steps.end) for name, span in exposed.items()},
         {**spent, UNACCOUNTED: steps.end - steps.start - sum(spent.values())},
     )
 
 
 def overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
-    """Return the seconds in which both categories of a pair went on, over all steps, for each pair."""
+    """Return, for each pair of categories, the seconds over all steps in which both had events."""
     spans, steps = {name: runtime.of(name).spans for name in CATEGORIES}, runtime.steps
-    together = {pair: intersection(*(spans[name] for name in pair)) for pair in itertools.combinations(CATEGORIES, 2)}
-    return {pair: float(each.within(steps.start, steps.end).sum()) / NS for pair, each in together.items()}
+    common = {pair: intersection(*(spans[name] for name in pair)) for pair in itertools.combinations(CATEGORIES, 2)}
+    return {pair: float(span.within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
 
 
 def _sum_within(start: Times, end: Times, steps: Steps) -> Times:
@@ -70,17 +70,19 @@ def _sum_within(start: Times, end: Times, steps: Steps) -> Times:
 
 
 def _time_after(moments: Times, steps: Steps) -> Times:
-    """Return per step the sum over all `moments` (sorted) of the time in the step that lies after the moment, ns."""
+    """Return per step the sum, over all sorted `moments`, of the time of the step after the moment, ns."""
     first = int(moments[:1].sum())
-    total = np.concatenate([[0], np.cumsum(moments - first)])
-    places: list[Times] = [np.searchsorted(moments, edge) for edge in steps[1:]]
-    times: list[Times] = [at * (edge - first) - total[at] for edge, at in zip(steps[1:], places, strict=True)]
+    totals = np.concatenate([[0], np.cumsum(moments - first)])
+    indices: list[Times] = [np.searchsorted(moments, edge) for edge in steps[1:]]
+    times: list[Times] = [
+        index * (edge - first) - totals[index] for edge, index in zip(steps[1:], indices, strict=True)
+    ]
     return times[1] - times[0]
 
 
 LEAST = 0.05
-"""Least share of the steps' time that waiting for input must take to count (two runs of a cell differ by up to 4 %);
-also the least share of the waiting that a remedy must save to be named."""
+"""Smallest share of the steps' time for waiting for input that is worth a remedy (two runs differ by up to 4 %), and
+smallest share of the waiting that a remedy must save to be named."""
 _MAKING = INPUT[:2]  # reading and decoding
 
 
@@ -88,8 +90,8 @@ class Bound(NamedTuple):
     """The time that steps wait for their input (seconds), and the most that each remedy can save."""
 
     steps_s: float
-    waited_s: float  # seconds in which the rank only waited for input
-    remedies: Mapping[str, float]
+    waited_s: float  # seconds in which the rank did nothing but wait for input
+    remedies: Mapping[str, float]  # the most that each remedy can save, in seconds
     prefetched: bool = False  # whether the pipeline already prefetches
 
     @property
@@ -100,46 +102,46 @@ class Bound(NamedTuple):
     @property
     def named(self) -> dict[str, float]:
         """Return the remedies that save enough to be named (seconds), best first; empty if the input costs little."""
-        best = sorted(self.remedies.items(), key=lambda each: -each[1])
-        return {what: saved for what, saved in best if saved > LEAST * self.waited_s and self.share >= LEAST}
+        best = sorted(self.remedies.items(), key=lambda remedy: -remedy[1])
+        return {name: saved_s for name, saved_s in best if saved_s > LEAST * self.waited_s and self.share >= LEAST}
 
 
 def bound(runtime: Runtime, times: Shares) -> Bound:
     """Return how long the steps wait for their input, and the most that each remedy saves.
 
-    Prefetching runs the input during the rank's other work: it saves at most the waiting, and at most the part of that
-    work during which no input runs yet; nothing if it is already in use. The other remedies save at most the time
-    spent on their category.
+    Prefetching runs the input during the rank's other work. It saves at most the waiting, and at most the part of that
+    work during which no input runs yet; nothing if it is already used. Any other remedy saves at most the time of its
+    category.
     """
-    spent, steps = {name: int(each.sum()) for name, each in times.spent.items()}, runtime.steps
-    waited = sum(spent[name] for name in INPUT)
-    busy = sum(spent[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
+    spent_ns, steps = {name: int(times_ns.sum()) for name, times_ns in times.spent.items()}, runtime.steps
+    waited_ns = sum(spent_ns[name] for name in INPUT)
+    busy_ns = sum(spent_ns[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
     making_ns = int(runtime.of(*_MAKING).spans.within(steps.start, steps.end).sum())
-    hidden = making_ns - sum(spent[name] for name in _MAKING)
-    ahead = 0 if runtime.prefetched else max(0, min(waited, busy - hidden))
-    remedies = {"prefetch": ahead} | {name: spent[name] for name in INPUT}
-    seconds = {name: saved / NS for name, saved in remedies.items()}
-    return Bound(int((steps.end - steps.start).sum()) / NS, waited / NS, seconds, runtime.prefetched)
+    hidden_ns = making_ns - sum(spent_ns[name] for name in _MAKING)
+    prefetch_ns = 0 if runtime.prefetched else max(0, min(waited_ns, busy_ns - hidden_ns))
+    remedies = {"prefetch": prefetch_ns} | {name: spent_ns[name] for name in INPUT}
+    seconds = {name: saved_ns / NS for name, saved_ns in remedies.items()}
+    return Bound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.prefetched)
 
 
 def metrics(runtime: Runtime) -> dict[str, Any]:
-    """Return a record's metrics of the steps of a run: numbers of steps and events, and seconds over all steps.
+    """Return a record's metrics of the steps of a run: the number of steps and events, and seconds over all steps.
 
     ``union_s``, ``exposed_s`` and ``spent_s`` by category, as in `Shares`; ``waited_s`` and ``remedies_s`` as in
     `Bound`.
     """
     times = shares(runtime)
-    verdict = bound(runtime, times)
+    limit = bound(runtime, times)
     return {
         "steps": len(runtime.steps.number),
         "events": len(runtime.work),
         "uncategorised": len(runtime.events.of("kind", UNCATEGORISED)),
         "dropped": runtime.dropped,
-        "steps_s": verdict.steps_s,
-        "waited_s": verdict.waited_s,
-        "remedies_s": verdict.remedies,
+        "steps_s": limit.steps_s,
+        "waited_s": limit.waited_s,
+        "remedies_s": limit.remedies,
         **{
-            f"{time}_s": {name: int(each.sum()) / NS for name, each in getattr(times, time).items()}
+            f"{time}_s": {name: int(times_ns.sum()) / NS for name, times_ns in getattr(times, time).items()}
             for time in ("union", "exposed", "spent")
         },
     }

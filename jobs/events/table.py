@@ -16,7 +16,7 @@ Column = NDArray[Any]
 
 NS = 1e9
 COLUMNS = ("start", "end", "kind", "thread", "rank", "file", "bytes")
-_ROWS_AT_ONCE = 10_000  # rows converted to Python's numbers, which take much memory, at a time
+_ROWS_AT_ONCE = 10_000  # rows that are converted to Python's numbers at a time, because these take much memory
 
 
 class EventsError(JobError):
@@ -27,7 +27,7 @@ class Events:
     """A table of events: each column is an array with one value per event; unknown values are `UNKNOWN`.
 
     Every table has `COLUMNS`: start and end in ns of one clock, numbers of kind, thread, rank and file, and bytes.
-    `words` maps a column to its list of words if the column's numbers are indices into a list.
+    `words` maps a column whose numbers are indices to its list of words.
     """
 
     def __init__(self, words: Mapping[str, Sequence[str]], **columns: Column) -> None:
@@ -44,12 +44,12 @@ class Events:
 
     @property
     def spans(self) -> Spans:
-        """Return the spans in which at least one event went on."""
+        """Return the spans of time with at least one event."""
         return union(self["start"], self["end"])
 
-    def at(self, places: Column | slice) -> Events:
+    def at(self, indices: Column | slice) -> Events:
         """Return a table of some events, given as indices, a mask or a slice."""
-        return Events(self.words, **{name: column[places] for name, column in self.columns.items()})
+        return Events(self.words, **{name: column[indices] for name, column in self.columns.items()})
 
     def changed(self, columns: Mapping[str, Column]) -> Events:
         """Return the table with some columns replaced or added."""
@@ -60,17 +60,17 @@ class Events:
         return self.at(np.isin(self[column], [self.words[column].index(word) for word in words]))
 
     def texts(self, name: str) -> list[str | None]:
-        """Return the word of each event in a column, None if unknown."""
-        return [self.words[name][each] if each >= 0 else None for each in self[name].tolist()]
+        """Return the word of each event in a column; None if unknown."""
+        return [self.words[name][index] if index >= 0 else None for index in self[name].tolist()]
 
     def by(self, name: str) -> Iterator[tuple[int, Events]]:
-        """Yield each value of a column with the table of events that have it, in their order."""
+        """Yield each value of a column with a table of its events, in their order."""
         order = np.argsort(self[name], kind="stable")
         values, first = np.unique(self[name][order], return_index=True)
-        for value, places in zip(values.tolist(), np.split(order, first[1:]), strict=False):
-            yield value, self.at(places)
+        for value, indices in zip(values.tolist(), np.split(order, first[1:]), strict=False):
+            yield value, self.at(indices)
 
     def rows(self, *names: str) -> Iterator[tuple[int, ...]]:
         """Yield these columns event by event, as Python's numbers."""
-        for at in range(0, len(self), _ROWS_AT_ONCE):
-            yield from zip(*(self[name][at : at + _ROWS_AT_ONCE].tolist() for name in names), strict=True)
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            yield from zip(*(self[name][first : first + _ROWS_AT_ONCE].tolist() for name in names), strict=True)

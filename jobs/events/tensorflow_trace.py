@@ -1,6 +1,6 @@
 """Traces of TensorFlow's profiler: the events of one process with their categories, and its steps.
 
-A trace is a ``*.xplane.pb`` by TensorFlow, or the table that a run saves of it (``tensorflow-<n>.npz``). The rules in
+A trace is a ``*.xplane.pb`` of TensorFlow, or the table that a run makes of it (``tensorflow-<n>.npz``). The rules in
 ``categories.json`` give the category of an event.
 """
 
@@ -26,7 +26,7 @@ from jobs.system import files, untrusted
 
 _RULES = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
 CATEGORIES = tuple(_RULES["order"])
-"""By priority: a moment with events of several categories counts for the first of these."""
+"""In order of priority: a moment with events of several categories counts for the first of these."""
 INPUT, REMEDIES = tuple(_RULES["input"]), _RULES["remedies"]
 COMPUTE, COMMUNICATION, CHECKPOINT, OTHER = "compute", "communication", "checkpoint", "other"
 UNACCOUNTED, UNCATEGORISED, FRAME = "unaccounted", "uncategorised", "frame"
@@ -44,7 +44,7 @@ _OPERATION = re.compile(r"[^:]:\w+$")
 
 
 class Steps(NamedTuple):
-    """The steps in the order of time: arrays of numbers, starts and ends (ns)."""
+    """The steps in order of time: arrays of numbers, starts and ends (ns)."""
 
     number: Times
     start: Times
@@ -53,7 +53,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Runtime:
-    """The events of a process and the marks of its steps, in ns of Unix time (since the profiler's start if undated).
+    """The events of a process and the marks of its steps, in ns of Unix time, or since the profiler's start if undated.
 
     An event has `kind` (an index into `KINDS`) and `name` (TensorFlow's name). A mark has `step`, its number; marks of
     one `series` with the same number are of different epochs.
@@ -72,18 +72,18 @@ class Runtime:
 
     @cached_property
     def steps(self) -> Steps:
-        """Return the steps in the order of time, each from the start of its first mark to the end of its last mark.
+        """Return the steps in order of time, each from the start of its first mark to the end of its last mark.
 
-        A number that comes again in a series is another step: it belongs to the next epoch.
+        A number that occurs again in a series is another step, of the next epoch.
         """
         if not self.marked:
-            return Steps(*(np.array([each]) for each in (0, self.events["start"].min(), self.events["end"].max())))
+            return Steps(*(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max())))
         number, series, start = (self.marks[name] for name in ("step", "series", "start"))
         order = np.lexsort((start, number, series))
-        at = np.arange(len(order))
+        position = np.arange(len(order))
         is_first = (np.diff(series[order], prepend=-1) != 0) | (np.diff(number[order], prepend=-1) != 0)
-        epoch = np.empty_like(at)
-        epoch[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+        epoch = np.empty_like(position)
+        epoch[order] = position - np.maximum.accumulate(np.where(is_first, position, 0))
         (numbers, _), step_of_mark = np.unique(np.stack([number, epoch]), axis=1, return_inverse=True)
         first, last = np.full(len(numbers), 1 << 62), np.zeros(len(numbers), np.int64)
         np.minimum.at(first, step_of_mark.ravel(), start)
@@ -106,7 +106,7 @@ class Runtime:
         return self.events.at(self.events["kind"] != KINDS.index(FRAME))
 
     def in_front(self, events: Events) -> Events:
-        """Return those of `events` on threads that mark steps; all events if no step is marked."""
+        """Return the events of `events` on threads that mark steps; all events if no step is marked."""
         return events.at(np.isin(events["thread"], self.front)) if self.marked else events
 
     @property
@@ -125,17 +125,17 @@ class Runtime:
     def process(self, number: int) -> TraceProcess:
         """Return the events, and below them the steps, as a process of a Perfetto trace."""
         steps = self.steps
-        names = [f"step {each}" for each in steps.number.tolist()]
+        names = [f"step {step}" for step in steps.number.tolist()]
         words = {"kind": ["step"], "thread": ["steps"], "name": names}
-        nothing = np.zeros(len(names), np.int64)
-        below = Events(
-            words, start=steps.start, end=steps.end, kind=nothing, thread=nothing, name=np.arange(len(names))
+        zeros = np.zeros(len(names), np.int64)
+        step_events = Events(
+            words, start=steps.start, end=steps.end, kind=zeros, thread=zeros, name=np.arange(len(names))
         )
-        return TraceProcess(number, self.name, [self.events, below])
+        return TraceProcess(number, self.name, [self.events, step_events])
 
 
 def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
-    """Return the content of a trace or a table. Raises EventsError: unreadable, no trace, or above `most_bytes`."""
+    """Return the content of a trace or a table. Raises EventsError if it is unreadable, no trace, or too large."""
     try:
         data = files.read(files.named(path), most_bytes)
         return _from_table(path.name, data) if path.suffix == ".npz" else from_xplane(path.name, data)
@@ -143,12 +143,12 @@ def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
         hint = "name a *.xplane.pb of TensorFlow's profiler, or a run's tensorflow-<n>.npz"
         raise EventsError(f"{path}: {error.strerror}", hint) from error
     except ValueError as error:
-        cure = "copy it anew from where it was written; a gzipped or JSON trace is another format"
+        cure = "copy the file again from its origin; a gzipped or JSON trace is another format"
         raise EventsError(f"{path} is no trace of TensorFlow's profiler: {error}", cure) from error
 
 
 def from_xplane(name: str, data: bytes) -> Runtime:
-    """Return the content of a trace by TensorFlow. Raises ValueError: it is no trace, or has no event."""
+    """Return the content of a trace by TensorFlow. Raises ValueError if it is no trace or has no event."""
     raw = xplane.read_space(data)
     line, op, start, end, step = raw.columns
     dated = bool(raw.began_ns) or bool(len(start) and start.min() > 1 << 60)
@@ -158,12 +158,12 @@ def from_xplane(name: str, data: bytes) -> Runtime:
     category = _categories(raw.lines, raw.ops, line, op)
     category[step >= 0] = KINDS.index(FRAME)
     marks = Events({}, **columns, step=step, series=line * len(raw.ops) + op).at(step >= 0)
-    return _runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
+    return _new_runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
 
 
-def _runtime(name: str, raw: xplane.Raw, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
+def _new_runtime(name: str, raw: xplane.Raw, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
     if not len(columns["start"]):
-        raise ValueError("it holds no event")
+        raise ValueError("it has no event")
     events = Events({"kind": KINDS, "thread": raw.lines, "name": raw.ops}, **columns)
     return Runtime(name, events, marks, dated, raw.dropped)
 
@@ -178,7 +178,7 @@ def _categories(lines: Sequence[str], ops: Sequence[str], line: Any, op: Any) ->
     kinds = []
     for pair in pairs.tolist():
         thread, name = lines[pair // len(ops)], ops[pair % len(ops)]
-        matches = (kind for kind, of_line, of_name in rules if of_line.search(thread) and of_name.search(name))
+        matches = (kind for kind, line_rule, name_rule in rules if line_rule.search(thread) and name_rule.search(name))
         kinds.append(next(matches, KINDS.index(UNCATEGORISED)))
     return np.array(kinds, np.int8)[pair_of_event.ravel()]
 
@@ -193,7 +193,7 @@ def write_table(path: Path, runtime: Runtime) -> None:
     for name, column in (("number", "step"), ("line", "thread"), ("start", "start"), ("end", "end")):
         marks[name] = runtime.marks[column]
     names = {"lines": events.words["thread"], "ops": events.words["name"]}
-    texts = {key: "".join(each.replace("\0", " ") + "\0" for each in words) for key, words in names.items()}
+    texts = {key: "".join(word.replace("\0", " ") + "\0" for word in words) for key, words in names.items()}
     texts["head"] = json.dumps({"schema": _SCHEMA, "kinds": KINDS, "dropped": runtime.dropped})
     arrays: dict[str, Any] = {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
     with files.whole(path) as file:
@@ -201,24 +201,36 @@ def write_table(path: Path, runtime: Runtime) -> None:
 
 
 def _from_table(name: str, data: bytes) -> Runtime:
-    """Return the content of a run's table: events with the categories that the run gave them, without frames."""
+    """Return the content of a run's table: events with the categories that the run gave them, but no frames."""
     try:
         arrays = untrusted.arrays(io.BytesIO(data), MOST_BYTES)
         head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
         lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
-        kinds = np.array([KINDS.index(each) if each in KINDS else KINDS.index(OTHER) for each in head["kinds"]])
-        line, op, start, taken = (events[name].astype(np.int64) for name in ("line", "op", "start", "duration"))
-        number, front, first, last = (steps[name].astype(np.int64) for name in ("number", "line", "start", "end"))
-        columns = {"start": start, "end": start + taken, "thread": line, "name": op, "kind": kinds[events["category"]]}
-        fit = len(events) <= xplane.MOST_EVENTS and 0 <= line.min() <= line.max() < len(lines)
-        fit &= 0 <= op.min() <= op.max() < len(ops) and start.min() >= 0 <= taken.min() and taken.max() < _LATEST_NS
-        fit &= bool(start.max() < _LATEST_NS and (first >= 0).all() and (first <= last).all())
-        fit &= bool((last < 2 * _LATEST_NS).all())
+        kinds = np.array([KINDS.index(kind) if kind in KINDS else KINDS.index(OTHER) for kind in head["kinds"]])
+        line, op, start, duration = (events[name].astype(np.int64) for name in ("line", "op", "start", "duration"))
+        number, mark_line, first, last = (steps[name].astype(np.int64) for name in ("number", "line", "start", "end"))
+        columns = {
+            "start": start,
+            "end": start + duration,
+            "thread": line,
+            "name": op,
+            "kind": kinds[events["category"]],
+        }
+        is_valid = len(events) <= xplane.MOST_EVENTS and 0 <= line.min() <= line.max() < len(lines)
+        is_valid &= (
+            0 <= op.min() <= op.max() < len(ops) and start.min() >= 0 <= duration.min() and duration.max() < _LATEST_NS
+        )
+        is_valid &= bool(start.max() < _LATEST_NS and (first >= 0).all() and (first <= last).all())
+        is_valid &= bool((last < 2 * _LATEST_NS).all())
         raw = xplane.Raw(lines, ops, dropped=int(head["dropped"]))
-    except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
+    except Exception as error:  # a damaged archive may make numpy and zipfile raise any error
         raise ValueError("it is damaged") from error
-    if not fit:
+    if not is_valid:
         raise ValueError("it is damaged")
-    return _runtime(
-        name, raw, columns, Events({}, start=first, end=last, thread=front, step=number, series=front), dated=True
+    return _new_runtime(
+        name,
+        raw,
+        columns,
+        Events({}, start=first, end=last, thread=mark_line, step=number, series=mark_line),
+        dated=True,
     )

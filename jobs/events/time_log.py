@@ -1,8 +1,8 @@
 """Writer of time logs: one file (stream) per process with its actions and their times, for `analysis timelog`.
 
 A stream is JSON Lines: a head (process and clock), blocks of events (packed, in base64), an end. A block is written
-when it is full, at the first step that begins half a second or more after the last block, and at the end: a killed
-process loses the events since the last block.
+when it is full, when a step begins at least half a second after the last block, and at the end. A killed process loses
+the events since the last block.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ACTIONS = (
     "compute", "validate", "communicate", "checkpoint", "barrier", "read", "open", "load", "shuffle", "stage", "next",
     "wait", "step",
 )  # fmt: skip
-"""By priority: if threads of a rank do several at the same time, `analysis timelog` counts the first one."""
+"""In order of priority: if threads of a rank have several actions at once, `analysis timelog` counts the first one."""
 PHASES = ("none", "train", "validation")
 UNKNOWN = -1
 _SCHEMA = 1
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
-# Thread; start and duration in ns; bytes asked for; place; file, 0 for none; action.
+# Thread; start and duration in ns; requested bytes; place; file (0: none); action.
 _pack = struct.Struct("<QqqqiiB").pack
-# Most events or places, and most names of files (up to PATH_MAX each), per line: the analysis reads lines to 16 MiB.
+# Most events or places, and most names of files (up to PATH_MAX each), per line: the reader allows 16 MiB per line.
 _BLOCK = 4096
 _NAMES = 512
 _FLUSH_NS = 500_000_000
@@ -57,7 +57,7 @@ class TimeLogExistsError(TimeLogError, FileExistsError):
 
 
 class Event:
-    """One event, logged by a ``with`` block; `size_bytes`, the requested bytes, may be set until the block ends."""
+    """One event, logged by a ``with`` block; its `size_bytes`, the requested bytes, may be set until the block ends."""
 
     __slots__ = ("action", "events", "file", "place", "size_bytes", "start_ns")
     action: int
@@ -74,7 +74,7 @@ class Event:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Add the event to the log, also if the block failed."""
+        """Add the event to the log, even if the block failed."""
         taken_ns = monotonic_ns() - self.start_ns
         try:
             self.events.append(
@@ -93,13 +93,13 @@ class Event:
 class TimeLog:
     """The time log of this process, written to a new file; a rank may have several processes.
 
-    Any thread may log. A forked child must open its own log. Ranks count from 0 to `ranks` - 1, and the logs of one
-    `run` belong together. Without ``with`` the log ends with the process, unless `os._exit` or a signal ends the
-    process. A signal handler may log while the log is open. If it interrupts a write, its `flush` and `close` do
-    nothing, and the log goes on.
+    Any thread may log. A forked child must open its own log. Ranks count from 0 to `ranks` - 1, and all logs of one
+    `run` belong together. Without ``with`` the log ends with the process, but not after `os._exit` or a
+    signal. A signal handler may log while the log is open; if it interrupts a write, its `flush` and `close` do
+    nothing, and the log stays open.
 
-    Raises TimeLogError: there is no such rank or folder, the run's name is no text, or the file exists (then it is also
-    a FileExistsError). OSError: it cannot be written.
+    Raises TimeLogError if there is no such rank or folder, the run's name is no text, or the file exists (then the
+    error is also a FileExistsError), and OSError if the file cannot be written.
     """
 
     def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
@@ -116,9 +116,9 @@ class TimeLog:
         self._writing = False
         self._path = files.named(path)
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
-        """The arguments for the log of another process of the same rank, if the path is changed."""
+        """The arguments for the log of another process of the same rank, which needs another path."""
         self._descriptor = _new_file(self._path)
-        self._started_ns, realtime_ns = _moment()
+        self._started_ns, realtime_ns = _read_clocks()
         self._flushed_ns = self._started_ns
         head = {"timelog": _SCHEMA, "id": uuid.uuid4().hex, "run": run, "rank": int(rank), "ranks": int(ranks)}
         process = {"host": socket.gethostname(), "pid": os.getpid(), "clock": clock.clock_name()}
@@ -147,8 +147,8 @@ class TimeLog:
         elif 0 <= at < self._place_count:
             event.place = at
         else:
-            raise TimeLogError(f"there is no place {at!r}", "take what `place` returns")
-        event.file = 0 if file is None else self._files.get(file) or self._number(file)
+            raise TimeLogError(f"there is no place {at!r}", "give a number that `place` returned")
+        event.file = 0 if file is None else self._files.get(file) or self._file_number(file)
         event.size_bytes = size_bytes
         event.events = events = self._events
         if len(events) >= _BLOCK:
@@ -158,49 +158,49 @@ class TimeLog:
     def add(
         self, action: str, start_ns: int, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None
     ) -> None:
-        """Log an event that began at `start_ns` (of `time.monotonic_ns`) and ends now."""
+        """Log an event from `start_ns` (of `time.monotonic_ns`) until now."""
         if not self._started_ns <= start_ns <= monotonic_ns():
-            raise TimeLogError(f"{start_ns!r} is no moment of this log", "stamp it with time.monotonic_ns()")
+            raise TimeLogError(f"{start_ns!r} is no time within this log", "give a value of time.monotonic_ns()")
         event = self.event(action, file, size_bytes, at)
         event.start_ns = start_ns
         event.__exit__(None, None, None)
 
     def place(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> int:
-        """Return the number of a place in the run (phase, epoch, step), to be passed as `at`; both count from 0."""
+        """Return the number of a place in the run (phase, epoch, step), for the parameter `at`; both count from 0."""
         if phase not in PHASES:
             _refuse("phase", phase, PHASES)
         if not (UNKNOWN <= epoch < _MOST and UNKNOWN <= step < _MOST):
             raise TimeLogError(f"there is no epoch {epoch!r} with a step {step!r}", "both count from 0")
         place = PHASES.index(phase), int(epoch), int(step)
         with self._lock:
-            self._must_be_open()
-            number = self._place_count  # no call, and so no signal handler, before the place is there
+            self._require_open()
+            number = self._place_count  # no call until the place is added, so that no signal handler runs in between
             self._place_count = number + 1
             self._places.append(place)
             return number
 
     def at(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> None:
-        """Set the current place of the run: a phase of `PHASES`, epoch and step. Call it when a step begins."""
+        """Set the current place of the run: a phase of `PHASES`, epoch and step. Called when a step begins."""
         self._at = self.place(phase, epoch, step)
         if monotonic_ns() - self._flushed_ns >= _FLUSH_NS:
             self.flush()
 
     def flush(self) -> None:
-        """Write all logged events to the file, without fsync. Raises OSError; then they stay for the next try."""
+        """Write all logged events to the file, without fsync. After an OSError the next flush tries again."""
         with self._lock:
-            self._must_be_open()
-            self._put(self._events)
+            self._require_open()
+            self._write_blocks(self._events)
 
     def close(self) -> None:
-        """Write the rest and the end of the log, and close it; events that have not ended are lost."""
+        """Write the remaining events and the end of the log, and close it; events that have not ended are lost."""
         with self._lock:
             if self not in _OPEN or self._writing:
                 return
             _OPEN.discard(self)
-            events, self._events = self._events, _Ended()
+            events, self._events = self._events, _EndedEvents()
             try:
-                self._put(events)
-                ended_ns, realtime_ns = _moment()
+                self._write_blocks(events)
+                ended_ns, realtime_ns = _read_clocks()
                 self._write({"ended_ns": ended_ns, "realtime_ns": realtime_ns, "count": self._count})
             finally:
                 os.close(self._descriptor)
@@ -211,31 +211,35 @@ class TimeLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _number(self, file: File) -> int:
+    def _file_number(self, file: File) -> int:
         name = os.fsdecode(file)
         with self._lock:
-            self._must_be_open()
+            self._require_open()
             if name not in self._files:
                 self._files[name] = self._file_count = self._file_count + 1
                 self._new_files.append(name)
             self._files[file] = self._files[name]
             return self._files[name]
 
-    def _must_be_open(self) -> None:
+    def _require_open(self) -> None:
         if self not in _OPEN:
-            raise TimeLogError(*_ENDED)
+            raise TimeLogError(*_ENDED_ERROR)
 
-    def _put(self, events: list[bytes]) -> None:
-        """Write blocks of events; the places and files that they refer to are written first."""
-        if self._writing:  # this call is from a signal handler that interrupted a write
+    def _write_blocks(self, events: list[bytes]) -> None:
+        """Write blocks of events; the places and files of a block are written before it."""
+        if self._writing:  # a signal handler interrupted a write and called this
             return
         self._writing = True
         try:
             remaining = len(events)
             while remaining or self._places or self._new_files:
                 places, names = self._places[:_BLOCK], self._new_files[:_NAMES]
-                more = len(self._places) > _BLOCK or len(self._new_files) > _NAMES
-                number, place_count, name_count = 0 if more else min(remaining, _BLOCK), len(places), len(names)
+                others_remain = len(self._places) > _BLOCK or len(self._new_files) > _NAMES
+                number, place_count, name_count = (
+                    0 if others_remain else min(remaining, _BLOCK),
+                    len(places),
+                    len(names),
+                )
                 references = {"first": self._count, "places": places, "files": names}
                 packed = base64.b64encode(b"".join(events[:number]))
                 # json.dumps would copy the events
@@ -247,69 +251,69 @@ class TimeLog:
         finally:
             self._writing = False
 
-    def _write(self, value: Any, more: bytes = b"") -> None:
+    def _write(self, value: Any, suffix: bytes = b"") -> None:
         """Append a whole line to the file, or nothing if that fails."""
-        rest = b"%b%b}\n" % (json.dumps(value, separators=(",", ":")).encode()[:-1], more)
-        size = self._size + len(rest)
+        remaining = b"%b%b}\n" % (json.dumps(value, separators=(",", ":")).encode()[:-1], suffix)
+        size = self._size + len(remaining)
         try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            while remaining:
+                remaining = remaining[os.write(self._descriptor, remaining) :]
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-            if isinstance(error, OSError):  # a full disk's error names no file
+            if isinstance(error, OSError):  # the error of a full disk names no file
                 raise OSError(error.errno, error.strerror, str(self._path)) from error
             raise
         self._size = size
 
     def leave(self) -> None:
-        """Discard the log in a forked child: it belongs to the parent."""
-        self._events, self._lock = _Ended(), threading.RLock()
+        """Discard the log in a forked child: it belongs to the parent process."""
+        self._events, self._lock = _EndedEvents(), threading.RLock()
         os.close(self._descriptor)
 
 
-class _Ended(list[bytes]):
-    """The event list of an ended log: to append raises TimeLogError."""
+class _EndedEvents(list[bytes]):
+    """The event list of an ended log: `append` raises TimeLogError."""
 
     def append(self, _: bytes) -> NoReturn:
-        raise TimeLogError(*_ENDED)
+        raise TimeLogError(*_ENDED_ERROR)
 
 
-_ENDED = "this log has ended, or is that of the process that was forked", "open another one"
+_ENDED_ERROR = "this log has ended, or belongs to the parent process", "open another one"
 _OPEN: set[TimeLog] = set()
 
 
-def _leave() -> None:
+def _leave_logs() -> None:
     for log in _OPEN:
         log.leave()
     _OPEN.clear()
 
 
 @atexit.register
-def _close() -> None:
-    with contextlib.ExitStack() as logs:  # each, also where another one's disk is full
+def _close_logs() -> None:
+    with contextlib.ExitStack() as logs:  # every log, even after the disk of another one was full
         for log in _OPEN:
             logs.callback(log.close)
 
 
-os.register_at_fork(after_in_child=_leave)
+os.register_at_fork(after_in_child=_leave_logs)
 
 
 def _new_file(path: Path) -> int:
     try:
         return files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
     except FileExistsError as error:
-        raise TimeLogExistsError(f"{path} is there already", "remove it, or name a file that is not there") from error
+        raise TimeLogExistsError(f"{path} exists already", "remove it, or name a new file") from error
     except FileNotFoundError as error:
-        raise TimeLogError(f"there is no folder {path.parent}", "make it before you open the log") from error
+        raise TimeLogError(f"there is no folder {path.parent}", "make it first") from error
 
 
 def _refuse(kind: str, word: object, words: Sequence[str]) -> NoReturn:
     raise TimeLogError(f"there is no {kind} {word!r}", f"take one of: {', '.join(words)}")
 
 
-def _moment() -> tuple[int, int]:
-    """Return one moment in ns by the monotonic clock and as Unix time: the quickest of a few tries."""
+def _read_clocks() -> tuple[int, int]:
+    """Return one time in ns, by the monotonic clock and as Unix time: the pair that was read fastest of a few."""
     tries = [(monotonic_ns(), time.time_ns(), monotonic_ns()) for _ in range(_TRIES)]
-    before, realtime_ns, after = min(tries, key=lambda each: each[2] - each[0])
-    return (before + after) // 2, realtime_ns
+    before_ns, realtime_ns, after_ns = min(tries, key=lambda readings: readings[2] - readings[0])
+    return (before_ns + after_ns) // 2, realtime_ns

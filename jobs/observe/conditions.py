@@ -1,6 +1,6 @@
-"""The observer of other conditions that change the speed of a run, and the description of the machine.
+"""The observer of all other conditions of the speed of a run, and the description of the machine.
 
-The conditions are those of `jobs.system.tunables`. The facts of the machine are read without root and never guessed.
+`jobs.system.tunables` reads the conditions. The facts of the machine are read without root and never guessed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from jobs.system.device import UNKNOWN, device_of, mount_of
 
 
 def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Sequence[Path]) -> Conditions:
-    """Return the conditions of ``process`` and ``machine``, and by name those of the ``storages``.
+    """Return the conditions of the ``process``, of the ``machine``, and of the ``storages`` by name.
 
-    `folders` hold the data, then the data's copies; `targets` hold the snapshots, in the order of their roles; for a
-    bucket its servers' disk.
+    `folders` hold the data, and then copies of the data; `targets` hold the snapshots, in the order of their roles; the
+    target of a bucket is the disk of its servers.
     """
-    name = settings.get("storage", {}).get("name", "data")  # a run by hand has none
-    saves = (f"{each['name']} (checkpoints)" for each in roles(settings.get("checkpoint", {"name": "none"})).values())
-    folder_names = [*zip((name, f"{name} (copies)"), folders, strict=False), *zip(saves, targets, strict=False)]
+    name = settings.get("storage", {}).get("name", "data")  # a run by hand has no name of a storage
+    target_names = (
+        f"{target['name']} (checkpoints)" for target in roles(settings.get("checkpoint", {"name": "none"})).values()
+    )
+    folder_names = [*zip((name, f"{name} (copies)"), folders, strict=False), *zip(target_names, targets, strict=False)]
     return {
         "process": tunables.describe_process(),
         "machine": tunables.describe_machine(),
@@ -48,24 +50,24 @@ class ConditionsObserver(Observer):
 
     def start(self) -> None:
         """Read the conditions before the run."""
-        self._before = self._look()
+        self._before = self._conditions()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read the conditions after the run."""
-        self._after = self._look()
+        self._after = self._conditions()
 
     def metrics(self) -> Mapping[str, Any]:
         """Return ``conditions``, and ``conditions_after`` if they changed during the run."""
-        changed = {"conditions_after": self._after} if self._after != self._before else {}
-        return {"conditions": self._before, **changed}
+        change = {"conditions_after": self._after} if self._after != self._before else {}
+        return {"conditions": self._before, **change}
 
-    def _look(self) -> Conditions:
+    def _conditions(self) -> Conditions:
         return observe_conditions(self.request["settings"], self.work.folders, self.snapshot_folders)
 
 
 _PACKAGES = ("tensorflow", "numpy", "hydra-core", "omegaconf", "submitit", "pillow", "tfio-campaign")
-# Named one by one: SLURM_JWT, say, is a credential.
-_SLURM = (
+# A list, because others are credentials, for example SLURM_JWT.
+_SLURM_VARIABLES = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
     "SLURM_CLUSTER_NAME",
@@ -79,8 +81,8 @@ _GIT_TIMEOUT_S = 10.0
 
 
 def describe_node(dataset: Path) -> dict[str, Any]:
-    """Return the facts of the machine and of the storage of `dataset`; missing ones are ``unknown``."""
-    is_mounted = dataset.exists()  # False if a node lacks the storage, which its record must show
+    """Return the facts of the machine and of the storage of `dataset`; missing facts are ``unknown``."""
+    is_mounted = dataset.exists()  # False on a node without the storage: its record must show this
     device = device_of(dataset) if is_mounted else None
     return {
         "host": platform.node() or UNKNOWN,
@@ -97,14 +99,14 @@ def describe_node(dataset: Path) -> dict[str, Any]:
         "device": device.facts() if device else UNKNOWN,
         "boot_id": _read_file("/proc/sys/kernel/random/boot_id"),
         "proactive_reclaim": tunables.proactive_reclaim(),
-        "slurm": {key: os.environ[key] for key in _SLURM if key in os.environ},
+        "slurm": {key: os.environ[key] for key in _SLURM_VARIABLES if key in os.environ},
     }
 
 
 def place_of_process() -> Run:
-    """Return the place of this process: ``host``, Slurm's ``node`` and ``job`` (else None), usable ``cpus``.
+    """Return where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), number of usable ``cpus``.
 
-    The CPUs are fewer than the machine's, even a fraction, if the quota of a control group allows less.
+    The number may be a fraction if a control group has a quota.
     """
     cpus, quota = len(os.sched_getaffinity(0)), cgroup.quota_cores()
     return {
@@ -133,7 +135,7 @@ def _package_version(package: str) -> str:
 def _git_commit(folder: Path) -> dict[str, str | bool]:
     """Return the git commit of this code's checkout; unknown in an installed wheel or without git."""
     commit = _run_git(folder, "rev-parse", "HEAD")
-    # A wheel may lie inside somebody else's checkout (a venv in a repository): then the commit is not ours.
+    # A wheel may lie inside another checkout (a venv in a repository): then the commit is not that of this code.
     if commit is None or _run_git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return {"commit": UNKNOWN, "dirty": UNKNOWN}
     status = _run_git(folder.parent, "status", "--porcelain", "--untracked-files=no")
@@ -143,10 +145,10 @@ def _git_commit(folder: Path) -> dict[str, str | bool]:
 def _run_git(folder: Path, *words: str) -> str | None:
     command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def _read_file(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The observer of the kernel's counters: the work of the run, and the work of all others during it."""
+"""The observer of the kernel's counters: the work of the run, and the work of all other processes during it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobs.system.traffic import Written
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)
-_USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted from behind the name
+_USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted after the name
 
 
 class Count(NamedTuple):
@@ -40,24 +40,25 @@ class Reading:
     at_s: float  # ``time.perf_counter`` of the reading
     process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None if the kernel does not count them
     device: Count | None  # the requests of all processes to the whole device; None if there is no such device
-    busy_s: float  # CPU seconds of the whole machine spent working
+    busy_s: float  # busy CPU seconds of the whole machine
     steal_s: float  # CPU seconds that the hypervisor took
-    # CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds what
-    # those have done.
+    # CPU seconds of this process and of its children that were waited for. (`process` includes these children, too.)
     own_cpu_s: float
-    io_pressure_s: float | None = None  # in which a task waited for I/O (`cgroup.io_pressure_s`)
-    kernel_s: float | None = None  # the same moment by the kernel's own clock; None if it cannot be read
-    raw_s: float | None = None  # the same moment by the hardware's clock, which is never adjusted
+    io_pressure_s: float | None = None  # seconds in which a task waited for I/O (`cgroup.io_pressure_s`)
+    kernel_s: float | None = None  # `at_s` by the kernel's own clock; None if unreadable
+    raw_s: float | None = None  # `at_s` by the hardware's clock, which is never adjusted
     lowest: Count | None = None  # as `device`, for the lowest device below it; None if there is none
-    # As `device`, of the other devices that this run writes to; None for a run that writes nothing.
+    # As `device`, for the other devices that this run writes to; None for a run that writes nothing.
     further: tuple[Count | None, ...] | None = None
-    # Of each process that works for this run, by its number: bytes read and written, CPU seconds.
+    # For each process that works for this run, by its id: bytes read and written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
-    readers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)  # of those that read what it asks for
+    readers: Mapping[int, tuple[int, int, float]] = field(
+        default_factory=dict
+    )  # the same for processes that read for this run
 
 
 class Edge(NamedTuple):
-    """The begin or the end of the observed time, with the counts of the trace's sources at that moment."""
+    """The begin or the end of the observed time, with the counts of the trace's sources at that time."""
 
     at_s: float
     counts: Mapping[str, tuple[int, ...]]
@@ -86,7 +87,7 @@ class Counters(Observer):
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the counters after the run, without a drain that may follow."""
+        """Read the counters after the run, before a drain that may follow."""
         self._after = self._reading()
         if self._written:
             self._written.settle()
@@ -94,37 +95,41 @@ class Counters(Observer):
 
     @property
     def edges(self) -> tuple[Edge, Edge]:
-        """Return begin and end of the observed time, each with the counts by the names of the trace's sources."""
+        """Return begin and end of the observed time, with the counts by the names of the trace's sources."""
         return self._edge(self._before), self._edge(self._after)
 
     def _edge(self, reading: Reading) -> Edge:
         process = reading.process and (reading.process["read_bytes"], reading.process["write_bytes"])
         counts = {"process": process} | {
-            f"dsk/{each.device.name}": (each.use.read_bytes, each.use.written_bytes)
-            for each in (reading.device, reading.lowest)
-            if each
+            f"dsk/{count.device.name}": (count.use.read_bytes, count.use.written_bytes)
+            for count in (reading.device, reading.lowest)
+            if count
         }
-        return Edge(reading.at_s, {name: count for name, count in counts.items() if count})
+        return Edge(reading.at_s, {name: numbers for name, numbers in counts.items() if numbers})
 
     def _reading(self) -> Reading:
-        work, saved = self.work, self.work.checkpoints
-        # What a run writes is flushed during the run: its own bytes are not others' traffic. An engine is a child of
-        # ours, and the kernel adds it to our own counts.
+        work, snapshots = self.work, self.work.checkpoints
+        # If the run writes, its writes are flushed during the run, so its own bytes must be counted apart. An engine is
+        # a child of this process, and the kernel counts it with this process.
         further: Sequence[Device | None] | None = (
-            saved.devices if saved else () if work.writes or work.may_write or work.source else None
+            snapshots.devices if snapshots else () if work.writes or work.may_write or work.source else None
         )
-        served = work.source.pids() if work.source and work.writes else ()
-        return read_counters(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
+        server_pids = work.source.pids() if work.source and work.writes else ()
+        return read_counters(
+            self._device, self._lowest, work.reading(), further, snapshots.helpers() if snapshots else server_pids
+        )
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the difference of the readings (`subtract_readings`), the load before, and the devices.
+        """Return the difference of the readings (`subtract_readings`), the load before the run, and the devices.
 
-        Further keys are ``load_average``; ``device`` and ``lowest_device``, None if there is none; ``device_use``
-        (`use_of_devices`); ``quota_cores``, None for no quota of a control group; with one ``throttled_periods`` and
-        ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody wrote to its storage, None if no
-        counter tells.
+        Further keys are:
+
+        - ``load_average``; ``device_use`` (`use_of_devices`);
+        - ``device`` and ``lowest_device``: None if there is none;
+        - ``quota_cores``: None without a quota of a control group; else also ``throttled_periods`` and ``throttled_s``;
+        - ``reached_bytes``, for a run that writes a file: bytes that all processes wrote to its storage; None: unknown.
         """
-        fetch = next((each.fetch for each in self.beside if isinstance(each, Cache)), None)
+        fetch = next((observer.fetch for observer in self.beside if isinstance(observer, Cache)), None)
         return {
             **subtract_readings(self._before, self._after),
             "device_use": use_of_devices(self._before, self._after, fetch),
@@ -132,11 +137,11 @@ class Counters(Observer):
             "device": self._device.name if self._device else None,
             "lowest_device": self._lowest.name if self._lowest else None,
             "quota_cores": self._quota,
-            **self._held_back(),
+            **self._throttling(),
             **({"reached_bytes": self._written.bytes if self._written else None} if self.work.writes else {}),
         }
 
-    def _held_back(self) -> dict[str, float]:
+    def _throttling(self) -> dict[str, float]:
         before, after = self._throttled, self._throttled_after
         if before is None or after is None:
             return {}
@@ -166,7 +171,7 @@ def read_counters(
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
         io_pressure_s=cgroup.io_pressure_s(),
         lowest=_count(lowest),
-        further=None if further is None else tuple(_count(each) for each in further if each != device),
+        further=None if further is None else tuple(_count(other) for other in further if other != device),
         helpers=_work_of_helpers({*helpers} - {*readers}),
         readers=_work_of_helpers(readers),
     )
@@ -177,37 +182,39 @@ def _count(device: Device | None) -> Count | None:
 
 
 def subtract_readings(before: Reading, after: Reading) -> dict[str, float | int | None]:
-    """Return the difference of two readings: the work of this process and the work of all others.
+    """Return the difference of two readings: the work of this process and the work of all other processes.
 
-    The keys are ``device_bytes`` (fetched for this process and those that read for it, ``read_bytes`` of
-    ``/proc/self/io``), ``written_bytes``,
-    ``device_read_bytes`` and ``lowest_read_bytes`` (by all processes, from the device and the lowest device below it),
-    ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``io_pressure_s``, ``elapsed_s``,
-    ``kernel_s`` and ``raw_s`` (the same by the kernel's own clock and by that of the hardware), and if other processes
-    read for this one ``readers_cpu_s``.
+    The keys are:
+
+    - ``device_bytes``: fetched for this process and its readers (``read_bytes`` of ``/proc/self/io``);
+    - ``written_bytes``;
+    - ``device_read_bytes``, ``lowest_read_bytes``: read by all processes from the device and the lowest one below it;
+    - ``cpu_s``, ``steal_s``, ``io_pressure_s``, and ``readers_cpu_s`` if other processes read for this one;
+    - ``other_cpu``: cores that other processes kept busy, on average;
+    - ``elapsed_s``, and the same time by the kernel's clock (``kernel_s``) and by the hardware's (``raw_s``).
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
-    helped = _work_of_processes(before.helpers, after.helpers)
-    readers = _work_of_processes(before.readers, after.readers)
-    read, written = _own_bytes(before, after)
-    readers_cpu_s = sum(each[2] for each in readers)
-    all_cpu_s = own_cpu_s + readers_cpu_s + sum(each[2] for each in helped)
+    helper_work = _work_of_processes(before.helpers, after.helpers)
+    reader_work = _work_of_processes(before.readers, after.readers)
+    read_bytes, written_bytes = _own_bytes(before, after)
+    readers_cpu_s = sum(cpu_s for _, _, cpu_s in reader_work)
+    all_cpu_s = own_cpu_s + readers_cpu_s + sum(cpu_s for _, _, cpu_s in helper_work)
     return {
         "elapsed_s": elapsed_s,
-        **{key: _grown(getattr(before, key), getattr(after, key)) for key in ("kernel_s", "raw_s", "io_pressure_s")},
-        "device_bytes": read,
-        "written_bytes": written,
+        **{key: _subtract(getattr(before, key), getattr(after, key)) for key in ("kernel_s", "raw_s", "io_pressure_s")},
+        "device_bytes": read_bytes,
+        "written_bytes": written_bytes,
         "device_read_bytes": _bytes_read_from(before.device, after.device),
         "lowest_read_bytes": _bytes_read_from(before.lowest, after.lowest),
         "cpu_s": own_cpu_s,
         "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
         "steal_s": after.steal_s - before.steal_s,
-        **({"readers_cpu_s": readers_cpu_s} if readers else {}),
+        **({"readers_cpu_s": readers_cpu_s} if reader_work else {}),
     }
 
 
-def _grown(before: float | None, after: float | None) -> float | None:
+def _subtract(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
@@ -215,8 +222,8 @@ def _own_bytes(before: Reading, after: Reading) -> tuple[int | None, int | None]
     """Return the bytes read for this process, and the bytes that it wrote; None if the kernel does not count them."""
     if before.process is None or after.process is None:
         return None, None
-    read, written = (after.process[key] - before.process[key] for key in ("read_bytes", "write_bytes"))
-    return read + sum(each[0] for each in _work_of_processes(before.readers, after.readers)), written
+    read_bytes, written_bytes = (after.process[key] - before.process[key] for key in ("read_bytes", "write_bytes"))
+    return read_bytes + sum(work[0] for work in _work_of_processes(before.readers, after.readers)), written_bytes
 
 
 def _bytes_read_from(before: Count | None, after: Count | None) -> int | None:
@@ -224,70 +231,75 @@ def _bytes_read_from(before: Count | None, after: Count | None) -> int | None:
 
 
 def use_of_devices(before: Reading, after: Reading, fetch: Fetch | None = None) -> list[DeviceUse] | None:
-    """Return all requests to the data's devices and to the lowest device below, with the least share that is ours.
+    """Return all requests to the data's devices and to the lowest device below, with the smallest share of this run.
 
-    None if the kernel has no counts for one of them or for this process. `fetch` describes the files' data on the
-    device: a read of each extent is a separate request. On the lowest device, all requests of the device above count as
-    ours.
+    None if the kernel has no counts for a device or for this process. `fetch` describes the data of the files on the
+    device: each extent is read by at least one request. All requests of the upper device to the lowest device count as
+    those of this run.
     """
-    read, written = _own_bytes(before, after)
-    befores, afters = ((each.device, *(each.further or ())) for each in (before, after))
-    device = combine_devices([each.device if each else None for each in befores])
-    if read is None or written is None or device is None or None in afters:
+    read_bytes, written_bytes = _own_bytes(before, after)
+    counts_before, counts_after = ((reading.device, *(reading.further or ())) for reading in (before, after))
+    device = combine_devices([count.device if count else None for count in counts_before])
+    if read_bytes is None or written_bytes is None or device is None or None in counts_after:
         return None
-    pairs = list(zip(filter(None, befores), filter(None, afters), strict=True))
-    did = Use(*map(sum, zip(*(_subtract_counts(late.use, early.use) for early, late in pairs), strict=True)))
-    helped = [*_work_of_processes(before.helpers, after.helpers), *_work_of_processes(before.readers, after.readers)]
-    own_read = read + sum(each[0] for each in _work_of_processes(before.helpers, after.helpers))
-    # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing. But
-    # those of a run that saves are synced in its time.
-    own_written = None if after.further is None else written + sum(each[1] for each in helped)
-    whole = min(1.0, read / fetch.bytes) if fetch and fetch.bytes else 0.0
-    own_reads = max(-(-own_read // device.request_bytes), int(whole * fetch.extents) if fetch else 0)
-    uses = [_use_of(device, did, own_reads, own_read, own_written)]
+    pairs = list(zip(filter(None, counts_before), filter(None, counts_after), strict=True))
+    use = Use(*map(sum, zip(*(_subtract_counts(late.use, early.use) for early, late in pairs), strict=True)))
+    helper_work = [
+        *_work_of_processes(before.helpers, after.helpers),
+        *_work_of_processes(before.readers, after.readers),
+    ]
+    own_read_bytes = read_bytes + sum(work[0] for work in _work_of_processes(before.helpers, after.helpers))
+    # The writes of a run that only reads are not subtracted: they reach the device later or never. A run that saves
+    # syncs its writes in its time.
+    own_written_bytes = None if after.further is None else written_bytes + sum(work[1] for work in helper_work)
+    read_share = min(1.0, read_bytes / fetch.bytes) if fetch and fetch.bytes else 0.0
+    own_reads = max(-(-own_read_bytes // device.request_bytes), int(read_share * fetch.extents) if fetch else 0)
+    uses = [_describe_use(device, use, own_reads, own_read_bytes, own_written_bytes)]
     if before.lowest and after.lowest:
-        below = Use(*_subtract_counts(after.lowest.use, before.lowest.use))
-        above = None if own_written is None else did.written_bytes
-        uses.append(_use_of(after.lowest.device, below, did.reads, did.read_bytes, above))
+        lowest_use = Use(*_subtract_counts(after.lowest.use, before.lowest.use))
+        upper_written_bytes = None if own_written_bytes is None else use.written_bytes
+        uses.append(_describe_use(after.lowest.device, lowest_use, use.reads, use.read_bytes, upper_written_bytes))
     return uses
 
 
-def _use_of(device: Device, did: Use, own_reads: int, own_read: int, own_written: int | None) -> DeviceUse:
+def _describe_use(
+    device: Device, use: Use, own_reads: int, own_read_bytes: int, own_written_bytes: int | None
+) -> DeviceUse:
     return {
         "device": device.name,
         "block_bytes": device.logical_block_bytes,
-        "reads": did.reads,
-        "read_bytes": did.read_bytes,
-        "writes": did.writes,
-        "written_bytes": did.written_bytes,
-        "flushes": did.flushes,
-        "busy_s": min(did.busy_s, did.waited_s),
-        "flush_s": did.flush_s,
+        "reads": use.reads,
+        "read_bytes": use.read_bytes,
+        "writes": use.writes,
+        "written_bytes": use.written_bytes,
+        "flushes": use.flushes,
+        "busy_s": min(use.busy_s, use.waited_s),
+        "flush_s": use.flush_s,
         "own_reads": own_reads,
-        "own_read_bytes": own_read,
-        "own_written_bytes": own_written,
+        "own_read_bytes": own_read_bytes,
+        "own_written_bytes": own_written_bytes,
     }
 
 
 def _subtract_counts(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(one - other for one, other in zip(late, early, strict=True))
+    return tuple(last - first for last, first in zip(late, early, strict=True))
 
 
 def _work_of_processes(
     before: Mapping[int, tuple[int, int, float]], after: Mapping[int, tuple[int, int, float]]
 ) -> list[tuple[Any, ...]]:
     """Return the work of each process between two readings: bytes read, bytes written, CPU seconds."""
-    return [_subtract_counts(now, before.get(pid, (0, 0, 0.0))) for pid, now in after.items()]
+    return [_subtract_counts(counts, before.get(pid, (0, 0, 0.0))) for pid, counts in after.items()]
 
 
 def _work_of_helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
-    """Return bytes read, bytes written and CPU seconds of each process so far; one that has ended is missing."""
+    """Return bytes read, bytes written and CPU seconds of each process so far; ended processes are left out."""
     work = {}
     for pid in pids:
         with suppress(OSError):
             ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_USER_SYSTEM]
-            done = process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
-            work[pid] = (done["read_bytes"], done["write_bytes"], sum(map(int, ticks)) * _TICK_S)
+            io = process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
+            work[pid] = (io["read_bytes"], io["write_bytes"], sum(map(int, ticks)) * _TICK_S)
     return work
 
 

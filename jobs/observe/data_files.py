@@ -1,4 +1,4 @@
-"""The observers of a run's files: the page cache, brought into the requested state and proved, and the files' list."""
+"""The observers of a run's files: the page cache in the requested state, with proof, and the list of files."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Cache(Observer):
     def start(self) -> None:
         """Bring the page cache into the state of the setting ``cache``, and count the pages in memory."""
         work, policy = self.work, self.request["settings"].get("cache")
-        if work.writes and not work.source:  # a run that reads is not to wait for a storage that answers no flush
+        if work.writes and not work.source:  # a run that only reads does not need the sync, which may hang
             for folder in work.folders:
-                page_cache.sync(folder)  # nothing that was written before the run is flushed within its clock
-        self._below = work.below if policy == "cold" else Layers()
+                page_cache.sync(folder)  # earlier writes must not be flushed during the run
+        self._layers = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.drop_from_cache(work.files, work.proof, work.folder)
         else:
             if policy == "warm":
                 page_cache.read_through(work.files)
             self._residency = page_cache.residency(work.proof)
-        self._below_left = self._below.drop_from_cache()
-        here().barrier()  # no rank counts or reads while another rank still evicts
+        self._layers_left = self._layers.drop_from_cache()
+        here().barrier()  # no rank counts or reads while another rank drops pages
 
     @property
     def fetch(self) -> Fetch:
@@ -48,19 +48,22 @@ class Cache(Observer):
     def metrics(self) -> Mapping[str, Any]:
         """Return the metrics that prove the state of the page cache.
 
-        The keys are ``resident_fraction`` (share of the pages in memory, including a loop device's file; None if it
-        is unknown), ``residency_method`` (the system call used), ``linked_files`` (names of files that have another
-        name among them), ``below`` (the layers below the file system, in words); and for files that are
-        listed ``to_fetch_bytes`` (the least bytes that the devices must deliver; None if unknown).
+        The keys are:
+
+        - ``resident_fraction``: share of the pages in memory, including a loop device's file; None if unknown;
+        - ``residency_method``: the system call that was used;
+        - ``linked_files``: the number of names of files that have another name in the list;
+        - ``below``: the layers below the file system, as texts;
+        - ``to_fetch_bytes``, for listed files: the least bytes that the devices must deliver; None if unknown.
         """
         fetch = self._residency.fetch
-        hidden = [f"the backing file {file} cannot be looked at" for file in self._below.hidden]
-        evicted = [f"the pages of the backing file {file} are counted, too" for file in self._below.files]
+        hidden = [f"the backing file {file} cannot be seen" for file in self._layers.hidden]
+        evicted = [f"the pages of the backing file {file} are counted, too" for file in self._layers.files]
         return {
             "resident_fraction": self._resident_fraction(),
             "residency_method": self._residency.method,
             "linked_files": fetch.linked,
-            "below": [*self._below.in_memory, *hidden, *evicted],
+            "below": [*self._layers.in_memory, *hidden, *evicted],
             **(
                 {"to_fetch_bytes": None if fetch.unknown else self._requested_bytes(fetch.bytes)}
                 if self.work.sizes
@@ -68,21 +71,21 @@ class Cache(Observer):
             ),
         }
 
-    def _requested_bytes(self, whole: int) -> int:
+    def _requested_bytes(self, all_bytes: int) -> int:
         requested = self.work.asked
-        return min(whole, sum(requested[path] for path in set(self.work.proof))) if requested else whole
+        return min(all_bytes, sum(requested[path] for path in set(self.work.proof))) if requested else all_bytes
 
     def _resident_fraction(self) -> float | None:
-        if self.work.source:  # objects are in the memory of their servers, or are not
+        if self.work.source:  # only the servers know which objects are in memory
             return None
-        return self._below.share_in_memory(self._residency, self._below_left)
+        return self._layers.share_in_memory(self._residency, self._layers_left)
 
 
-_NAMED = 3  # files that a record names; the rest are counted
+_NAMED_FILES = 3  # number of files that a record names
 
 
 class _FileState(NamedTuple):
-    """The parts of a file's status that change with its content; only the kernel can set the time."""
+    """The parts of a file's status that change with its content; `changed_ns` is set by the kernel alone."""
 
     kind: int
     device: int
@@ -100,25 +103,27 @@ class ListedFiles(Observer):
     def start(self) -> None:
         """Read the status of each file before the run; raise DatasetError for a pipe, which would block the run."""
         self._before = self._look_at_files()
-        read = (stat.S_IFREG, stat.S_IFDIR)  # a folder gives an error, which is counted
-        if other_kinds := [path for path, state in self._before.items() if state and state.kind not in read]:
-            raise DatasetError(f"{other_kinds[0]} is no file any more", "move it out of the dataset")
+        readable_kinds = (stat.S_IFREG, stat.S_IFDIR)  # a folder gives an error, which is counted
+        if other_kinds := [path for path, state in self._before.items() if state and state.kind not in readable_kinds]:
+            raise DatasetError(f"{other_kinds[0]} is not a file any more", "move it out of the dataset")
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read the status again, and look for files that are not in the list."""
         self._after, self._new = self._look_at_files(), []
         if self.work.whole:
             listed = {(state.device, state.inode) for state in self._before.values() if state}
-            with suppress(OSError, untrusted.UntrustedError):  # the folder is gone, and with it what was listed
+            with suppress(
+                OSError, untrusted.UntrustedError
+            ):  # the folder was removed; then its listed files have changed
                 files = untrusted.below(self.work.folder)
                 self._new = [path for path, status in files if (status.st_dev, status.st_ino) not in listed]
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``listed_bytes``, ``changed_files`` and ``changed``; nothing for files that nobody has listed.
+        """Return ``listed_bytes``, ``changed_files`` and ``changed``; an empty result without a list of files.
 
-        ``listed_bytes`` is the listed size of the files that are certainly read, ``changed_files`` the number of files
-        that differ from the list, are another file or have another content than before the run, or are not in the list
-        of a whole folder, and ``changed`` has some names.
+        ``listed_bytes`` is the listed size of the files that are certainly read. ``changed_files`` is the number of
+        files that differ from the list, changed since the start of the run, or are new in a folder that is listed
+        completely. ``changed`` has some of their names.
         """
         if self.work.source:
             return self._metrics_of_objects(self.work.source)
@@ -126,7 +131,7 @@ class ListedFiles(Observer):
         if not sizes:
             return {}
 
-        def as_listed(path: Path, state: _FileState | None) -> bool:
+        def is_as_listed(path: Path, state: _FileState | None) -> bool:
             if state is None or state.size != sizes[path]:
                 return False
             return newest_ns is None or state.changed_ns <= newest_ns
@@ -134,24 +139,24 @@ class ListedFiles(Observer):
         changed = [
             path
             for path in self.work.proof
-            if not as_listed(path, self._before[path]) or self._before[path] != self._after[path]
+            if not is_as_listed(path, self._before[path]) or self._before[path] != self._after[path]
         ]
         changed += [path for path in self._new if path not in changed]
         return {
             "listed_bytes": sum(sizes[path] for path in self.work.proof),
             "changed_files": len(changed),
-            "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED]],
+            "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED_FILES]],
         }
 
     def _metrics_of_objects(self, source: Source) -> Mapping[str, Any]:
-        """Return the same metrics for objects, each of which was compared with its manifest when it arrived."""
+        """Return the same metrics for objects; each object is compared with its manifest when it arrives."""
         if not source.stored:
             return {}
         source.ranges.compare()
         return {
             "listed_bytes": sum(source.stored[str(name)].size for name in self.work.proof),
             "changed_files": len(source.wrong),
-            "changed": sorted(source.wrong)[:_NAMED],
+            "changed": sorted(source.wrong)[:_NAMED_FILES],
         }
 
     def _look_at_files(self) -> dict[Path, _FileState | None]:

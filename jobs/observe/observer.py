@@ -14,10 +14,10 @@ from jobs.ready_run import Work
 
 
 class Observer:
-    """An observer of one aspect of a run, among others (`beside`); the methods here do nothing."""
+    """An observer of one aspect of a run. `beside` has all observers of the run. The methods here do nothing."""
 
     place = 50
-    """The position in the order of starts: the last starts nearest to the clock; observers stop in reverse order."""
+    """The position in the order of starts: the largest starts last, just before the clock; stops are reversed."""
     gives: tuple[str, ...] = ()
     """The keys of `metrics`; no other observer has the same key."""
 
@@ -34,32 +34,32 @@ class Observer:
         """Begin to observe; the clock starts when all observers have begun."""
 
     def stop(self, *, failed: bool) -> None:
-        """End observing; the clock has stopped, and a drain of snapshots may go on."""
+        """End observing; the clock has stopped, but a drain of snapshots may still run."""
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the metrics of the run, after all observers have stopped; may wait for a drain."""
+        """Return the metrics of the run, after all observers have stopped; this may wait for a drain."""
         return {}
 
 
 @contextmanager
 def run_observers(observers: Sequence[Observer]) -> Iterator[None]:
-    """Start the observers; stop them at the end, also if the run fails."""
+    """Start the observers; stop them at the end, even if the run fails."""
     with ExitStack() as stack:
-        for each in observers:
-            each.beside = observers
-            each.start()
-            stack.push(partial(_stop, each))
-        gc.freeze()  # what there is now is not searched within the clock: in TensorFlow that takes tenths of a second
+        for observer in observers:
+            observer.beside = observers
+            observer.start()
+            stack.push(partial(_stop, observer))
+        gc.freeze()  # else a garbage collection within the clock takes tenths of a second (TensorFlow's objects)
         yield
 
 
 def collect_metrics(observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the metrics of all observers; TypeError for a key that its observer does not declare."""
+    """Return the metrics of all observers; raise TypeError for a key that its observer does not declare."""
     metrics: dict[str, Any] = {}
-    for each in observers:
-        own_metrics = each.metrics()
-        if undeclared := own_metrics.keys() - {*each.gives}:
-            raise TypeError(f"{type(each).__name__} gives {min(undeclared)}, and does not declare it")
+    for observer in observers:
+        own_metrics = observer.metrics()
+        if undeclared := own_metrics.keys() - {*observer.gives}:
+            raise TypeError(f"{type(observer).__name__} gives {min(undeclared)}, and does not declare it")
         metrics |= own_metrics
     return metrics
 

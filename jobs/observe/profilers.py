@@ -1,4 +1,4 @@
-"""The profilers of a run, if the cell asks for them: of POSIX calls (`jobs.profiler`), and TensorFlow's own."""
+"""The observers that profile a run if its cell asks for it: by POSIX calls, or by TensorFlow's own profiler."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from jobs.events.posix_window import Window
     from jobs.profiler import Profile
 
-_LARGEST_BYTES = 1 << 31  # of TensorFlow's trace: what protobuf takes in one message
+_LARGEST_BYTES = 1 << 31  # largest trace of TensorFlow: protobuf's limit of one message
 
 
 class PosixProfiler(Observer, steps.Watcher):
-    """The observer of POSIX and STDIO calls on the data set and the snapshots' storages, and of all files' bytes."""
+    """The observer of POSIX and STDIO calls on data set and snapshots, and of the bytes of all files."""
 
     place = 90
     gives = ("profile",)
@@ -37,7 +37,7 @@ class PosixProfiler(Observer, steps.Watcher):
         mode, self._every = profile.get("posix", "none"), profile.get("every")
         self._file = Path(file) if mode != "none" and (file := request.get("profile")) else None
         if self._file and not work.calls:
-            from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
+            from jobs.profiler import Profile  # noqa: PLC0415 - rarely needed
 
             self._profile = Profile(mode, only=[*work.folders, *self.snapshot_folders])
 
@@ -81,7 +81,7 @@ class PosixProfiler(Observer, steps.Watcher):
 
 
 class TensorFlowProfiler(Observer, steps.Watcher):
-    """The observer that runs TensorFlow's profiler over a window of steps; one from step 1 starts before the clock."""
+    """The observer that runs TensorFlow's profiler over a window of steps; for step 1 from before the clock."""
 
     place = 85
     gives = ("tensorflow",)
@@ -131,33 +131,34 @@ class TensorFlowProfiler(Observer, steps.Watcher):
                 self._stop(save=not failed)
 
     def _start(self) -> None:
-        began = time.perf_counter()
+        start = time.perf_counter()
         self._folder = tempfile.TemporaryDirectory(prefix="tfio-trace-")
         try:
             tf.profiler.experimental.start(self._folder.name)
             self._open = True
-        except tf.errors.OpError as error:  # another profiler of TensorFlow is at work
+        except tf.errors.OpError as error:  # another TensorFlow profiler is running
             self._error = error.message
-        self._times["start_s"] = time.perf_counter() - began
+        self._times["start_s"] = time.perf_counter() - start
 
     def _stop(self, *, save: bool = True) -> None:
-        began = time.perf_counter()
+        start = time.perf_counter()
         self._open = False
         try:
             tf.profiler.experimental.stop(save=save)
         except tf.errors.OpError as error:
             self._error = error.message
-        self._times["stop_s"] = time.perf_counter() - began
+        self._times["stop_s"] = time.perf_counter() - start
 
     def metrics(self) -> Mapping[str, Any]:
         """Return ``tensorflow``: the metrics of `jobs.events.step_times.metrics`, and the ``file`` of the table.
 
-        ``file`` is None without a table; then ``error`` has the reason. ``start_s`` and ``stop_s`` are the profiler's,
-        part of ``other_s`` unless the window begins with the first step, or ends after the last one.
+        ``file`` is None without a table; then ``error`` has the reason. ``start_s`` and ``stop_s`` are the times to
+        start and stop the profiler. They are part of ``other_s``, except before the first and after the last step of
+        the run.
         """
         if not self._file:
             return {}
-        from jobs.events import step_times, tensorflow_trace  # noqa: PLC0415 - seldom asked for
+        from jobs.events import step_times, tensorflow_trace  # noqa: PLC0415 - rarely needed
 
         times: Mapping[str, Any] = {}
         error = self._error or (None if self._folder else f"the run had no step {self._first}")

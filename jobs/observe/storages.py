@@ -1,4 +1,4 @@
-"""The observers of a run's storages: emulation, snapshots, control groups' limits, requests to an object store."""
+"""The observers of a run's storages: emulation, snapshots, limits of control groups, requests to an object store."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ class Storages(Observer):
 
     def start(self) -> None:
         """Read the counts of requests to emulated storages."""
-        saves = self.snapshot_folders
-        self._emulated = self.work.below.emulated or any(map(emulated_storage, saves))
-        folders = (*self.work.folders, *saves) if self._emulated else ()
+        snapshot_folders = self.snapshot_folders
+        self._emulated = self.work.below.emulated or any(map(emulated_storage, snapshot_folders))
+        folders = (*self.work.folders, *snapshot_folders) if self._emulated else ()
         self._before = {folder: account for folder in folders if (account := _account_or_none(folder))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Read the counts again, before the rest of a drain; a restarted server (counts from 0) is left out."""
-        again = {folder: account for folder in self._before if (account := _account_or_none(folder))}
-        self._after = {folder: account for folder, account in again.items() if account.pid == self._before[folder].pid}
+        """Read the counts again, before the rest of a drain; a restarted server, which counts from 0, is left out."""
+        accounts = {folder: account for folder in self._before if (account := _account_or_none(folder))}
+        self._after = {
+            folder: account for folder, account in accounts.items() if account.pid == self._before[folder].pid
+        }
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``emulated``; for a run that saves also the metrics of its snapshots.
+        """Return ``emulated``, ``served`` for emulated storages, and the metrics of the snapshots.
 
-        And ``served``: by name of an emulated storage, the requests of all processes (`Served`), and the kernel's costs
-        of serving them (`Costs`), if the storage reports them.
+        ``served`` has, by the name of the storage, the requests of all processes (`Served`) and the kernel's costs of
+        serving them (`Costs`), if the storage reports them.
         """
         metrics: dict[str, Any] = {"emulated": self._emulated}
         if self._after:
-            pairs = [(now, self._before[folder]) for folder, now in self._after.items()]
-            metrics["served"] = {now.name: {**_difference(now, then), **now.costs} for now, then in pairs}
+            pairs = [(account, self._before[folder]) for folder, account in self._after.items()]
+            metrics["served"] = {after.name: {**_difference(after, before), **after.costs} for after, before in pairs}
         return metrics | (self.work.checkpoints.metrics() if self.work.checkpoints else {})
 
 
@@ -62,8 +64,8 @@ def _difference(after: Account, before: Account) -> dict[str, float]:
     return {key: round(count - before.counts[key], 6) for key, count in after.counts.items()}
 
 
-# The bounds of an emulated storage, which it may keep by such limits, and their unit.
-_BOUNDS = {
+# The limits that an emulated storage may keep by control groups: the key of its bound, and the unit of the bound.
+_EMULATED_BOUNDS = {
     "read_bps": ("read_mb_per_s", 1e6), "write_bps": ("write_mb_per_s", 1e6),
     "read_iops": ("read_iops", 1), "write_iops": ("write_iops", 1),
 }  # fmt: skip
@@ -71,36 +73,39 @@ _COUNTS = {"read_iops": "reads", "read_bps": "read_bytes", "write_iops": "writes
 
 
 class IoLimits(Observer):
-    """The observer of the limits on all devices of the run, including lower devices and those of snapshots."""
+    """The observer of the limits on all devices of the run, including lower devices and the devices of snapshots."""
 
     place = 12
     gives = ("io_limits", "io_limits_hidden")
 
     def start(self) -> None:
         """Find the limits, and read the counts of the limited requests."""
-        saves = self.snapshot_folders
-        folders = [folder for folder in (*self.work.folders, *saves) if folder.exists()]
+        snapshot_folders = self.snapshot_folders
+        folders = [folder for folder in (*self.work.folders, *snapshot_folders) if folder.exists()]
         devices = {device.name: device for folder in folders for device in devices_behind(folder)}
         bounds = {device.name: emulated_storage(folder) for folder in folders for device in devices_behind(folder)[:1]}
         limits = cgroup.io_limits([*devices.values()])
-        self._limits = [(limit, devices[limit.device]) for limit in limits if not _is_of_emulation(limit, bounds)]
-        self._before = [_count_on_device(*each) for each in self._limits]
-        self._began_s = time.perf_counter()
+        self._limits = [(limit, devices[limit.device]) for limit in limits if not _emulates_storage(limit, bounds)]
+        self._before = [_count_on_device(limit, device) for limit, device in self._limits]
+        self._start_s = time.perf_counter()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read the counts again, and compute the rates reached."""
-        took_s = time.perf_counter() - self._began_s
-        after = [_count_on_device(*each) for each in self._limits]
-        self._reached = [(now - then) / took_s for now, then in zip(after, self._before, strict=True)]
+        elapsed_s = time.perf_counter() - self._start_s
+        after = [_count_on_device(limit, device) for limit, device in self._limits]
+        self._rates = [
+            (count - count_before) / elapsed_s for count, count_before in zip(after, self._before, strict=True)
+        ]
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return ``io_limits``: device, kind, ``per_s``, group, and ``reached_per_s``, the rate of all processes there.
+        """Return ``io_limits`` and ``io_limits_hidden``, whether there are higher groups that cannot be seen.
 
-        A limit that emulates a storage is left out. ``io_limits_hidden``: whether higher groups cannot be seen.
+        A limit has device, kind, ``per_s``, group, and ``reached_per_s``, the rate of all processes of that group. A
+        limit that emulates a storage is left out.
         """
-        pairs = zip(self._limits, self._reached, strict=True)
+        pairs = zip(self._limits, self._rates, strict=True)
         return {
-            "io_limits": [{**limit._asdict(), "reached_per_s": reached} for (limit, _), reached in pairs],
+            "io_limits": [{**limit._asdict(), "reached_per_s": rate} for (limit, _), rate in pairs],
             "io_limits_hidden": cgroup.has_hidden_groups(),
         }
 
@@ -109,9 +114,9 @@ def _count_on_device(limit: Limit, device: Device) -> int:
     return int(getattr(device.use(), _COUNTS[limit.kind]))
 
 
-def _is_of_emulation(limit: Limit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:
+def _emulates_storage(limit: Limit, bounds: Mapping[str, Mapping[str, Any] | None]) -> bool:
     """Return whether a limit is the one that emulates the device's speed."""
-    key, unit = _BOUNDS[limit.kind]
+    key, unit = _EMULATED_BOUNDS[limit.kind]
     bound = (bounds.get(limit.device) or {}).get(key)
     return bound is not None and limit.per_s >= round(bound * unit)
 
@@ -120,7 +125,7 @@ _DIGITS = 6
 
 
 class ObjectStoreObserver(Observer):
-    """The observer of the client's counts over the run, and of the servers on this machine."""
+    """The observer of the requests of the client of an object store, and of the servers on this machine."""
 
     place = 20
     gives = ("objects",)
@@ -152,8 +157,10 @@ class ObjectStoreObserver(Observer):
         source = self.work.source
         if not source:
             return {}
-        served = servers.usage_between(self._before, self._after)
-        return {"objects": {**source.client.path, **source.engine, **_client_metrics(self._counts), "servers": served}}
+        server_use = servers.usage_between(self._before, self._after)
+        return {
+            "objects": {**source.client.path, **source.engine, **_client_metrics(self._counts), "servers": server_use}
+        }
 
 
 def _client_metrics(counts: Counts) -> dict[str, Any]:
@@ -170,8 +177,8 @@ def _client_metrics(counts: Counts) -> dict[str, Any]:
 def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
     """Return the median, the 99th percentile and the maximum; empty for no values."""
     ordered = sorted(seconds)
-    places = {"p50": 0.5, "p99": 0.99, "max": 1.0} if ordered else {}
-    return {name: round(ordered[int(share * (len(ordered) - 1))], _DIGITS) for name, share in places.items()}
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0} if ordered else {}
+    return {name: round(ordered[int(share * (len(ordered) - 1))], _DIGITS) for name, share in shares.items()}
 
 
 OBSERVERS = (IoLimits, ObjectStoreObserver, Storages)

@@ -1,8 +1,8 @@
 """The observer of the whole system: a thread samples the kernel's counters into one CSV per run, as dstat does.
 
-It samples the devices behind the run's paths (each once; network file systems by their client's statistics), the bytes
-of this process, I/O pressure, CPU and memory. Each source is a group of columns, read from the kernel and converted to
-cells. A source that cannot be read is reported and its columns stay empty; no error here makes a run fail.
+It samples the devices behind the run's paths (for network file systems the client's statistics), the bytes of this
+process, I/O pressure, CPU and memory. Each source is a group of columns, read from the kernel and converted to cells.
+If a source cannot be read, its columns stay empty and the record has the reason; the run does not fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jobs.system.traffic import Traffic, traffic_counters
 OK = "ok"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1024
-_CPU_FIELDS = slice(1, 9)  # of the "cpu" line of /proc/stat; guest time, behind them, is contained in user and nice
+_CPU_FIELDS = slice(1, 9)  # of the "cpu" line of /proc/stat; user and nice include the guest time after them
 _MEMORY = re.compile(r"^(Cached|Dirty|Writeback): +(\d+) kB", re.MULTILINE)  # of /proc/meminfo; its kB are KiB
 _RSS = 1  # field of /proc/self/statm, in pages
 
@@ -42,22 +42,22 @@ class Source:
     # The two rows of the header.
     name: str
     columns: tuple[str, ...]
-    # Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
+    # Returns the kernel's counts; may raise OSError, and ValueError or LookupError for an unknown format.
     read: Callable[[], tuple[int, ...]]
-    # Converts the difference of two counts and the seconds between them to cells (None: no value). If this is None,
+    # Converts the differences of the counts, and the seconds between them, to cells (None: no value). Without it
     # the counts are levels and are shown unchanged.
     cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
 
 
 def find_sources(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
-    """Return the sources to sample, and the states of all by name; a path without a source has a state, too."""
+    """Return the sources to sample, and the states of all sources by name, also of paths without a source."""
     traffic: dict[str, Traffic] = {}
     models: dict[Path, None] = {}
     states = {}
     for path in paths:
         try:
             path_traffic = traffic_counters(path)
-            # A model serves a loop device; a path on a network is not touched to find that out.
+            # Only a loop device can have an emulation server; a path on a network is not touched to find one.
             model = model_behind(path) if any(name.startswith("dsk/loop") for name in path_traffic) else None
         except OSError as error:
             states[str(path)] = f"not readable: {error_in_one_line(error)}"
@@ -65,7 +65,7 @@ def find_sources(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
         traffic.update(path_traffic)
         models |= {model: None} if model else {}
         if not path_traffic:
-            states[str(path)] = f"no device and no client's statistics: {mount_of(path).fstype}"
+            states[str(path)] = f"no device, and no statistics of its client: {mount_of(path).fstype}"
     sources = [
         *(Source(name, ("read", "writ"), read, _rates_per_s) for name, read in traffic.items()),
         *(
@@ -98,7 +98,7 @@ def _process_bytes() -> tuple[int, ...]:
 
 
 def _io_pressure_us() -> tuple[int, ...]:
-    """Return the microseconds in which some tasks, and in which all busy tasks waited for I/O (accounting/psi.rst)."""
+    """Return the microseconds in which some task waited for I/O, and all busy tasks did (accounting/psi.rst)."""
     some, full = read_kernel("/proc/pressure/io").splitlines()
     return int(some.rpartition("total=")[2]), int(full.rpartition("total=")[2])
 
@@ -111,19 +111,19 @@ def _cpu_ticks() -> tuple[int, ...]:
 
 
 def _memory_bytes() -> tuple[int, ...]:
-    """Return bytes: resident of this process, in the page cache, dirty there, and being written."""
+    """Return bytes: resident memory of this process; page cache, its dirty pages, and pages under writeback."""
     pages = int(read_kernel("/proc/self/statm").split()[_RSS])
     kib = dict(_MEMORY.findall(read_kernel("/proc/meminfo")))
     return pages * _PAGE_BYTES, *(int(kib[line]) * _KIB for line in ("Cached", "Dirty", "Writeback"))
 
 
 def _rates_per_s(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return counts per second; None if a counter was set back (Lustre's may be, by root)."""
+    """Return counts per second; None if a counter was reset (root can do so with Lustre's)."""
     return [count / seconds if count >= 0 else None for count in counts]
 
 
 def _percent_of_time(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Return microseconds in percent of the time."""
+    """Return the share in percent of counts of microseconds in the time."""
     return [count / 1e6 / seconds * 100 for count in counts]
 
 
@@ -141,7 +141,7 @@ def error_in_one_line(error: Exception) -> str:
 
 
 class _Sample(NamedTuple):
-    """A sample: the counts of all sources (None: not readable) at time `at_s` of the clock and Unix time `epoch_s`."""
+    """A sample of the counts of all sources (None: unreadable) at `at_s` of the clock and Unix time `epoch_s`."""
 
     at_s: float
     epoch_s: float
@@ -149,21 +149,21 @@ class _Sample(NamedTuple):
 
 
 class Clock:
-    """The time, and the wait for a time or for a lock; tests replace it."""
+    """The clock, which can also wait until a time or for a lock; tests replace it."""
 
     now = staticmethod(time.perf_counter)
 
     def wait(self, stop: threading.Lock, until_s: float) -> bool:
-        """Wait until `until_s` at most; return True if the lock was released, which means stop."""
+        """Wait until `until_s`, or until the lock is released, which means stop; return whether it was released."""
         return stop.acquire(timeout=max(0.0, until_s - self.now()))
 
 
 class Trace:
-    """A trace with samples from `start` to `stop`, during `settle` (a drain, begun by `finish`), and for `tail_s` more.
+    """A trace: samples from `start` to `stop`, during a drain (`settle`, called by `finish`), and for `tail_s` more.
 
-    Samples are due on a fixed grid; if a late one comes less than half an interval before the next, the next is left
-    out. Rates are over the time that really passed, so their sums equal the kernel's counts. A run that failed has no
-    tail.
+    Samples are due on a fixed grid; the next one is left out if a late sample comes less than half an interval before
+    it. Rates are computed over the time that really passed, so their sums equal the kernel's counts. A failed run has
+    no tail.
     """
 
     clock = Clock()
@@ -180,7 +180,7 @@ class Trace:
         self._sources, self._states = find_sources(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
-        self._stop = threading.Lock()  # released, it means stop; waiting for an Event (in Python) costs 0.2 ms more
+        self._stop = threading.Lock()  # its release means stop; an Event takes 0.2 ms longer
         self._stop.acquire()
         self._thread: threading.Thread | None = None
         self._cpu_s = self._late_s = 0.0
@@ -192,10 +192,10 @@ class Trace:
         self._watch(until_s=math.inf)
 
     def stop(self, *, failed: bool = False) -> None:
-        """Take the sample that ends the iteration; for a run that failed, end the trace too."""
+        """Take the sample that ends the iteration; end the trace if the run failed."""
         self._end_watch()
         if len(self._samples) > 1 and self.clock.now() - self._samples[-1].at_s < self._interval_s / 2:
-            self._samples.pop()  # counts over so short a time, divided by it, would show peaks that were none
+            self._samples.pop()  # rates over so short a time would show false peaks
         self._sample()
         self._ended_s = self._samples[-1].at_s
         if failed:
@@ -208,10 +208,10 @@ class Trace:
     def finish(self, edges: tuple[Edge, Edge] | None = None) -> dict[str, Any]:
         """Wait for the drain and for the end of the tail, write the CSV (complete or not at all), and return a summary.
 
-        The ends of the iteration move to the `edges`, at which the run's counters were read.
-        The keys are ``file`` (name of the CSV; None if it could not be written, then see ``error``), ``interval_s``,
-        ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or a fault), ``cpu_s`` (of the sampling
-        thread) and ``late_s`` (the delay of the latest sample).
+        The begin and end of the iteration become the `edges`, at which the run's counters were read. The keys are
+        ``file`` (name of the CSV; None if it could not be written, then see ``error``), ``interval_s``, ``tail_s``,
+        ``samples``, ``sources`` (name to ``ok`` or a fault), ``cpu_s`` (of the sampling thread) and ``late_s`` (the
+        largest delay of a sample).
         """
         if self._summary is None and self._settle:
             self._settle()
@@ -223,7 +223,7 @@ class Trace:
         if self._summary is None:
             self._join()
             if edges:
-                self._take(*edges)
+                self._replace_edges(*edges)
             self._summary = {
                 **self._write(),
                 "interval_s": self._interval_s,
@@ -235,15 +235,15 @@ class Trace:
             }
         return self._summary
 
-    def _take(self, first: Edge, last: Edge) -> None:
-        """Replace the first sample and the sample at the end of the iteration by those of the edges."""
-        start, *inside = (sample for sample in self._samples if sample.at_s <= self._ended_s)
-        end, tail = inside.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
-        within = [sample for sample in inside if first.at_s < sample.at_s < last.at_s]
-        self._samples = [self._at(first, start), *within, self._at(last, end), *tail]
+    def _replace_edges(self, first: Edge, last: Edge) -> None:
+        """Replace the first sample and the sample at the end of the iteration by samples at the edges."""
+        start, *middle = (sample for sample in self._samples if sample.at_s <= self._ended_s)
+        end, tail = middle.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
+        inner_samples = [sample for sample in middle if first.at_s < sample.at_s < last.at_s]
+        self._samples = [self._sample_at(first, start), *inner_samples, self._sample_at(last, end), *tail]
         self._ended_s = last.at_s
 
-    def _at(self, edge: Edge, sample: _Sample) -> _Sample:
+    def _sample_at(self, edge: Edge, sample: _Sample) -> _Sample:
         counts = (edge.counts.get(s.name, count) for s, count in zip(self._sources, sample.counts, strict=True))
         return _Sample(edge.at_s, sample.epoch_s + edge.at_s - sample.at_s, tuple(counts))
 
@@ -253,7 +253,7 @@ class Trace:
         self._thread.start()
 
     def _end_watch(self) -> None:
-        self._stop.release()  # the thread takes it again
+        self._stop.release()  # the thread acquires it again
         self._join()
 
     def _join(self) -> None:
@@ -296,29 +296,30 @@ class Trace:
         return {"file": self._file.name, "error": None}
 
     def _rows(self) -> Iterator[Sequence[Any]]:
-        """Yield two header rows, then one row per sample: the changes since the sample before it."""
-        headings = [(None if at else s.name, name) for s in self._sources for at, name in enumerate(s.columns)]
+        """Yield two header rows, then one row per sample: the changes since the previous sample."""
+        headings = [(None if index else s.name, name) for s in self._sources for index, name in enumerate(s.columns)]
         yield from zip(("epoch", "epoch"), ("elapsed", "s"), *headings, ("phase", "phase"), strict=True)
-        before = None
+        previous = None
         for sample in self._samples:
             phase = "iteration" if sample.at_s <= self._ended_s else "tail"
-            cells = [cell for index in range(len(self._sources)) for cell in self._cells(index, before, sample)]
+            cells = [cell for index in range(len(self._sources)) for cell in self._cells(index, previous, sample)]
             yield [round(sample.epoch_s, 3), round(sample.at_s - self._samples[0].at_s, 6), *cells, phase]
-            before = sample
+            previous = sample
 
-    def _cells(self, index: int, before: _Sample | None, after: _Sample) -> Sequence[float | None]:
-        """Return the cells of the source number `index` in one row; the first row has levels only."""
-        source, now = self._sources[index], after.counts[index]
-        then = before.counts[index] if before else None
-        if now is not None and source.cells is None:
-            return now
-        if now is None or then is None or before is None or source.cells is None:
+    def _cells(self, index: int, previous: _Sample | None, after: _Sample) -> Sequence[float | None]:
+        """Return the cells of the source number `index` in one row; the first row has only levels."""
+        source, counts = self._sources[index], after.counts[index]
+        previous_counts = previous.counts[index] if previous else None
+        if counts is not None and source.cells is None:
+            return counts
+        if counts is None or previous_counts is None or previous is None or source.cells is None:
             return [None] * len(source.columns)
-        return source.cells([late - early for late, early in zip(now, then, strict=True)], after.at_s - before.at_s)
+        differences = [late - early for late, early in zip(counts, previous_counts, strict=True)]
+        return source.cells(differences, after.at_s - previous.at_s)
 
 
 class TraceObserver(Observer):
-    """The observer that makes the trace of a run for the storages of data set and snapshots, if asked for."""
+    """The observer that traces a run's storages of data set and snapshots, if asked for."""
 
     place = 80
     gives = ("trace",)
@@ -355,7 +356,7 @@ def _next_tick(now_s: float, interval_s: float) -> float:
 
 
 def _format_cell(cell: float | str | None) -> str:
-    """Return a cell as dstat writes it: words in quotes, numbers without, nothing for None."""
+    """Return a cell in dstat's form: words in quotes, numbers without quotes, nothing for None."""
     if cell is None:
         return ""
     if isinstance(cell, str):

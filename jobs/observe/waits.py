@@ -1,6 +1,6 @@
-"""The observer of the waits of the run's threads: alarms detect standstills, looks record each thread's state.
+"""The observer of the waits of the run's threads: alarms detect standstills, and looks read each thread's state.
 
-There is an alarm about every 20 ms, and a look at about every fifth alarm. Both are rarer if they take long, so that
+There is an alarm about every 20 ms, and a look at about every fifth alarm. Both become rarer if they take long, so that
 they need at most a hundredth of a core.
 """
 
@@ -21,44 +21,45 @@ from jobs.system.clock import Alarm
 from jobs.system.device import devices_behind
 from jobs.system.threads import ASLEEP, HELD, IDLE_DEVICE, Threads, Wait
 
-# Seconds until the next alarm and the next look: random, so that regular events are not always met or
-# always missed.
+# Seconds until the next alarm and the next look. They are random, so that no regular event is always or never seen.
 _ALARM_S, _LOOK_S = (0.01, 0.03), (0.05, 0.15)
-_LEAST_REST = 200  # times the duration of an alarm or a look: each needs at most half a hundredth of a core
-_NEGLIGIBLE_S = 0.005  # delay of an alarm that does not count: hypervisors take as much at once
+_MIN_PAUSE_FACTOR = (
+    200  # pause after an alarm or look, in multiples of its duration: each needs at most 0.5 % of a core
+)
+_NEGLIGIBLE_S = 0.005  # delay of an alarm that does not count: hypervisors cause as much
 _DELAYED = (IDLE_DEVICE, ASLEEP, HELD)
 
 
 class ThreadWaits(Observer):
-    """The observer of the states of this process's threads; it starts last, to see no other observer start."""
+    """The observer of the states of this process's threads; it starts last, so that it sees no other start."""
 
     place = 99
     gives = ("waits",)
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
-        self._chance = random.Random()  # noqa: S311 - of its own, so that seeds of the run stay as they are
+        self._chance = random.Random()  # noqa: S311 - a generator of its own leaves the run's seeds alone
         self._kinds: Counter[str] = Counter()
         self._functions: Counter[str] = Counter()
         self._counts: dict[str, Any] = {"alarms": 0, "late": 0, "late_s": 0.0, "looks": 0, "cpu_s": 0.0, "error": None}
-        self._over = False
+        self._is_over = False
 
     def start(self) -> None:
         """Start the thread that records the states."""
         folders = [folder for folder in self.work.folders if folder.exists()]
         devices = [device for folder in folders for device in devices_behind(folder)]
-        # What emulates a storage by such a limit lets requests wait before its device has them.
-        by_limits = self.work.below.emulated and io_limits(devices)
-        self._threads = Threads(folders, seen=not by_limits)
-        self._look()  # outside the clock: of those that rest, later looks read one file
+        # With such a limit, an emulated storage lets requests wait before its device has them.
+        has_limits = self.work.below.emulated and io_limits(devices)
+        self._threads = Threads(folders, seen=not has_limits)
+        self._look()  # before the clock starts; later looks are faster for idle threads
         self._alarm = Alarm()
         self._thread = threading.Thread(target=self._watch, name="waits", daemon=True)
         self._thread.start()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """End the thread that records the states."""
-        self._over = True
-        while self._thread.is_alive():  # it may have set its alarm anew since
+        self._is_over = True
+        while self._thread.is_alive():  # it may have set its alarm again meanwhile
             self._alarm.ring()
             self._thread.join(0.001)
         self._alarm.close()
@@ -66,37 +67,37 @@ class ThreadWaits(Observer):
     def metrics(self) -> Mapping[str, Any]:
         """Return ``waits``: the counts of alarms, looks and thread states.
 
-        The keys are ``alarms``, those that were ``late`` because the process stood still, the total delay ``late_s`` of
-        these, ``looks``, ``threads`` (the number met in each state of `jobs.system.threads`), ``functions`` (of the
-        kernel, in which the blocked threads waited), ``cpu_s`` of alarms and looks, and ``error``, None
-        if all states could be read.
+        The keys are the numbers of ``alarms`` and ``looks``; ``late``, the number of alarms that came late because the
+        process stood still, and ``late_s``, their total delay; ``threads``, the number of threads seen in each state of
+        `jobs.system.threads`; ``functions`` of the kernel in which blocked threads waited; ``cpu_s`` of alarms and
+        looks; and ``error``, None if all states could be read.
         """
         return {"waits": {**self._counts, "threads": dict(self._kinds), "functions": dict(self._functions)}}
 
     def _watch(self) -> None:
         pause_s, look_at_s = self._pause_s(_ALARM_S), time.perf_counter() + self._pause_s(_LOOK_S)
         while True:
-            began_s = time.thread_time()
+            start_s = time.thread_time()
             try:
                 late_s = self._alarm.wait(pause_s)
-            except OSError as error:  # this kernel does not show for how long a thread was ready to run
+            except OSError as error:  # this kernel does not show how long a thread was ready to run
                 self._counts["error"] = f"{error}"
                 break
-            if self._over:
+            if self._is_over:
                 break
             self._counts["alarms"] += 1
             if late_s > _NEGLIGIBLE_S:
                 self._counts["late"] += 1
                 self._counts["late_s"] += late_s
-            rang_s = time.thread_time()
-            pause_s = self._pause_s(_ALARM_S, rang_s - began_s)
+            alarm_s = time.thread_time()
+            pause_s = self._pause_s(_ALARM_S, alarm_s - start_s)
             if time.perf_counter() >= look_at_s:
                 self._count(self._look())
-                look_at_s = time.perf_counter() + self._pause_s(_LOOK_S, time.thread_time() - rang_s)
+                look_at_s = time.perf_counter() + self._pause_s(_LOOK_S, time.thread_time() - alarm_s)
         self._counts["cpu_s"] = time.thread_time()
 
     def _look(self) -> list[Wait]:
-        """Return the state of each thread; empty if the kernel did not show them this time."""
+        """Return the state of each thread; empty after the kernel has failed to show them."""
         if self._counts["error"] is None:
             try:
                 return [*self._threads.list_waits()]
@@ -109,8 +110,8 @@ class ThreadWaits(Observer):
         self._kinds.update(wait.kind for wait in waits)
         self._functions.update(wait.function for wait in waits if wait.kind in _DELAYED)
 
-    def _pause_s(self, bounds: tuple[float, float], took_s: float = 0.0) -> float:
-        return max(self._chance.uniform(*bounds), _LEAST_REST * took_s)
+    def _pause_s(self, bounds: tuple[float, float], duration_s: float = 0.0) -> float:
+        return max(self._chance.uniform(*bounds), _MIN_PAUSE_FACTOR * duration_s)
 
 
 OBSERVERS = (ThreadWaits,)

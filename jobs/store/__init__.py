@@ -1,1 +1,1 @@
-"""Stores, in a folder or a bucket: data are put as a whole and verified, and a killed task can resume."""
+"""Stores of files, in a folder or a bucket: a file is put as a whole and verified; a killed task can resume."""

@@ -1,8 +1,8 @@
 """A store of the objects below a prefix of a bucket.
 
-Files put together are cut into objects of at most `PIECE_BYTES`, named ``000000`` and so on in the order of the
-list; no object has parts of two files. Each object is one request, all or nothing (`jobs.objects.client.Client.put`).
-So objects left by a kill are listed, and not put again.
+Files that are put together are cut into objects of at most `PIECE_BYTES`, named ``000000`` and so on in the order of
+the list; no object has parts of two files. Each object is one request, all or nothing
+(`jobs.objects.client.Client.put`). Objects that a killed process has put are listed, and not put again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jobs.store.store import Entry, Put, StoredFile
 from jobs.store.transfer import Cap, How
 from jobs.system import files
 
-_OURS = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
-PIECE_BYTES = 16 << 20  # with another number, stored snapshots would not be found: that needs a new schema
+_OWN_NAME = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
+PIECE_BYTES = 16 << 20  # another number needs a new schema: stored snapshots would not be found
 RETRIES = 2  # of a request; callers retry a failed operation themselves, with longer pauses
 
 
@@ -42,10 +42,10 @@ class _Piece(NamedTuple):
 class Bucket:
     """The store of the objects below a prefix; see `jobs.store.store.Store`.
 
-    `address` names it for people. `disk` is the servers' disk (``device``), if this machine can see it.
+    `address` is its text for people. `disk` is the servers' disk (``device``), if this machine can see it.
     """
 
-    incomplete_s: ClassVar[float] = 86400.0  # other drainers cannot be seen from here
+    incomplete_s: ClassVar[float] = 86400.0  # drainers on other machines cannot be seen
     more_room: ClassVar[str] = ROOM_CURE
 
     def __init__(self, storage: Node, address: str) -> None:
@@ -72,9 +72,9 @@ class Bucket:
 
     def pids(self) -> list[int]:
         """Return the ids of the processes that serve the bucket on this machine."""
-        from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+        from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
 
-        return [each.pid for each in servers.processes_of(self._storage["endpoint"])]
+        return [process.pid for process in servers.processes_of(self._storage["endpoint"])]
 
     @property
     def client(self) -> Client:
@@ -84,7 +84,7 @@ class Bucket:
         return self._client
 
     def distrust(self) -> str:
-        """Return an empty text: who may write to a bucket is its owner's business."""
+        """Return an empty text: the owner of a bucket decides who may write to it."""
         return ""
 
     def names(self) -> list[str]:
@@ -92,17 +92,17 @@ class Bucket:
         return sorted({name.partition("/")[0] for name in self.entries()})
 
     def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
-        """Return our objects below each name for which `wanted` is true, by name."""
+        """Return our objects below each name that `wanted` accepts, by name."""
         by_top: dict[str, dict[str, Entry]] = defaultdict(dict)
         for name, entry in self.entries().items():
-            top, _, rest = name.partition("/")
-            if wanted(top) and _OURS.fullmatch(rest):
-                by_top[top][rest] = entry
+            top, _, key = name.partition("/")
+            if wanted(top) and _OWN_NAME.fullmatch(key):
+                by_top[top][key] = entry
         return by_top
 
     def entries(self, below: str = "") -> dict[str, Entry]:
         """Return all objects, or those below a name, by name."""
-        return {each.key: Entry(each.size, each.etag, each.modified) for each in self.client.listed(below)}
+        return {stored.key: Entry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)}
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the content of an object."""
@@ -119,7 +119,7 @@ class Bucket:
 
     def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
         """Put a file that `fill` makes in the folder for temporary files."""
-        with tempfile.NamedTemporaryFile() as file:  # with a name, by which HDF5 opens it
+        with tempfile.NamedTemporaryFile() as file:  # HDF5 opens it by its name
             fill(file)
             size = file.seek(0, os.SEEK_END)
             file.flush()
@@ -136,16 +136,18 @@ class Bucket:
 
     def clear(self, below: str) -> None:
         """Delete our objects below a name."""
-        self.client.delete([name for name in self.entries(below) if _OURS.fullmatch(name.removeprefix(f"{below}/"))])
+        self.client.delete(
+            [name for name in self.entries(below) if _OWN_NAME.fullmatch(name.removeprefix(f"{below}/"))]
+        )
 
     def free_bytes(self) -> int | None:
-        """Return the bytes left of a quota; None if the store reports none."""
+        """Return the number of bytes that a quota still allows; None if the store reports none."""
         room = self.client.room()
         return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
-        """Put the files' objects that are missing or have another size; `problems` checks the content."""
-        cap, client, there = Cap(how.mb_per_s), self.client, self.entries(below)
+        """Put the objects of the files that are missing or have another size; `problems` checks the content."""
+        cap, client, entries = Cap(how.mb_per_s), self.client, self.entries(below)
 
         def put(piece: _Piece) -> None:
             with os.fdopen(files.opened(source / piece.file.name), "rb") as file:
@@ -154,14 +156,14 @@ class Bucket:
             cap.take(len(data))
             client.put(f"{below}/{piece.name}", data)
 
-        missing = [each for each in _pieces(listed) if not _is_in(there, f"{below}/{each.name}", each)]
+        missing = [piece for piece in _pieces(listed) if not _is_in(entries, f"{below}/{piece.name}", piece)]
         with ThreadPoolExecutor(how.streams) as pool:
             list(pool.map(put, missing))
 
     def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
         """Return the problems of files, one text per bad file."""
         with ThreadPoolExecutor(how.streams) as pool:
-            faults = pool.map(lambda each: self._fault(below, *each), _by_file(listed))
+            faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
     def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:
@@ -169,15 +171,15 @@ class Bucket:
         return all(_is_in(there, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
     def bring(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
-        """Write files into a folder, each complete or not at all; raise DamageError if one differs from the list."""
+        """Write files into a folder, each complete or not at all; raise DamageError if one differs from `listed`."""
         for file, pieces in _by_file(listed):
             path = folder / file.name
             files.make_folder(path.parent, exist_ok=True, parents=True)
-            with files.whole(path, durable=False) as out:
-                if fault := self._fault(below, file, pieces, out.write):
+            with files.whole(path, durable=False) as stream:
+                if fault := self._find_fault(below, file, pieces, stream.write):
                     raise DamageError(fault, "an older snapshot may be good")
 
-    def _fault(
+    def _find_fault(
         self, below: str, file: StoredFile, pieces: Sequence[_Piece], write: Callable[[Any], object] | None = None
     ) -> str:
         """Read a whole file and return its problem; empty for a good file."""
@@ -195,9 +197,9 @@ class Bucket:
 
 
 def _pieces(listed: Sequence[StoredFile]) -> Iterator[_Piece]:
-    spans = ((file, at) for file in listed for at in range(0, file.size, PIECE_BYTES))
-    for number, (file, at) in enumerate(spans):
-        yield _Piece(f"{number:06d}", file, range(at, min(at + PIECE_BYTES, file.size)))
+    starts = ((file, start) for file in listed for start in range(0, file.size, PIECE_BYTES))
+    for number, (file, start) in enumerate(starts):
+        yield _Piece(f"{number:06d}", file, range(start, min(start + PIECE_BYTES, file.size)))
 
 
 def _by_file(listed: Sequence[StoredFile]) -> list[tuple[StoredFile, list[_Piece]]]:
@@ -207,5 +209,5 @@ def _by_file(listed: Sequence[StoredFile]) -> list[tuple[StoredFile, list[_Piece
     return [*pieces_of.values()]
 
 
-def _is_in(there: dict[str, Entry], name: str, piece: _Piece) -> bool:
-    return name in there and there[name].size == len(piece.span)
+def _is_in(entries: dict[str, Entry], name: str, piece: _Piece) -> bool:
+    return name in entries and entries[name].size == len(piece.span)

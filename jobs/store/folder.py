@@ -1,4 +1,4 @@
-"""A store in a folder of a file system; its files may be another user's, see `jobs.system.files`."""
+"""A store in a folder of a file system; the files may belong to another user, see `jobs.system.files`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Folder:
         return files.names(self.root)
 
     def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:
-        """Return the files named in `shown`, in each top folder for whose name `wanted` is true."""
+        """Return the files named in `shown`, in each top folder whose name `wanted` accepts."""
         statuses = files.statuses(self.root, filter(wanted, self.names()), shown)
-        return {top: {name: _entry(status) for name, status in those.items()} for top, those in statuses.items()}
+        return {top: {name: _entry(status) for name, status in named.items()} for top, named in statuses.items()}
 
     def entries(self) -> dict[str, Entry]:
         """Return all regular files, by relative name; links are not followed."""
@@ -86,10 +86,10 @@ class Folder:
         return files.free_bytes(self.root)
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
-        """Copy files and make them and all names above them durable; the folder `below` is new."""
+        """Copy files, and make them and all folder names above them durable; the folder `below` is new."""
         target = self.root / below
-        parents = [self.root / each for each in reversed(Path(below).parents[:-1])]
-        for folder in (*parents, target):  # one by one: a storage that is gone is not made anew
+        parents = [self.root / parent for parent in reversed(Path(below).parents[:-1])]
+        for folder in (*parents, target):  # one by one, so that a missing storage is not made
             files.make_folder(folder, exist_ok=True)
         transfer.copy_files(source, target, [(file.name, file.size) for file in listed], how)
         transfer.sync_tree(target, [*reversed(parents), self.root], how.streams)
@@ -97,25 +97,26 @@ class Folder:
     def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
         """Return the problems of files, one text per bad file.
 
-        The files' pages are dropped first, if the file system allows it, so that the storage is read, not the memory.
+        If the file system allows it, the files' pages are dropped first, so that the storage is read and not the
+        memory.
         """
         folder = self.root / below
         kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
         names = {name for name, kind in kinds.items() if kind != stat.S_IFDIR}
-        wrong = [f"{file.name} is missing" for file in listed if file.name not in names]
-        wrong += [f"{name} is not in the manifest" for name in sorted(names - {file.name for file in listed})]
-        wrong += [f"{name} is no regular file" for name in sorted(names) if kinds[name] != stat.S_IFREG]
+        problems = [f"{file.name} is missing" for file in listed if file.name not in names]
+        problems += [f"{name} is not in the manifest" for name in sorted(names - {file.name for file in listed})]
+        problems += [f"{name} is no regular file" for name in sorted(names) if kinds[name] != stat.S_IFREG]
         present = [file for file in listed if kinds.get(file.name) == stat.S_IFREG]
         hashes = transfer.hash_files([folder / file.name for file in present], streams=how.streams, cold=True)
         for file, (size, digest) in zip(present, hashes, strict=True):
             if size != file.size:
-                wrong.append(f"{file.name} has {size} bytes of {file.size}")
+                problems.append(f"{file.name} has {size} bytes of {file.size}")
             elif digest != file.sha256:
-                wrong.append(f"{file.name} has other bytes: its SHA-256 differs")
-        return wrong
+                problems.append(f"{file.name} has other bytes: its SHA-256 differs")
+        return problems
 
     def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
-        """Return True: files do not vanish by themselves, and `problems` finds damaged ones."""
+        """Return True: a folder loses no file by itself, and `problems` finds damaged ones."""
         return True
 
 

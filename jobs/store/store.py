@@ -1,7 +1,7 @@
-"""The interface that a folder and a bucket share: data are put under names, as a whole, and found again.
+"""The interface that a folder and a bucket share: files are put under names, as a whole, and found again.
 
-A store that is ours has a marker of ours: one of another owner is refused before anything changes. By the journal of
-its durable items a killed task can resume. Errors are OSError (FileNotFoundError: the name does not exist), and for a
+A store has a marker with its owner: a store of another owner is refused before any change. A journal of the durable
+items lets a killed task resume. Errors are OSError (FileNotFoundError: the name does not exist), and for a
 bucket `jobs.errors.ObjectStoreError`.
 """
 
@@ -23,7 +23,7 @@ from jobs.system import files, untrusted
 from jobs.terminal import visible
 
 _MARKER_BYTES, _SHOWN_CHARACTERS = 1 << 20, 200
-_OURS = (".tfio-", "..tfio-")  # names of locks, and of a marker that was being written
+_OWN_PREFIXES = (".tfio-", "..tfio-")  # prefixes of the names of locks and temporary markers
 
 
 class Entry(NamedTuple):
@@ -54,7 +54,7 @@ class Store(Protocol):
     """A store: a folder (`jobs.store.folder.Folder`) or a prefix of a bucket (`jobs.store.bucket.Bucket`)."""
 
     incomplete_s: ClassVar[float]
-    """The seconds for which incomplete files are left to a possible writer; 0 if a lock shows that there is none."""
+    """Seconds after which an incomplete file counts as abandoned; 0: a lock shows whether a writer exists."""
     more_room: ClassVar[str]
     """The cure if there is no room."""
 
@@ -65,9 +65,9 @@ class Store(Protocol):
         """Return the sorted names of files and folders at the top."""
 
     def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:
-        """Return the files in each top folder for whose name `wanted` is true, by top folder and name below it.
+        """Return the files in each top folder whose name `wanted` accepts, by top folder and name below it.
 
-        A bucket returns all our objects, a folder the files named in `shown`: none if the folder is a link.
+        A bucket returns all our objects, a folder the files named in `shown`. A folder that is a link has none.
         """
 
     def entries(self) -> dict[str, Entry]:
@@ -77,10 +77,10 @@ class Store(Protocol):
         """Return the content of a file of at most `most_bytes` bytes."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Put bytes under a name, as a whole and durably; the folder of the name exists."""
+        """Put bytes under a name, as a whole and durably; its folder exists."""
 
     def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
-        """Put the file that `fill` writes, as a whole; durable only after `sync`. The folder of the name exists."""
+        """Put the file that `fill` writes, as a whole; durable only after `sync`. Its folder exists."""
 
     def sync(self) -> None:
         """Make all written files durable."""
@@ -92,20 +92,20 @@ class Store(Protocol):
         """Remove everything below a name at the top; links are not followed."""
 
     def free_bytes(self) -> int | None:
-        """Return the number of free bytes; None if the store does not say."""
+        """Return the number of free bytes; None if unknown."""
 
     def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
         """Copy files of a folder below a name, durably; a bucket keeps the objects of an earlier attempt."""
 
     def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
-        """Read all files below a name and return the problems as texts; empty if all files are as listed."""
+        """Read all files below a name; return the problems as texts, empty if all files are as listed."""
 
     def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:
-        """Return whether the entries `there` (from `folders`) can be these files; for a folder always True."""
+        """Return whether the entries `there` (from `folders`) have all these files; for a folder always True."""
 
 
 def lack_of_room(store: Store, size: int) -> str:
-    """Return a text that says `size` more bytes do not fit; empty if they fit or the store does not say."""
+    """Return a text if `size` more bytes do not fit; empty if they fit or the free room is unknown."""
     free = store.free_bytes()
     if free is None or size <= free:
         return ""
@@ -113,23 +113,23 @@ def lack_of_room(store: Store, size: int) -> str:
 
 
 def refuse_foreign(store: Store, marker_name: str, identity: str) -> bool:
-    """Return whether a store has our marker; raise DatasetError if it is not ours, or marked for another purpose.
+    """Return whether a store has our marker; raise DatasetError if it is not ours or has another marker.
 
     A folder that others may write to is not ours.
     """
-    elsewhere = "name an empty or a new place, or one with another root (storage.root=…, storage.prefix=…)"
+    cure = "name an empty or new folder or bucket, by another root (storage.root=…, storage.prefix=…)"
     if fault := store.distrust():
-        raise DatasetError(fault, elsewhere)
+        raise DatasetError(fault, cure)
     try:
-        holds = os.fsdecode(store.read(marker_name, _MARKER_BYTES)) or "an empty marker"
+        content = os.fsdecode(store.read(marker_name, _MARKER_BYTES)) or "an empty marker"
     except FileNotFoundError:
-        if not (strangers := [name for name in store.names() if not name.startswith(_OURS)]):
+        if not (other_files := [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]):
             return False
-        holds = f"files that are not ours, such as {', '.join(strangers[:3])}"
+        content = f"files that are not ours, such as {', '.join(other_files[:3])}"
     except files.OddFileError:
-        holds = "something else"
-    if holds not in (identity, f"{identity}\n"):
-        raise DatasetError(f"{store} holds {visible(holds[:_SHOWN_CHARACTERS])}, not {visible(identity)}", elsewhere)
+        content = "something else"
+    if content not in (identity, f"{identity}\n"):
+        raise DatasetError(f"{store} holds {visible(content[:_SHOWN_CHARACTERS])}, not {visible(identity)}", cure)
     return True
 
 
@@ -140,8 +140,8 @@ def mark_as_ours(store: Store, marker_name: str, identity: str) -> None:
 
 
 JOURNAL_PREFIX = ".tfio-journal-"
-_INTERVAL_S = 5.0  # what a power cut or a kill may cost; a sync of a slow disk takes about a second
-_MOST_BYTES = 16 << 20
+_INTERVAL_S = 5.0  # seconds of work that a power cut may cost; a sync of a slow disk takes about one second
+_JOURNAL_PART_LONGEST = 16 << 20
 
 
 class _Part(TypedDict):
@@ -150,15 +150,15 @@ class _Part(TypedDict):
 
 
 class Journal:
-    """The journal of durable items, by number; `origin` describes the source of the items' bytes."""
+    """The journal of durable items, by number; `origin` describes the source of their bytes."""
 
     def __init__(self, store: Store, origin: Mapping[str, object]) -> None:
         self._store, self._origin = store, json.dumps(origin, sort_keys=True)
-        self._waiting: dict[int, Put] = {}
-        self._entered_at = time.monotonic()
+        self._unwritten: dict[int, Put] = {}
+        self._flushed_at = time.monotonic()
 
     def read(self, there: Mapping[str, Entry], names: Sequence[str]) -> dict[int, Put]:
-        """Return the entered items that are still `there` under their `names`, with unchanged size and ETag, by number.
+        """Return the journaled items that are still `there` under their `names`, with equal size and ETag, by number.
 
         A part of the journal that is damaged, or has another origin, counts as empty.
         """
@@ -166,7 +166,7 @@ class Journal:
         for name in there:
             with suppress(OSError, ValueError):
                 if name.startswith(JOURNAL_PREFIX):
-                    part = reading.checked(untrusted.json_value(self._store.read(name, _MOST_BYTES)), _Part)
+                    part = reading.checked(untrusted.json_value(self._store.read(name, _JOURNAL_PART_LONGEST)), _Part)
                     if part["origin"] == self._origin:
                         put |= {number: Put(size, etag, digest) for number, size, etag, digest in part["put"]}
         entries = {number: there.get(name) for number, name in enumerate(names) if number in put}
@@ -178,23 +178,23 @@ class Journal:
 
     def add(self, put: Mapping[int, Put]) -> None:
         """Add items that were put; every 5 seconds all new items are made durable and written to the journal."""
-        self._waiting.update(put)
-        if time.monotonic() - self._entered_at > _INTERVAL_S:
+        self._unwritten.update(put)
+        if time.monotonic() - self._flushed_at > _INTERVAL_S:
             self.flush()
 
     def flush(self) -> None:
         """Make the added items durable, then write them to the journal."""
-        if self._waiting:
+        if self._unwritten:
             self._store.sync()
-            part = {"origin": self._origin, "put": [[number, *put] for number, put in self._waiting.items()]}
+            part = {"origin": self._origin, "put": [[number, *put] for number, put in self._unwritten.items()]}
             self._store.put(f"{JOURNAL_PREFIX}{secrets.token_hex(8)}", json.dumps(part).encode())
-        self._waiting.clear()
-        self._entered_at = time.monotonic()
+        self._unwritten.clear()
+        self._flushed_at = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Write the added items also after an error: a full device must not cost the items that fitted on it."""
+        """Flush, also after an error: if the storage is full, the items that fitted must not be lost."""
         with suppress(OSError) if kind else nullcontext():
             self.flush()

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from jobs.system import files
 
-_CHUNK = 1 << 20  # of one read or write
+_CHUNK = 1 << 20  # bytes of one read or write
 _SEGMENT = 64 << 20  # bytes that one stream copies before it takes the next segment
-_PRIVATE = 0o600  # mode of a copy that is not whole
-_NOT_WRITABLE, _OWN = 0o755, 0o400  # of the mode of its source: what others may have, what its owner has always
+_PRIVATE = 0o600  # mode of an incomplete copy
+_KEPT_MODE, _OWNER_READS = 0o755, 0o400  # bits of the source's mode that may stay; bit that its owner always gets
 
 
 class Cap:
-    """A limit on the 10^6 bytes per second of all streams together; None for no limit."""
+    """A limit on the 10^6 bytes per second of all streams together; None: no limit."""
 
     def __init__(self, mb_per_s: float | None) -> None:
         self._seconds_per_byte = 1e-6 / mb_per_s if mb_per_s else 0.0
@@ -30,7 +30,7 @@ class Cap:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Wait until `size` more bytes may be moved."""
+        """Wait until `size` more bytes may be transferred."""
         if not self._seconds_per_byte:
             return
         with self._lock:
@@ -42,7 +42,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class How:
-    """The options of a transfer: the bandwidth limit (10^6 bytes/s, None for none) and the number of streams."""
+    """The options of a transfer: the bandwidth limit (10^6 bytes/s, None: no limit) and the number of streams."""
 
     mb_per_s: float | None = None
     streams: int = 1
@@ -51,9 +51,9 @@ class How:
 def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How) -> None:
     """Copy files to another folder, in segments shared by the streams; the copies are not synced or verified.
 
-    `sizes`: relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
-    Only the owner may read a copy until it is complete; then it has its source's mode without write access for others.
-    Raises OSError: of the first segment that failed; files that were begun stay.
+    `sizes`: relative name and bytes of each file. A file that is shorter now leaves zeros, which the checksum reveals.
+    Only the owner may read an incomplete copy; a complete copy has its source's mode without write access for others.
+    Raises the OSError of the first segment that failed; files that were begun stay.
     """
     cap, segments = Cap(how.mb_per_s), []
     for name, size in sizes:
@@ -62,30 +62,30 @@ def copy_files(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how
             files.make_folder(target / folder, exist_ok=True)
         with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             os.truncate(fd, size)
-        segments += [(source / name, path, at, min(at + _SEGMENT, size)) for at in range(0, size, _SEGMENT)]
+        segments += [(source / name, path, start, min(start + _SEGMENT, size)) for start in range(0, size, _SEGMENT)]
 
-    def one(segment: tuple[Path, Path, int, int]) -> None:
-        reads, writes, start, end = segment
-        with _opened(reads, os.O_RDONLY) as source_fd, _opened(writes, os.O_WRONLY) as target_fd:
+    def copy_segment(segment: tuple[Path, Path, int, int]) -> None:
+        source_path, target_path, start, end = segment
+        with _opened(source_path, os.O_RDONLY) as source_fd, _opened(target_path, os.O_WRONLY) as target_fd:
             _copy_range(source_fd, target_fd, range(start, end), cap)
 
     def publish(name: str) -> None:
         with _opened(source / name, os.O_RDONLY) as source_fd, _opened(target / name, os.O_WRONLY) as target_fd:
-            os.fchmod(target_fd, os.fstat(source_fd).st_mode & _NOT_WRITABLE | _OWN)
+            os.fchmod(target_fd, os.fstat(source_fd).st_mode & _KEPT_MODE | _OWNER_READS)
 
     with ThreadPoolExecutor(how.streams) as pool:
         try:
-            list(pool.map(one, segments))
+            list(pool.map(copy_segment, segments))
             list(pool.map(publish, [name for name, _ in sizes]))
         except OSError:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def sync_files(written: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
-    """Make files durable, then their names in `folders`: ``fsync(2)`` of each."""
+def sync_files(paths: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
+    """Make files durable, then their names in `folders`, by ``fsync(2)`` of each."""
     with ThreadPoolExecutor(streams) as pool:
-        list(pool.map(_fsync, written))
+        list(pool.map(_fsync, paths))
     for folder in folders:
         files.sync_folder(folder)
 
@@ -98,41 +98,41 @@ def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
 
 
 def hash_files(paths: Sequence[Path], *, streams: int = 1, cold: bool = False) -> list[tuple[int, str]]:
-    """Return size and SHA-256 of each file; `cold` drops the pages first (Lustre, NFS: the client's; tmpfs: none)."""
+    """Return size and SHA-256 of each file; `cold` drops this machine's pages first (not on tmpfs)."""
 
-    def one(path: Path) -> tuple[int, str]:
+    def hash_file(path: Path) -> tuple[int, str]:
         with _opened(path, os.O_RDONLY) as fd:
             if cold:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             return _hash(fd)
 
     with ThreadPoolExecutor(streams) as pool:
-        return list(pool.map(one, paths))
+        return list(pool.map(hash_file, paths))
 
 
 def _copy_range(source: int, target: int, span: range, cap: Cap) -> None:
     view = memoryview(bytearray(_CHUNK))
-    at = span.start
-    while at < span.stop and (count := os.preadv(source, [view[: min(_CHUNK, span.stop - at)]], at)):
+    offset = span.start
+    while offset < span.stop and (count := os.preadv(source, [view[: min(_CHUNK, span.stop - offset)]], offset)):
         cap.take(count)
-        _write(target, view[:count], at)
-        at += count
+        _write(target, view[:count], offset)
+        offset += count
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:
     while data:
-        written = os.pwrite(fd, data, offset)
-        data, offset = data[written:], offset + written
+        count = os.pwrite(fd, data, offset)
+        data, offset = data[count:], offset + count
 
 
 def _hash(fd: int) -> tuple[int, str]:
     view = memoryview(bytearray(_CHUNK))
     digest, size = hashlib.sha256(), os.fstat(fd).st_size
-    read = 0
-    while read < size and (count := os.preadv(fd, [view], read)):
+    offset = 0
+    while offset < size and (count := os.preadv(fd, [view], offset)):
         digest.update(view[:count])
-        read += count
-    return read, digest.hexdigest()
+        offset += count
+    return offset, digest.hexdigest()
 
 
 def _fsync(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Ask the operating system below a run: page cache, devices, file systems, processes, durable writes."""
+"""Functions of the operating system: page cache, devices, file systems, processes, durable writes."""

@@ -1,12 +1,13 @@
-"""Read what control groups leave to this process: quota of processors, memory, limits on reads and writes.
+"""Read the limits that control groups set for this process: processor quota, memory, reads and writes.
 
-A container or a job with a quota of 0.2 sees all cores and gets a fifth of one; `os.sched_getaffinity` does not tell.
-Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst), version 1 ``cpu.cfs_quota_us``,
-``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). Any group above counts too.
+A process in a container or job with a quota of 0.2 sees all cores (also by `os.sched_getaffinity`) and gets a fifth of
+one. Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst). Version 1 has
+``cpu.cfs_quota_us``, ``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). The quotas of all
+parent groups count, too.
 
-Of reads and writes, version 2 has ``io.max`` of any group above (Documentation/admin-guide/cgroup-v2.rst, IO Interface
-Files), version 1 ``blkio.throttle.*_device`` of the own group alone, because there a group's limit does not act on
-groups below it (Documentation/admin-guide/cgroup-v1/blkio-controller.rst, Hierarchical Cgroups).
+Reads and writes are limited in version 2 by ``io.max`` of any parent group (cgroup-v2.rst, IO Interface Files). In
+version 1 only ``blkio.throttle.*_device`` of the own group counts, because a limit does not act on groups below it
+(Documentation/admin-guide/cgroup-v1/blkio-controller.rst, Hierarchical Cgroups).
 """
 
 from __future__ import annotations
@@ -26,86 +27,86 @@ _NO_LIMIT_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class Throttled:
-    """How often and for how long the groups of this process were held back since they were made."""
+    """How often and for how long the groups of this process were throttled since they were made."""
 
-    periods: int  # periods in which the quota was used up
-    seconds: float  # time that runnable threads had to wait for the next period, added up over the processors
+    periods: int  # number of periods in which the quota was used up
+    seconds: float  # waiting time of runnable threads, summed over the processors
 
 
 def quota_cores(proc: Path = PROC) -> float | None:
-    """Return how many cores the quotas of this process leave, the least of all groups above it; None for no quota."""
+    """Return the number of cores that the quotas allow: the smallest of all groups; None without a quota."""
     return min(
         (cores for group in control_groups("cpu", proc) if (cores := _quota_of_group(group)) is not None), default=None
     )
 
 
 def memory_limit_bytes(proc: Path = PROC) -> int | None:
-    """Return the least memory limit of this process' groups in bytes; None for no limit (version 1 says 8 EiB)."""
+    """Return the smallest memory limit of this process's groups in bytes; None without a limit (8 EiB in version 1)."""
     words = [read_lines(group / name) for group in control_groups("memory", proc) for name in _MEMORY_LIMITS]
-    limits = [int(first) for first, *_ in filter(None, words) if first.isdigit()]
+    limits = [int(line) for line, *_ in filter(None, words) if line.isdigit()]
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
 def memory_left_bytes(proc: Path = PROC) -> int | None:
-    """Return the bytes of memory that can still be had, page cache included; None if no source tells them.
+    """Return the bytes of memory that are still available, including the page cache; None if unknown.
 
-    Of the machine ``MemAvailable`` (proc(5)); of a group with a limit what its processes do not hold.
+    It is the smallest of the machine's ``MemAvailable`` (proc(5)) and of each group's limit less the memory in use.
     """
     machine = [line.split()[1] for line in read_lines(proc.parent / "meminfo") if line.startswith("MemAvailable:")]
     amounts = [int(kib) * 1024 for kib in machine]
     for group in control_groups("memory", proc):
-        words = [first for name in _MEMORY_LIMITS for first in read_lines(group / name)[:1]]
+        words = [line for name in _MEMORY_LIMITS for line in read_lines(group / name)[:1]]
         limits = [int(word) for word in words if word.isdigit() and int(word) < _NO_LIMIT_BYTES]
-        held = dict(line.split(" ", 1) for line in read_lines(group / "memory.stat") if " " in line)
-        amounts += [limit - int(held.get("anon", held.get("total_rss", 0))) for limit in limits]
+        used = dict(line.split(" ", 1) for line in read_lines(group / "memory.stat") if " " in line)
+        amounts += [limit - int(used.get("anon", used.get("total_rss", 0))) for limit in limits]
     return min(amounts, default=None)
 
 
 def throttled_time(proc: Path = PROC) -> Throttled | None:
-    """Return how this process' groups were held back so far; None if no group has a quota.
+    """Return how much this process's groups were throttled so far; None if no group has a quota.
 
-    Of nested groups with quotas of their own the one that was held back longest counts: a group waits while the group
+    Of nested groups with quotas, the group with the longest time counts: a group waits while its parent group waits.
     above it does.
     """
     throttled = [
-        each
+        group_time
         for group in control_groups("cpu", proc)
-        if _quota_of_group(group) is not None and (each := _throttled_of_group(group))
+        if _quota_of_group(group) is not None and (group_time := _throttled_of_group(group))
     ]
-    return max(throttled, key=lambda each: each.seconds, default=None)
+    return max(throttled, key=lambda group_time: group_time.seconds, default=None)
 
 
 def io_pressure_s(proc: Path = PROC) -> float | None:
-    """Return for how long some task waited for I/O so far, in seconds; None where the kernel does not tell (psi.rst).
+    """Return the seconds in which some task has waited for I/O so far; None if unknown (psi.rst).
 
-    Of this process' own group of version 2, which has what it starts, else of the groups above it and of the machine.
+    They are those of this process's own group of version 2, which has its children, else of a parent or the machine.
     """
-    places = [*(group / "io.pressure" for group in control_groups("io", proc)), proc.parent / "pressure" / "io"]
-    words: list[str] = next(filter(None, map(read_lines, places)), [])
-    some = [line.rpartition("total=")[2] for line in words if line.startswith("some ")]
-    return int(some[0]) / 1e6 if some else None
+    files = [*(group / "io.pressure" for group in control_groups("io", proc)), proc.parent / "pressure" / "io"]
+    words: list[str] = next(filter(None, map(read_lines, files)), [])
+    totals = [line.rpartition("total=")[2] for line in words if line.startswith("some ")]
+    return int(totals[0]) / 1e6 if totals else None
 
 
 def control_groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
-    """Yield the folders of the groups that this process is in, from its own up to the top of the mount.
+    """Yield the folders of this process's groups, from its own group up to the top of the mount.
 
-    `controller` is the name by which version 1 mounts it; the groups of version 2, which has all in one, come too.
+    `controller` is the name by which version 1 mounts it. Groups of version 2, which has no such names, are included.
     """
     paths: dict[str, str] = {}
     for line in read_lines(proc / "cgroup"):
         _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))  # of version 2 the one name is empty
+        paths.update(dict.fromkeys(controllers.split(","), path))  # in version 2 the only name is empty
     for line in read_lines(proc / "mountinfo"):
-        left, _, right = line.partition(" - ")
-        fstype, _, options = right.split(" ")
+        mount_fields, _, filesystem_fields = line.partition(" - ")
+        fstype, _, options = filesystem_fields.split(" ")
         name = "" if fstype == "cgroup2" else controller if controller in options.split(",") else None
         if fstype not in ("cgroup", "cgroup2") or name not in paths:
             continue
-        root, point = (Path(unescape(word)) for word in left.split(" ")[3:5])
+        root, point = (Path(unescape(word)) for word in mount_fields.split(" ")[3:5])
         own = Path(paths[name])
-        # A container's mount begins below the host's root; the path is told from there or from the host.
-        inside = own.relative_to(root) if own.is_relative_to(root) else own.relative_to("/")
-        yield from (point / above for above in (inside, *inside.parents))
+        # A container's mount begins below the host's root; the path is relative to one of the two.
+        relative = own.relative_to(root) if own.is_relative_to(root) else own.relative_to("/")
+        yield from (point / parent for parent in (relative, *relative.parents))
 
 
 def _quota_of_group(group: Path) -> float | None:
@@ -129,12 +130,12 @@ def _throttled_of_group(group: Path) -> Throttled | None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file; none if it cannot be read."""
+    """Return the lines of a file; empty if it cannot be read."""
     try:
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         return []
-    return text.removesuffix("\n").split("\n") if text else []  # other line ends may be part of a mount point's name
+    return text.removesuffix("\n").split("\n") if text else []  # a mount point's name may have other line ends
 
 
 _V1_KINDS = ("read_iops", "read_bps", "write_iops", "write_bps")
@@ -151,7 +152,7 @@ class Limit(NamedTuple):
 
 
 def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[Limit]:
-    """Return the limits on one of the devices that act on this process."""
+    """Return the limits on these devices that act on this process."""
     names = {device.number: device.name for device in devices}
     groups = [*control_groups("blkio", proc)]
     own = next((group for group in groups if _is_version_1(group)), None)
@@ -161,9 +162,9 @@ def io_limits(devices: Sequence[Device], proc: Path = PROC) -> list[Limit]:
 
 
 def has_hidden_groups(proc: Path = PROC) -> bool:
-    """Return whether there may be groups above that cannot be seen from here, as in a container.
+    """Return whether there may be parent groups that this process cannot see, as in a container.
 
-    Of version 2 every group but the one at the top of the machine has ``cgroup.type``.
+    In version 2 every group except the machine's top group has ``cgroup.type``.
     """
     groups = [*control_groups("blkio", proc)]
     if not groups:

@@ -1,6 +1,6 @@
-"""Read the time of day and the kernel's own clocks, and sleep with a timer that tells how late it ended.
+"""Read the time of day and the kernel's own clocks; sleep with a timer that measures how late it ended.
 
-Durations are measured with `time.perf_counter`; those that begin in one process and end in another by `moment`.
+Durations are measured with `time.perf_counter`, or with `moment` if they begin and end in different processes.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class _Time(ctypes.Structure):
 
 
 def kernel_s(clock: int = _CLOCK_BOOTTIME) -> float | None:
-    """Return seconds since boot as the kernel itself counts them; None where its number is not known here.
+    """Return the seconds since boot by the kernel's own count; None on a machine whose system call is unknown.
 
-    `time.perf_counter` is what the C library says, and a preloaded library can replace that.
+    `time.perf_counter` comes from the C library, which a preloaded library can replace.
     """
-    now = _Time()
-    if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, clock, ctypes.byref(now)) != 0:
+    value = _Time()
+    if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, clock, ctypes.byref(value)) != 0:
         return None
-    return float(now.seconds + now.nanoseconds / 1e9)
+    return float(value.seconds + value.nanoseconds / 1e9)
 
 
 def read_clocks() -> tuple[float, float | None, float | None]:
-    """Return one moment by `time.perf_counter`, by the kernel's clock, and by that of the hardware.
+    """Return the same time by `time.perf_counter`, by the kernel's clock, and by the hardware's clock.
 
-    Of a few tries it is the least interrupted one. The first two clocks go as fast as adjtimex(2) says, the third one
-    (``CLOCK_MONOTONIC_RAW``, which stands still while the machine is suspended) as the hardware does.
+    It is read a few times, and the fastest reading counts. adjtimex(2) changes the speed of the first two clocks, not
+    of the third one (``CLOCK_MONOTONIC_RAW``, which stops while the machine is suspended).
     """
     tries = [
         (time.perf_counter(), kernel_s(), kernel_s(_CLOCK_MONOTONIC_RAW), time.perf_counter()) for _ in range(_TRIES)
     ]
-    at_s, kernel, raw, _ = min(tries, key=lambda each: each[3] - each[0])
+    at_s, kernel, raw, _ = min(tries, key=lambda readings: readings[3] - readings[0])
     return at_s, kernel, raw
 
 
 class Moment(TypedDict):
-    """A moment that another process can compare with its own: the name of its monotonic clock, and the seconds there.
+    """A time that another process can compare with its own: the name of a monotonic clock, and its seconds.
 
-    Unlike the time of day, which somebody may set, that clock goes evenly, until the machine starts anew.
+    Unlike the time of day, which can be set, this clock runs evenly until the machine reboots.
     """
 
     clock: str
@@ -61,17 +61,17 @@ class Moment(TypedDict):
 
 
 def moment() -> Moment:
-    """Return this moment."""
+    """Return the current time."""
     return {"clock": clock_name(), "seconds": time.monotonic()}
 
 
 def seconds_between(start: Moment, end: Moment) -> float | None:
-    """Return the seconds from one moment to another; None if they are of two clocks, or of an unknown one."""
+    """Return the seconds from one time to another; None if they have different or unknown clocks."""
     return end["seconds"] - start["seconds"] if start["clock"] == end["clock"] != "" else None
 
 
 def clock_name() -> str:
-    """Return a name that all processes with the same monotonic clock have in common; empty if unknown."""
+    """Return a name that all processes with the same monotonic clock share; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # proc_pid_ns(5), time_namespaces(7)
@@ -80,19 +80,19 @@ def clock_name() -> str:
 
 
 def wait(seconds: float) -> None:
-    """Wait as a thread waits for a lock: a thread in nanosleep(2) counts as kept from working."""
+    """Wait as a thread waits for a lock; a thread in nanosleep(2) would count as delayed."""
     lock = threading.Lock()
     lock.acquire()
     lock.acquire(timeout=seconds)
 
 
 def utc_now() -> str:
-    """Return the time as ISO 8601, UTC, milliseconds."""
+    """Return the current time as ISO 8601, UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def is_utc(stamp: str) -> bool:
-    """Return whether a text is a time in UTC as `utc_now` writes it, with a day after it left."""
+    """Return whether a text is a time in UTC in the form of `utc_now`, at least a day before the last possible one."""
     try:
         moment = datetime.fromisoformat(stamp.removesuffix("Z")) + timedelta(days=1)
     except (ValueError, OverflowError):
@@ -102,26 +102,26 @@ def is_utc(stamp: str) -> bool:
 
 _STEP_NS, _NS_PER_S = 1_000_000, 10**9
 _EXPIRATIONS = struct.Struct("Q")
-_LONGEST = 256  # bytes
+_LONGEST = 256  # bytes of schedstat
 
 
 class Alarm:
     """A timer of the kernel (timerfd_create(2)).
 
-    It goes off again each millisecond, and how often it has is read in the call that ends the wait: so the wait for the
-    interpreter, which follows, does not count as being late.
+    It expires again each millisecond, and the call that ends the wait returns the number of expirations. So the wait
+    for Python's interpreter lock, which follows, does not count as a delay.
     """
 
     def __init__(self) -> None:
         self._fd = _libc.timerfd_create(_CLOCK_BOOTTIME, os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create")
-        self._of_waiter: int | None = None
+        self._schedstat: int | None = None
 
     def wait(self, seconds: float) -> float:
-        """Sleep; return by how many seconds it ended late, in whole milliseconds, without a known reason.
+        """Sleep; return how many seconds too late it ended, in whole milliseconds, without the known part.
 
-        That the processors were busy is one: the thread was ready to run, and the kernel counted for how long.
+        The known part is the time for which the thread was ready to run but the processors were busy.
         """
         ready_s = self._ready_s()
         self._set_timer(max(1, round(seconds * _NS_PER_S)))
@@ -129,7 +129,7 @@ class Alarm:
         return max(0.0, late_ms / 1e3 - (self._ready_s() - ready_s))
 
     def ring(self) -> None:
-        """Wake the thread that waits."""
+        """Wake the waiting thread."""
         self._set_timer(1)
 
     def _set_timer(self, first_ns: int) -> None:
@@ -138,12 +138,12 @@ class Alarm:
 
     def close(self) -> None:
         """Close the timer."""
-        for fd in (self._fd, self._of_waiter):
+        for fd in (self._fd, self._schedstat):
             if fd is not None:
                 os.close(fd)
 
     def _ready_s(self) -> float:
-        """Return for how many seconds the only waiting thread was ready to run and did not run."""
-        if self._of_waiter is None:
-            self._of_waiter = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        return int(os.pread(self._of_waiter, _LONGEST, 0).split()[1]) / _NS_PER_S
+        """Return for how many seconds the waiting thread was ready to run and did not run."""
+        if self._schedstat is None:
+            self._schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        return int(os.pread(self._schedstat, _LONGEST, 0).split()[1]) / _NS_PER_S

@@ -14,8 +14,8 @@ from typing import NamedTuple
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _PAGE_BYTES = 4096
-_SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
-_BEGINNING = 1 << 14  # bytes; of what is read so only /proc/stat may be longer, and its first line is what counts
+_SECTOR_BYTES = 512  # the unit of /sys/block/*/stat for every device
+_BEGINNING = 1 << 14  # bytes; only /proc/stat may be longer, and only its first line is needed
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,22 @@ class Mount:
     source: str
     fstype: str
     options: str
-    superblock: str = field(default="", compare=False)  # options of the file system itself, at every place it is at
+    superblock: str = field(default="", compare=False)  # options of the file system, the same for all of its mounts
 
 
 class Use(NamedTuple):
-    """The requests of everybody to a device since boot, and their time."""
+    """The requests of all processes to a device since boot, and their times."""
 
-    reads: int  # requests, after the kernel has merged neighbouring ones
+    reads: int  # number of requests, after the kernel has merged neighbours
     read_bytes: int
-    writes: int  # discards included
+    writes: int  # includes discards
     written_bytes: int
     flushes: int
-    busy_s: float  # with a request in flight, in ticks of the kernel: short ones of a seldom used device count too long
-    waited_s: float  # the time of each request, added up
-    flush_s: float  # in which a flush was in flight, which `busy_s` has not
+    busy_s: (
+        float  # time with a request in flight; too long for a device with few short requests (the kernel counts ticks)
+    )
+    waited_s: float  # sum of the times of all requests
+    flush_s: float  # time with a flush in flight; not part of `busy_s`
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Device:
     name: str
 
     def use(self) -> Use:
-        """Return the requests of everybody to the device since boot (Documentation/block/stat.rst)."""
+        """Return the requests of all processes to the device since boot (Documentation/block/stat.rst)."""
         fields = [int(field) for field in read_kernel(self._statistics).split()]
         reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = fields[:11]
         discards, _, _, discard_ms, flushes, flush_ms = [*fields[11:17], *[0] * 6][:6]  # since Linux 4.18 and 5.5
@@ -59,32 +61,32 @@ class Device:
         )  # fmt: skip
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes read from and written to the device since boot, by everybody."""
+        """Return the bytes that all processes have read from and written to the device since boot."""
         use = self.use()
         return use.read_bytes, use.written_bytes
 
     @property
     def number(self) -> str:
-        """Return major and minor number, as ``8:16``."""
+        """Return the major and minor number, as ``8:16``."""
         return _first_line(Path("/sys/block", self.name, "dev"))
 
     @cached_property
     def _statistics(self) -> str:
-        """Return the file's path; to put it together costs more than to read it."""
+        """Return the path of the statistics; it is cached, because making it takes longer than reading the file."""
         return str(Path("/sys/block", self.name, "stat"))
 
     @property
     def logical_block_bytes(self) -> int:
-        """Return the least bytes of a read or write; a page if sysfs does not tell."""
+        """Return the smallest number of bytes of a read or write; one page if sysfs does not have it."""
         return int(_first_line(Path("/sys/block", self.name, "queue/logical_block_size")) or _PAGE_BYTES)
 
     @property
     def request_bytes(self) -> int:
-        """Return the most bytes of one request; infinite if sysfs does not tell."""
+        """Return the largest number of bytes of one request; 2^60 if sysfs does not have it."""
         return int(_first_line(Path("/sys/block", self.name, "queue/max_sectors_kb")) or 1 << 50) << 10
 
     def facts(self) -> dict[str, str | bool]:
-        """Return model and kind of the device, as sysfs has them; else ``unknown``."""
+        """Return the model and the kind of the device from sysfs; ``unknown`` for missing facts."""
         queue = Path("/sys/block", self.name, "queue")
         rotational = _first_line(queue / "rotational")
         return {
@@ -95,59 +97,59 @@ class Device:
 
 
 @dataclass(frozen=True)
-class _Several(Device):
+class _Group(Device):
     """Devices that are counted as one."""
 
     devices: tuple[Device, ...] = ()
 
     def use(self) -> Use:
-        """Return the requests to all of them."""
-        return Use(*map(sum, zip(*(each.use() for each in self.devices), strict=True)))
+        """Return the requests to all devices."""
+        return Use(*map(sum, zip(*(device.use() for device in self.devices), strict=True)))
 
     @property
     def logical_block_bytes(self) -> int:
-        """Return the least of all."""
-        return min(each.logical_block_bytes for each in self.devices)
+        """Return the smallest value of all devices."""
+        return min(device.logical_block_bytes for device in self.devices)
 
     @property
     def request_bytes(self) -> int:
-        """Return the most of all."""
-        return max(each.request_bytes for each in self.devices)
+        """Return the largest value of all devices."""
+        return max(device.request_bytes for device in self.devices)
 
 
 def combine_devices(devices: Sequence[Device | None]) -> Device | None:
-    """Return the devices as one whose traffic is the sum, each counted once; None if one is missing."""
-    distinct = dict.fromkeys(each for each in devices if each)
+    """Return distinct devices as one, with the sum of their traffic; None if one is missing."""
+    distinct = dict.fromkeys(device for device in devices if device)
     if None in devices or len(distinct) < 2:  # noqa: PLR2004
         return None if None in devices else next(iter(distinct), None)
-    return _Several("+".join(each.name for each in distinct), tuple(distinct))
+    return _Group("+".join(device.name for device in distinct), tuple(distinct))
 
 
 def mounts() -> list[Mount]:
-    """Return the mounts, in the order of the kernel; empty if it does not tell them."""
+    """Return the mounts, in the order of the kernel; empty if they are unknown."""
     try:
         text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         text = ""
-    return [_parse_mount(line) for line in text.split("\n") if line]  # other line ends may be part of a name
+    return [_parse_mount(line) for line in text.split("\n") if line]  # a name may have other line ends
 
 
 def mount_of(path: Path) -> Mount:
-    """Return the mount that holds `path`; every field is ``unknown`` if the kernel does not tell.
+    """Return the mount that holds `path`; all fields are ``unknown`` if the kernel does not show it.
 
-    A mount point may be mounted over: the last line that matches is the one in force (proc(5)).
+    A mount point may be mounted over: the last matching line is valid (proc(5)).
     """
     target = os.path.realpath(path)
-    holding = [m for m in mounts() if os.path.commonpath([m.point, target]) == m.point]
-    return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 5))
+    matches = [m for m in mounts() if os.path.commonpath([m.point, target]) == m.point]
+    return max(reversed(matches), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 5))
 
 
 def filesystem_of(path: Path) -> dict[str, str]:
-    """Return what identifies the file system that holds `path`: the same from run to run, another for another one.
+    """Return the identity of the file system that holds `path`, which is the same in every run.
 
-    Returns ``source``, ``fstype`` and ``options`` of its mount, ``fsid`` (statvfs(3), made of the UUID by ext4, btrfs
-    and others; 0 where there is none) and ``device``, major and minor number, empty for a file system without a device
-    of its own: there the number follows from the order of mounting.
+    It has ``source``, ``fstype`` and ``options`` of the mount; ``fsid`` (statvfs(3): from the UUID for ext4, btrfs and
+    others; 0 if there is none); and ``device``, the major and minor number. The number is empty for a file system
+    without a device of its own, where it depends on the order of mounts.
     """
     mount, number = mount_of(path), path.stat().st_dev
     return {
@@ -160,10 +162,10 @@ def filesystem_of(path: Path) -> dict[str, str]:
 
 
 def device_of(path: Path) -> Device | None:
-    """Return the whole block device that is `path` or behind it; None for network, memory and layered file systems."""
+    """Return the whole block device at or below `path`; None for network, memory and layered file systems."""
     status = path.stat()
     number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
-    if os.major(number) == 0:  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
+    if os.major(number) == 0:  # no own number (btrfs, overlay, NFS, tmpfs): its source may be a device
         source = Path(mount_of(path).source)
         if not source.is_block_device():
             return None
@@ -172,39 +174,41 @@ def device_of(path: Path) -> Device | None:
 
 
 def devices_behind(path: Path) -> list[Device]:
-    """Return the whole devices that hold `path`, each once: that of `device_of`, then those that it is made of.
+    """Return the distinct whole devices that hold `path`: that of `device_of`, then the devices that it consists of.
 
-    A loop device lies on the device of its file, device-mapper and RAID on their members (sysfs ``slaves``). Empty
-    where there is no device. What cannot be followed further (the file is in another mount namespace) ends there.
+    A loop device lies on the device of its file; device-mapper and RAID lie on their members (sysfs ``slaves``). The
+    list is empty without a device, and ends where the next one is unknown (a file in another mount namespace).
     """
     top = device_of(path)
     devices: list[Device] = []
-    waiting = [top] if top else []
-    while waiting:
-        device = waiting.pop(0)
-        if device not in devices:  # two members on one disk; or the file's path means something else here than there
+    queue = [top] if top else []
+    while queue:
+        device = queue.pop(0)
+        if (
+            device not in devices
+        ):  # else two members share a disk, or the path names another file in this mount namespace
             devices.append(device)
-            waiting += _devices_below(device)
+            queue += _devices_below(device)
     return devices
 
 
 def lowest_behind(path: Path) -> Device | None:
-    """Return the devices below that of `path` that lie on no other, as one; None if none is below."""
+    """Return the lowest devices below that of `path`, as one; None if there is none."""
     return combine_devices([device for device in devices_behind(path)[1:] if not _devices_below(device)])
 
 
 def devices_of_every_byte(path: Path) -> list[Device]:
-    """Return the `devices_behind` that every byte written to `path` goes through, down to a device of several."""
+    """Return those `devices_behind` that get every byte written to `path`: down to a device with several members."""
     devices: list[Device] = []
-    below = [device] if (device := device_of(path)) else []
-    while len(below) == 1 and below[0] not in devices:
-        devices += below
-        below = _devices_below(devices[-1])
+    members = [device] if (device := device_of(path)) else []
+    while len(members) == 1 and members[0] not in devices:
+        devices += members
+        members = _devices_below(devices[-1])
     return devices
 
 
 def _devices_below(device: Device) -> list[Device]:
-    """Return the whole devices that `device` is made of, in the order of their names."""
+    """Return the whole devices that `device` consists of, sorted by name."""
     folder, backing = Path("/sys/block", device.name), backing_file(device)
     if backing:
         try:
@@ -217,9 +221,9 @@ def _devices_below(device: Device) -> list[Device]:
 
 
 def backing_file(device: Device) -> Path | None:
-    """Return the file, or device, that a loop device serves; None for another device.
+    """Return the file or device that a loop device shows; None for another device.
 
-    Where the file has been deleted since, the name ends in `` (deleted)``.
+    The name of a file that was deleted ends in `` (deleted)``.
     """
     file = _first_line(Path("/sys/block", device.name, "loop/backing_file"))
     return Path(file) if file else None
@@ -237,21 +241,21 @@ def _device_by_number(number: int) -> Device | None:
 
 
 def _whole_device(node: Path) -> Device | None:
-    """Return the device, or of a partition the disk it is on, whose folder in sysfs `node` leads to."""
+    """Return the whole device of a folder `node` in sysfs; for a partition its disk."""
     folder = node.resolve()
     whole = folder.parent if (folder / "partition").exists() else folder
     return Device(whole.name) if (Path("/sys/block") / whole.name / "stat").exists() else None
 
 
 def _parse_mount(line: str) -> Mount:
-    left, _, right = line.partition(" - ")
-    point, options = left.split(" ")[4:6]
-    fstype, source, superblock, *_ = *right.split(" "), ""
+    mount_fields, _, filesystem_fields = line.partition(" - ")
+    point, options = mount_fields.split(" ")[4:6]
+    fstype, source, superblock, *_ = *filesystem_fields.split(" "), ""
     return Mount(unescape(point), unescape(source), fstype, options, superblock)
 
 
 def read_kernel(path: str) -> str:
-    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``, three times faster than `pathlib` does."""
+    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``; this is three times faster than `pathlib`."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _BEGINNING).decode("ascii")
@@ -260,7 +264,7 @@ def read_kernel(path: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Undo the octal escapes of mountinfo and mountstats (space, tab, newline, backslash)."""
+    """Return a text of mountinfo or mountstats without octal escapes (space, tab, newline, backslash)."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 

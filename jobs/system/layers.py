@@ -1,8 +1,8 @@
-"""Look below a file system: is it an emulated storage, is its device a file or memory, what is the lowest device.
+"""Look below a file system: is it emulated, is its device a file or memory, which device is the lowest one.
 
-A loop device shows the block layer's counters and an empty page cache while its file lies in memory. What is behind a
-virtual disk, an array or a server is not seen from here. An emulated storage of a testbed (`python -m campaign
-testbed`) has a marker.
+A loop device has the block layer's counters and an empty page cache, although its file may lie in memory. A virtual
+disk, an array or a server cannot be looked into. An emulated storage of a testbed (`python -m campaign testbed`) has a
+marker file.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from jobs.system.device import (
 from jobs.system.page_cache import Residency
 
 MARKER = ".tfio-emulated.json"
-"""File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
+"""File at the top of an emulated file system; its facts cannot get lost, because they are part of the storage."""
 
 SERVING = ".serving"
-"""What the name of the file ends in that says, beside its image, what it takes the kernel to serve a storage."""
+"""End of the name of a file beside an image, with the costs of serving the storage (`Costs`)."""
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
 _MOST_LINKS = 40  # path_resolution(7)
-_PATIENCE_S = 3.0  # a server answers at once, unless the disk beneath it is busy
+_PATIENCE_S = 3.0  # seconds to wait for a server, which is slow if its disk is busy
 MODEL_TYPE = "fuse.tfio"
 """Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
 DEVICE, STATE, FAULTS = "device", "state", "faults"
-HANGS = "hang"  # the fault that nothing is answered
+HANGS = "hang"  # the fault that the server does not answer
 KINDS = ("disk", "flash", "server")
-"""Kinds of models (`campaign.testbed`); a storage without one has its bounds alone."""
+"""The kinds of models (`campaign.testbed`); a storage without a model has only `BOUNDS`."""
 _NAME, _TEXT = re.compile(r"[a-z][a-z0-9_]{0,39}"), re.compile(r"[\x20-\x7e]{1,80}")
 _MOST_PARAMETERS = 32
 BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
 def emulated_storage(path: Path) -> dict[str, Any] | None:
-    """Return the facts of the emulated storage that holds `path`; None for a real storage.
+    """Return the facts of the emulated storage that holds `path`; None for a storage that is not emulated.
 
-    Returns ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies
-    beneath; and ``model``, None or missing where there is none: its ``kind``, of `KINDS`, and its parameters, numbers
-    or short texts. A marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds
-    are known. One that is not root's means nothing: only root can make a testbed.
+    They are the ``name`` of the emulated storage; its `BOUNDS`, each None without a bound; and ``model``, None or
+    missing without a model: its ``kind`` (of `KINDS`) and its parameters, numbers or short texts. A damaged marker
+    means a storage with an unknown name and unknown bounds. A marker that is not root's is ignored, since only root can
+    make a testbed.
     """
     point = mount_of(path).point
     if point == UNKNOWN:
@@ -75,7 +75,7 @@ def emulated_storage(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Return whether a marker has a name, each limit as None or as a number, and a model."""
+    """Return whether a marker is complete: a name, each bound as a number or None, and a valid model."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
@@ -83,16 +83,16 @@ def is_whole(facts: object) -> bool:
 
 
 def _is_model(model: object) -> bool:
-    """Return whether a model is None or flat: a known kind, and numbers or short texts under short names."""
+    """Return whether a model is None, or has a known kind and only short names with numbers or short texts."""
     if not isinstance(model, dict):
         return model is None
-    named = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
-    legal = (type(each) in (int, float) or (type(each) is str and _TEXT.fullmatch(each)) for each in model.values())
-    return named and model.get("kind") in KINDS and all(legal)
+    names_are_valid = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
+    valid = (type(value) in (int, float) or (type(value) is str and _TEXT.fullmatch(value)) for value in model.values())
+    return names_are_valid and model.get("kind") in KINDS and all(valid)
 
 
 class Served(TypedDict):
-    """The report of a model's server on itself: its parameters, and its requests since it was started."""
+    """The report of a model's server: its parameters, and its requests since its start."""
 
     kind: str
     parameters: dict[str, float]
@@ -103,11 +103,11 @@ class Served(TypedDict):
     flushes: int
     read_bytes: int
     written_bytes: int
-    spoiled: int  # requests of data that were given a fault
+    spoiled: int  # data requests with an injected fault
     in_flight: int
-    busy_s: float  # with a request in flight
-    queue_s: float  # the sum over all requests
-    late_s: float  # by which answers came later than the model says, summed
+    busy_s: float  # time with a request in flight
+    queue_s: float  # sum of the times of all requests
+    late_s: float  # sum of the delays of answers against the model
     cpu_s: float
 
 
@@ -115,7 +115,7 @@ _Cost = Annotated[float, Meta(ge=0)]
 
 
 class Costs(TypedDict):
-    """The CPU seconds that the kernel takes to serve a storage, as ``testbed up`` measured them on this machine."""
+    """The CPU seconds of the kernel to serve a storage, as ``testbed up`` measured them on this machine."""
 
     request_cpu_s: _Cost
     read_gb_cpu_s: _Cost
@@ -123,12 +123,12 @@ class Costs(TypedDict):
 
 
 class Account(NamedTuple):
-    """The requests of everybody to an emulated storage."""
+    """The requests of all processes to an emulated storage."""
 
     name: str
     counts: dict[str, float]  # so far, as in `Served`
-    pid: int  # of its model's server; 0 where the kernel alone serves it
-    costs: Mapping[str, float]  # `Costs`; empty where the storage does not say them
+    pid: int  # process of its model's server; 0 if only the kernel serves it
+    costs: Mapping[str, float]  # `Costs`; empty if unknown
 
 
 _COUNTED = (
@@ -148,7 +148,7 @@ _COUNTED = (
 def account_of_storage(path: Path) -> Account | None:
     """Return the account of the emulated storage that holds `path`; None if its device cannot be seen.
 
-    Raises as `ask_server`.
+    Raises the errors of `ask_server`.
     """
     device = device_of(path)
     file = backing_file(device) if device else None
@@ -162,7 +162,7 @@ def account_of_storage(path: Path) -> Account | None:
 
 
 def _read_costs(file: Path) -> Mapping[str, float]:
-    """Return the costs that stand beside an image; none if root has not written them, whole."""
+    """Return the costs in the file beside an image; empty without a complete file of root's."""
     try:
         text = files.read(file.with_suffix(SERVING), _LARGEST_BYTES, owner=ROOT)
         costs: Mapping[str, Any] = reading.checked(untrusted.json_value(text), Costs)
@@ -172,22 +172,22 @@ def _read_costs(file: Path) -> Mapping[str, float]:
 
 
 def model_behind(path: Path) -> Path | None:
-    """Return the folder of the model that serves the storage which holds `path`; None if there is none."""
+    """Return the folder of the model that serves the storage of `path`; None if there is none."""
     return _model_of(device_of(path))
 
 
 def silent_model(path: Path) -> Path | None:
-    """Return the folder of the model below `path` if it does not answer: then touching the storage may never end.
+    """Return the folder of the model below `path` if it does not answer: an access to such a storage may hang.
 
-    By the name of `path` and the list of mounts; links are followed one by one, and what they lead to is looked at so
-    before it is touched.
+    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked so
+    before it is accessed.
     """
     path = path.absolute()
     for _ in range(_MOST_LINKS):
         if model := _silent_model_above(path):
             return model
         parts = reversed((path, *path.parents))
-        link = next((each for each in parts if os.path.islink(each)), None)  # noqa: PTH114 - that of Path may raise
+        link = next((part for part in parts if os.path.islink(part)), None)  # noqa: PTH114 - Path.is_symlink may raise
         if link is None:
             break
         path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
@@ -195,9 +195,9 @@ def silent_model(path: Path) -> Path | None:
 
 
 def _silent_model_above(path: Path) -> Path | None:
-    above = {str(each) for each in (path, *path.parents)}
-    holding = [each for each in mounts() if each.point in above]
-    source = Path(max(reversed(holding), key=lambda each: len(each.point)).source if holding else "")
+    folders = {str(folder) for folder in (path, *path.parents)}
+    matches = [mount for mount in mounts() if mount.point in folders]
+    source = Path(max(reversed(matches), key=lambda mount: len(mount.point)).source if matches else "")
     model = _model_of(Device(source.name)) if source.parent == Path("/dev") else None
     try:
         hangs = model is not None and ask_server(model)["faults"].get(HANGS)
@@ -208,15 +208,17 @@ def _silent_model_above(path: Path) -> Path | None:
 
 def _model_of(device: Device | None) -> Path | None:
     file = backing_file(device) if device else None
-    served = file is not None and any(each.point == str(file.parent) and each.fstype == MODEL_TYPE for each in mounts())
-    return file.parent if file and served else None
+    is_model = file is not None and any(
+        mount.point == str(file.parent) and mount.fstype == MODEL_TYPE for mount in mounts()
+    )
+    return file.parent if file and is_model else None
 
 
 def ask_server(model: Path, patience_s: float | None = None) -> Served:
     """Return the report of a model's server.
 
-    Raises OSError where it has died or does not answer within `patience_s` (None: 3 s), UntrustedError for what
-    another says.
+    Raises OSError if it has ended or does not answer within `patience_s` (None: 3 s), UntrustedError for an invalid
+    answer.
     """
     patience_s = _PATIENCE_S if patience_s is None else patience_s
     answers: list[Served | Exception] = []
@@ -224,12 +226,12 @@ def ask_server(model: Path, patience_s: float | None = None) -> Served:
     def ask() -> None:
         try:
             answers.append(reading.read(model / STATE, Served))
-        except Exception as error:  # noqa: BLE001 - raised by who waits
+        except Exception as error:  # noqa: BLE001 - raised by the waiting thread
             answers.append(error)
 
-    asking = threading.Thread(target=ask, daemon=True)  # one that waits for ever ends with its process
-    asking.start()
-    asking.join(patience_s)
+    thread = threading.Thread(target=ask, daemon=True)  # a hanging thread ends with its process
+    thread.start()
+    thread.join(patience_s)
     answer = (
         answers[0] if answers else TimeoutError(errno.ETIMEDOUT, f"it does not answer for {patience_s:g} s", str(model))
     )
@@ -246,50 +248,52 @@ _MEMORY_DEVICES = ("ram", "zram")  # drivers brd and zram
 class Layers:
     """The layers below a folder's device."""
 
-    # Files of loop devices that lie on a disk and can be opened: their pages in memory are ours, too.
+    # Readable files of loop devices that lie on a disk: their pages in memory count as those of the run's files.
     files: tuple[Path, ...] = ()
-    in_memory: tuple[str, ...] = ()  # what of it lies in memory, in words; empty where nothing does
-    hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot look at
-    # The lowest devices below that of the file system, counted as one: what is cold is fetched from them.
+    in_memory: tuple[str, ...] = ()  # the layers that lie in memory, as texts
+    hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot read
+    # The lowest devices below that of the file system, as one: cold data is fetched from them.
     lowest: Device | None = None
     emulated: bool = False  # the file system only emulates a storage; then the rest stays empty
 
     def drop_from_cache(self) -> list[Residency]:
-        """Drop the pages of the files of loop devices, and return what is left of each."""
+        """Drop the pages of the files of loop devices, and return the residency of each file."""
         return [page_cache.drop_from_cache([file], [file], file.parent) for file in self.files]
 
     def share_in_memory(self, own: Residency, below: Sequence[Residency]) -> float | None:
-        """Return the share of a folder's pages in memory, those `below` it included; None if it is unknown."""
+        """Return the share of pages in memory of a folder, including those of the files `below`; None if unknown."""
         if self.in_memory:
             return 1.0
-        if own.unverifiable or self.hidden or any(each.unverifiable for each in below):
+        if own.unverifiable or self.hidden or any(residency.unverifiable for residency in below):
             return None
-        return min(1.0, (own.resident + sum(each.resident for each in below)) / own.pages) if own.pages else 0.0
+        return (
+            min(1.0, (own.resident + sum(residency.resident for residency in below)) / own.pages) if own.pages else 0.0
+        )
 
 
 def layers_below(*folders: Path) -> Layers:
-    """Return the layers below folders; the lowest devices of several count as one, if all have one.
+    """Return the layers below folders; the lowest devices of several folders are combined, if all have one.
 
-    Nothing for an emulated storage: that memory may serve it is known, and said; its bounds are what counts.
+    Of an emulated storage there are no layers: it is known that it may lie in memory, and its bounds decide its speed.
     """
     layers = [_layers_of_folder(folder) for folder in folders]
     if len(layers) == 1:
         return layers[0]
-    lowest = combine_devices([each.lowest or device_of(folder) for each, folder in zip(layers, folders, strict=True)])
+    lowest = combine_devices([found.lowest or device_of(folder) for found, folder in zip(layers, folders, strict=True)])
     return Layers(
-        files=tuple(dict.fromkeys(file for each in layers for file in each.files)),
-        in_memory=tuple(dict.fromkeys(words for each in layers for words in each.in_memory)),
-        hidden=tuple(dict.fromkeys(file for each in layers for file in each.hidden)),
-        lowest=lowest if any(each.lowest for each in layers) else None,
-        emulated=any(each.emulated for each in layers),
+        files=tuple(dict.fromkeys(file for found in layers for file in found.files)),
+        in_memory=tuple(dict.fromkeys(text for found in layers for text in found.in_memory)),
+        hidden=tuple(dict.fromkeys(file for found in layers for file in found.hidden)),
+        lowest=lowest if any(found.lowest for found in layers) else None,
+        emulated=any(found.emulated for found in layers),
     )
 
 
 def has_own_cache(folder: Path) -> bool:
     """Return whether reads through this file system fill no other page cache of this machine.
 
-    The kernel keeps pages by file, and files by file system: a device that is mounted by itself has a cache of its own,
-    also where another one shows the same file, if no loop device below it reads through the cache of that file.
+    The kernel has a page cache per file, and files per file system. So a device that is mounted has a cache of its own,
+    even if another mount shows the same file, unless a loop device below it reads through the cache of its file.
     """
     chain = devices_behind(folder)
     loops = [device for device in chain if backing_file(device)]
@@ -302,7 +306,7 @@ def _layers_of_folder(folder: Path) -> Layers:
     chain = devices_behind(folder)
     files: list[Path] = []
     hidden: list[Path] = []
-    in_memory = [f"{each.name} is memory" for each in chain if each.name.rstrip("0123456789") in _MEMORY_DEVICES]
+    in_memory = [f"{device.name} is memory" for device in chain if device.name.rstrip("0123456789") in _MEMORY_DEVICES]
     for device in chain:
         file = backing_file(device)
         if file is None:

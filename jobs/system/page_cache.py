@@ -1,11 +1,10 @@
-"""Put files out of the page cache (or into it), and prove where they are.
+"""Drop files from the page cache or read them into it, and prove which pages are in memory.
 
-``posix_fadvise(DONTNEED)`` is advice: it skips dirty and mapped pages, and a preloaded library can turn it into
-nothing.  So nothing here trusts it; `residency` asks the kernel afterwards.
+``posix_fadvise(DONTNEED)`` is only advice: it skips dirty and mapped pages, and a preloaded library can disable it. So
+`residency` asks the kernel afterwards.
 
-A cold read fetches whole blocks, so that 940 bytes cost 4,096 as a rule; a hole costs nothing, and of a compressed
-extent the file system does not tell how long it is on the disk. ``FIEMAP`` lists the extents
-(Documentation/filesystems/fiemap.rst).
+A cold read fetches whole blocks: 940 bytes usually cost 4,096. A hole costs nothing, and the size of a compressed
+extent on the disk is unknown. ``FIEMAP`` lists the extents (Documentation/filesystems/fiemap.rst).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PAGE_BYTES = mmap.PAGESIZE
 _FS_IOC_FIEMAP = 0xC020660B  # include/uapi/linux/fs.h
 _HEAD = struct.Struct("=QQLLLL")  # start, length, flags, mapped extents, room for extents, reserved
 _EXTENT = struct.Struct("=QQQQQLLLL")  # logical, physical, length, two reserved, flags, three reserved
-_ROOM = 64  # extents a call
+_ROOM = 64  # extents per call
 _LAST, _ENCODED, _INLINE, _UNWRITTEN = 0x1, 0x8, 0x200, 0x800  # include/uapi/linux/fiemap.h
 _SYNC = 0x1
 _BLOCK = 512  # the unit of st_blocks, stat(2)
@@ -36,20 +35,20 @@ _WHOLE = (1 << 64) - 1
 
 @dataclass
 class Fetch:
-    """The bytes that a cold read of some files fetches from their devices, each inode once."""
+    """The bytes that a cold read of some files fetches from their devices; each inode counts once."""
 
-    bytes: int = 0  # of all files that were added, each inode once
-    extents: int = 0  # pieces of the devices that hold them: so many requests at least
-    linked: int = 0  # names beyond the first of an inode: hard links, or a path given twice. They are read from memory
-    # Files of which it cannot be told, because they are compressed or the file system does not list their extents.
+    bytes: int = 0  # bytes of all added files
+    extents: int = 0  # pieces of these bytes on the devices: the least number of requests
+    linked: int = 0  # further names of an inode (hard links, or a path twice), which are read from memory
+    # Number of files whose bytes are unknown: they are compressed, or their file system does not list extents.
     unknown: int = 0
 
     def __post_init__(self) -> None:
-        """Begin with no inode seen."""
+        """Prepare the set of inodes that were added."""
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, fd: int, status: os.stat_result) -> bool:
-        """Add an open file whose `status` is known; return whether it is the first name of its inode."""
+        """Add an open file with its `status`; return whether it is the first name of its inode."""
         inode = (status.st_dev, status.st_ino)
         if inode in self._seen:
             self.linked += 1
@@ -65,10 +64,10 @@ class Fetch:
 
 
 def fetched_pieces(fd: int, status: os.stat_result) -> list[int] | None:
-    """Return the bytes of each piece that a cold read of the whole file fetches; None if nobody can tell.
+    """Return the bytes of each piece that a cold read of the whole file fetches; None if unknown.
 
-    Where extents cannot be listed (NFS, Lustre's servers, FUSE, memory) it is all pages, unless the file has fewer
-    blocks than bytes: holes, or compression behind the wire.
+    If extents cannot be listed (NFS, Lustre's servers, FUSE, memory), there is one piece with all pages, or None if the
+    file has fewer blocks than bytes (holes, or compression on a server).
     """
     pages = -(-status.st_size // PAGE_BYTES) * PAGE_BYTES
     try:
@@ -85,7 +84,7 @@ def fetched_pieces(fd: int, status: os.stat_result) -> list[int] | None:
 
 
 def _list_extents(fd: int) -> list[tuple[int, int, int]]:
-    """Return a file's extents: the offset of each in the file, its length in bytes, and its flags."""
+    """Return the extents of a file: offset in the file, length in bytes, and flags."""
     extents: list[tuple[int, int, int]] = []
     start = 0
     while True:
@@ -93,20 +92,20 @@ def _list_extents(fd: int) -> list[tuple[int, int, int]]:
         request += bytes(_ROOM * _EXTENT.size)
         fcntl.ioctl(fd, _FS_IOC_FIEMAP, request)
         mapped = _HEAD.unpack_from(request)[3]
-        for place in range(mapped):
-            logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(request, _HEAD.size + place * _EXTENT.size)
+        for index in range(mapped):
+            logical, _, length, _, _, flags, *_ = _EXTENT.unpack_from(request, _HEAD.size + index * _EXTENT.size)
             extents.append((logical, length, flags))
         if not mapped or extents[-1][2] & _LAST:
             return extents
         start = extents[-1][0] + extents[-1][1]
 
 
-_CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/unistd.h, Linux 6.5
+_CACHESTAT = 451  # on every architecture; include/uapi/asm-generic/unistd.h, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 20
-_CAREFUL = os.O_RDONLY | os.O_NONBLOCK  # a pipe in the place of a file is not waited for
-_STACKED = ("overlay", "overlayfs")  # their inodes have no pages of their own: `cachestat` finds none, `mincore` all
+_CAREFUL = os.O_RDONLY | os.O_NONBLOCK  # does not wait for a pipe
+_STACKED = ("overlay", "overlayfs")  # their inodes have no own pages: `cachestat` finds none, `mincore` all
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -129,10 +128,10 @@ class Residency:
     """The number of pages of a set of files that are in memory."""
 
     pages: int
-    resident: int  # of these; a second name of a file is in memory when it is read: its pages count as resident
-    unverifiable: int  # files that cannot be opened, or of which the kernel tells their owner only
+    resident: int  # of `pages`; those of a second name of a file count, because they are in memory when it is read
+    unverifiable: int  # number of files that cannot be opened, or whose pages only the owner may see
     method: str  # ``cachestat`` (Linux 6.5 and later) or ``mincore``
-    fetch: Fetch = field(default_factory=Fetch, compare=False)  # what their devices give where nothing is in memory
+    fetch: Fetch = field(default_factory=Fetch, compare=False)  # the bytes that a cold read fetches
 
     @property
     def fraction(self) -> float | None:
@@ -154,7 +153,7 @@ def sync(folder: Path) -> None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the clean pages of `paths`; skip what cannot be opened, or is no file."""
+    """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are skipped."""
     for path in paths:
         with contextlib.suppress(OSError):
             fd = os.open(path, _CAREFUL)
@@ -165,18 +164,18 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def drop_from_cache(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
-    """Drop the pages of `paths`, and return the residency of those `requested`; `folder` holds them all."""
+    """Drop the pages of `paths`, and return the residency of the `requested` ones; `folder` holds all of them."""
     evict(paths)
-    left = residency(requested)
-    if left.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
+    remaining = residency(requested)
+    if remaining.fraction != 0:  # dirty pages must be written before they can be dropped
         sync(folder)
         evict(paths)
-        left = residency(requested)
-    return left
+        remaining = residency(requested)
+    return remaining
 
 
 def read_through(paths: Iterable[Path]) -> None:
-    """Read `paths` whole, so that their pages are in memory; files that cannot be opened are skipped."""
+    """Read `paths` completely, so that their pages are in memory; files that cannot be opened are skipped."""
     buffer = bytearray(_CHUNK)
     for path in paths:
         with contextlib.suppress(OSError), open(os.open(path, _CAREFUL), "rb", buffering=0) as file:  # noqa: PTH123
@@ -185,13 +184,13 @@ def read_through(paths: Iterable[Path]) -> None:
 
 
 def residency(paths: Iterable[Path]) -> Residency:
-    """Return how many pages of `paths` are in memory.
+    """Return the number of pages of `paths` that are in memory.
 
-    By ``cachestat(2)``; by ``mincore(2)`` before Linux 6.5 and on overlayfs, whose pages are another inode's.
+    It uses ``cachestat(2)``, and ``mincore(2)`` before Linux 6.5 and on overlayfs, whose pages belong to another inode.
     """
     pages = resident = unverifiable = 0
-    fetch, counts = Fetch(), {}
-    usual = _cachestat if _has_cachestat() else _mincore
+    fetch, methods = Fetch(), {}
+    default_method = _cachestat if _has_cachestat() else _mincore
     for path in paths:
         try:
             fd = os.open(path, _CAREFUL)
@@ -200,29 +199,29 @@ def residency(paths: Iterable[Path]) -> Residency:
             continue
         try:
             status = os.fstat(fd)
-            held = -(-status.st_size // PAGE_BYTES)
+            file_pages = -(-status.st_size // PAGE_BYTES)
             if fetch.add(fd, status):
-                if status.st_dev not in counts:
-                    counts[status.st_dev] = _mincore if mount_of(path).fstype in _STACKED else usual
-                in_memory = counts[status.st_dev](fd, status.st_size)
+                if status.st_dev not in methods:
+                    methods[status.st_dev] = _mincore if mount_of(path).fstype in _STACKED else default_method
+                in_memory = methods[status.st_dev](fd, status.st_size)
             else:
-                in_memory = held
+                in_memory = file_pages
         finally:
             os.close(fd)
         if in_memory is None:
             unverifiable += 1
         else:
-            pages, resident = pages + held, resident + in_memory
-    return Residency(pages, resident, unverifiable, _name_method(counts.values(), usual), fetch)
+            pages, resident = pages + file_pages, resident + in_memory
+    return Residency(pages, resident, unverifiable, _name_method(methods.values(), default_method), fetch)
 
 
-def _name_method(used: Iterable[Callable[..., object]], usual: Callable[..., object]) -> str:
-    return " and ".join(sorted({count.__name__.lstrip("_") for count in used} or {usual.__name__.lstrip("_")}))
+def _name_method(methods: Iterable[Callable[..., object]], default: Callable[..., object]) -> str:
+    return " and ".join(sorted({method.__name__.lstrip("_") for method in methods} or {default.__name__.lstrip("_")}))
 
 
 def _has_cachestat() -> bool:
     _libc.syscall(_CACHESTAT, -1, None, None, 0)
-    return ctypes.get_errno() == errno.EBADF  # ENOSYS: an older kernel; EPERM: an older container's filter
+    return ctypes.get_errno() == errno.EBADF  # ENOSYS: an older kernel; EPERM: the filter of an older container
 
 
 def _cachestat(fd: int, _size: int) -> int | None:
@@ -251,6 +250,6 @@ def _mincore(fd: int, size: int) -> int | None:
 
 
 def _mincore_is_true(fd: int) -> bool:
-    """Return whether ``mincore`` is truthful: for other users every page is resident (Linux 5.2, CVE-2019-5489)."""
+    """Return whether ``mincore`` is truthful: to other users, all pages seem resident (Linux 5.2, CVE-2019-5489)."""
     owner = os.fstat(fd).st_uid
     return os.geteuid() in (0, owner) or os.access(f"/proc/self/fd/{fd}", os.W_OK)

@@ -1,14 +1,14 @@
-"""Run other programs: to their end, or with all processes that they start, which are ended as a whole.
+"""Run other programs: alone, or together with all processes that they start, which are ended with them.
 
-Programs start without our standard input, and their output is kept as text. Between this process and a user's program
-stands a keeper: a small process that is the subreaper of what the program starts (``PR_SET_CHILD_SUBREAPER``,
-prctl(2)). An orphan, a daemon that has left its session included, becomes the keeper's child: the keeper waits for it,
-its time, memory and bytes are in the keeper's account, and it is ended with the rest. If the process that asked for the
-keeper dies, the kernel tells the keeper, which ends the tree.
+Programs start without standard input of this process; their output is kept as text. A keeper stands between this
+process and a user's program: a small process that is the subreaper of the program's descendants
+(``PR_SET_CHILD_SUBREAPER``, prctl(2)). An orphan, even a daemon in a session of its own, becomes the keeper's child.
+The keeper waits for it, ends it with the rest, and has its time, memory and bytes in its account. If the process that
+started the keeper dies, the kernel signals the keeper, which ends all processes.
 
-What another program starts for this one is no part of the tree: a container's daemon, ``systemd-run``, ``ssh``, a
-server that was there before. A child whose parent ignores SIGCHLD is waited for by the kernel alone; its work is in no
-account but that of the whole machine.
+Processes that another program starts on request are not included: those of a container's daemon, ``systemd-run``,
+``ssh``, or an earlier server. If a parent ignores SIGCHLD, only the kernel waits for its child, whose work is counted
+for the whole machine only.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from typing import IO, Any, NamedTuple, cast
 
 import psutil
 
-_OURS = Path(__file__).parents[2]
-_LAST_S = 1.0  # in which a killed process ends, unless it waits for a device
+_CHECKOUT = Path(__file__).parents[2]
+_KILLED_END_S = 1.0  # time in which a killed process ends, unless it waits for a device
 
 
 def python(*words: str) -> list[str]:
-    """Return a command of this Python that takes no file of the current folder for a module.
+    """Return a command of this Python that imports no module from the current folder.
 
-    In the root of a checkout that is not installed our own modules are such files.
+    The exception is the root of a checkout, which may not be installed: there the modules of this project are needed.
     """
-    return [sys.executable, *([] if Path().samefile(_OURS) else ["-P"]), *words]
+    return [sys.executable, *([] if Path().samefile(_CHECKOUT) else ["-P"]), *words]
 
 
 def run(
@@ -48,11 +48,11 @@ def run(
     text: str | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, whatever its exit code; its messages are in English unless `environment` is given.
+    """Run a program to its end, with any exit code; its messages are in English unless `environment` is given.
 
-    It reads `text`, or nothing.
-    What is no UTF-8 in its output (a path of somebody's) is replaced. Raises subprocess.TimeoutExpired after `timeout`
-    seconds, also where the program waits for a device and cannot be killed: `subprocess.run` would wait with it.
+    Its standard input is `text`, or empty.
+    Bytes of its output that are no UTF-8 are replaced. Raises subprocess.TimeoutExpired after `timeout`
+    seconds, even if the program cannot be killed because it waits for a device (`subprocess.run` would wait with it).
     """
     process = subprocess.Popen(
         command,
@@ -69,43 +69,43 @@ def run(
     except BaseException:
         process.kill()
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_LAST_S)
+            process.communicate(timeout=_KILLED_END_S)
         raise
     return subprocess.CompletedProcess(command, process.returncode, *output)
 
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 _SECTOR_BYTES = 512  # of ru_inblock and ru_oublock, getrusage(2)
-_GRACE_S = 5.0  # between SIGTERM and SIGKILL
-_KILL_S = 10.0  # in which what is killed ends, unless it waits for a storage that does not answer
-_TICK_S = 0.05  # of looking for what is to be ended
+_GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
+_KILL_S = 10.0  # seconds in which killed processes end, unless their storage does not answer
+_TICK_S = 0.05  # seconds between two searches for processes to end
 ENDING_S = _GRACE_S + _KILL_S + 5.0
-"""Seconds in which a tree has ended after it was asked to."""
+"""Seconds after which all processes have ended on request."""
 
 _libc = ctypes.CDLL(None)
 
 
 class Ended(NamedTuple):
-    """The end of a program and of all that it started, and their work together."""
+    """The end of a program and of all processes that it started, and their work together."""
 
     exit: int | None  # exit code of the program; None: a signal ended it
     signal: int | None  # the signal
     program_s: float  # from the start of the program to its end
-    left_s: float  # from its end to that of the last process that it started
-    stopped: bool  # whether the tree was ended before it ended by itself
-    alive: list[str]  # processes that could not even be killed, by name
-    cpu_s: float  # of all processes that were waited for
-    largest_bytes: int  # the memory (RSS) of the largest of them
-    read_bytes: int  # from devices, by the processes' accounts
+    left_s: float  # from the end of the program to that of its last process
+    stopped: bool  # whether the processes were ended before they ended by themselves
+    alive: list[str]  # names of processes that could not be killed
+    cpu_s: float  # of all processes
+    largest_bytes: int  # memory (RSS) of the largest process
+    read_bytes: int  # from devices, by the kernel's accounts of the processes
     written_bytes: int
-    error: str  # why the program could not be started; empty where it was
+    error: str  # why the program could not be started; empty if it was started
 
 
 class Keeper:
-    """The keeper of one program, as the process that asks for it sees it; `begin` starts the program."""
+    """The handle of the keeper of one program; `begin` starts the program."""
 
     def __init__(self, argv: Sequence[str], folder: str, environment: Mapping[str, str], output: int) -> None:
-        """Start the keeper, which waits; the program's output goes to the descriptor `output`."""
+        """Start the keeper, which then waits for `begin`; the program's output goes to the descriptor `output`."""
         self._process = subprocess.Popen(
             python("-m", "jobs.system.programs", str(os.getpid()), str(output)),
             stdin=subprocess.PIPE,
@@ -116,25 +116,25 @@ class Keeper:
         )
         request = {"argv": list(argv), "folder": folder, "environment": dict(environment)}
         self._answer = cast("IO[str]", self._process.stdout)
-        self._say(json.dumps(request))
-        self._answer.readline()  # it is ready
+        self._send(json.dumps(request))
+        self._answer.readline()  # the keeper is ready
 
     @property
     def answer(self) -> int:
-        """Return the descriptor that can be read when the tree has ended."""
+        """Return a descriptor that becomes readable when all processes have ended."""
         return int(self._answer.fileno())
 
     def begin(self) -> None:
         """Start the program."""
-        self._say("go")
+        self._send("go")
 
     def stop(self) -> None:
-        """Ask for the end of the whole tree: SIGTERM, and SIGKILL after some seconds."""
+        """Ask the keeper to end all processes: SIGTERM, and SIGKILL after some seconds."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> Ended:
-        """Return how the tree ended, when it has; its account is then that of this process, too."""
+        """Wait until all processes have ended; return their end and account."""
         line = self._answer.readline()
         self._process.wait()
         if not line:
@@ -142,7 +142,7 @@ class Keeper:
         return Ended(**json.loads(line))
 
     def close(self) -> None:
-        """End the rest of the tree, and the keeper; one that has not begun ends with its input."""
+        """End the remaining processes and the keeper; a keeper that has not begun ends when its input is closed."""
         stdin: Any = self._process.stdin
         with suppress(BrokenPipeError):
             stdin.close()
@@ -152,7 +152,7 @@ class Keeper:
                 self._process.wait(ENDING_S)
         self._answer.close()
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         stdin: Any = self._process.stdin
         with suppress(BrokenPipeError):
             stdin.write(line + "\n")
@@ -165,80 +165,80 @@ def adopt_orphans() -> None:
 
 
 def signal_at_parents_end(parent: int, number: int) -> None:
-    """Get the signal `number` when the process `parent`, which started this one, has ended."""
+    """Ask for the signal `number` when the process `parent`, which started this one, ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
-class _Tree:
-    """The keeper's side."""
+class _Processes:
+    """All processes of a program, as the keeper sees them."""
 
     def __init__(self, request: Mapping[str, Any], output: int) -> None:
-        self._asked, self._output = request, output
+        self._request, self._output = request, output
         self._status: int | None = None
         self._stopped = False
-        self._over_s = self._last_s = 0.0
+        self._program_end_s = self._last_end_s = 0.0
 
     def run(self) -> Ended:
-        """Start the program and wait for all that it starts; SIGTERM ends it."""
-        began_s, error = time.perf_counter(), ""
+        """Start the program, and wait for it and all processes that it starts; SIGTERM ends them."""
+        start_s, error = time.perf_counter(), ""
         try:
             self._program = self._start()
         except (OSError, subprocess.SubprocessError) as fault:
-            error, self._over_s = str(fault), began_s
+            error, self._program_end_s = str(fault), start_s
         alive = self._wait() if not error else []
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        over_s = self._over_s or time.perf_counter()
+        program_end_s = self._program_end_s or time.perf_counter()
         return Ended(
             exit=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            program_s=over_s - began_s,
-            left_s=max(0.0, self._last_s - over_s),
+            program_s=program_end_s - start_s,
+            left_s=max(0.0, self._last_end_s - program_end_s),
             stopped=self._stopped,
             alive=alive,
-            cpu_s=used.ru_utime + used.ru_stime,
-            largest_bytes=used.ru_maxrss * 1024,
-            read_bytes=used.ru_inblock * _SECTOR_BYTES,
-            written_bytes=used.ru_oublock * _SECTOR_BYTES,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            largest_bytes=usage.ru_maxrss * 1024,
+            read_bytes=usage.ru_inblock * _SECTOR_BYTES,
+            written_bytes=usage.ru_oublock * _SECTOR_BYTES,
             error=error,
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the program; the object must be kept: thrown away, it takes the status of one that ended already."""
+        """Start the program; the result must be kept, because a deleted Popen takes the exit status of the process."""
         keeper = os.getpid()
 
-        def become() -> None:
+        def prepare_child() -> None:
             signal_at_parents_end(keeper, signal.SIGKILL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` leaves it ignored, for all that follow
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` ignores it, also for child processes
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
         process = subprocess.Popen(
-            self._asked["argv"],
-            cwd=self._asked["folder"],
-            env=self._asked["environment"],
+            self._request["argv"],
+            cwd=self._request["folder"],
+            env=self._request["environment"],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
             start_new_session=True,
-            preexec_fn=become,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=prepare_child,  # noqa: PLW1509 - this process has one thread
         )
         os.close(self._output)
         return process
 
     def _wait(self) -> list[str]:
-        """Wait until no process is left; return the names of those that cannot be ended."""
+        """Wait until no process is left; return the names of processes that cannot be ended."""
         kill_s = give_up_s = float("inf")
         while self._reap():
             now_s = time.perf_counter()
             if now_s >= give_up_s:
-                return [_name_of_process(each) for each in _descendants()]
+                return [_name_of_process(process) for process in _descendants()]
             if now_s >= kill_s:
                 self._signal(signal.SIGKILL)
-            waits = _TICK_S if now_s >= kill_s else min(kill_s - now_s, 3600.0)
-            heard = signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), max(0.0, waits))
-            if heard and heard.si_signo == signal.SIGTERM and not self._stopped:
+            wait_s = _TICK_S if now_s >= kill_s else min(kill_s - now_s, 3600.0)
+            received = signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), max(0.0, wait_s))
+            if received and received.si_signo == signal.SIGTERM and not self._stopped:
                 self._stopped = True
                 kill_s = time.perf_counter() + _GRACE_S
                 give_up_s = kill_s + _KILL_S
@@ -246,22 +246,22 @@ class _Tree:
         return []
 
     def _reap(self) -> bool:
-        """Take the status of processes that have ended; return whether any is left."""
+        """Take the exit status of ended processes; return whether any process is left."""
         try:
             while (status := os.waitpid(-1, os.WNOHANG))[0]:
-                self._last_s = time.perf_counter()
+                self._last_end_s = time.perf_counter()
                 if status[0] == self._program.pid:
-                    self._status, self._over_s = status[1], self._last_s
+                    self._status, self._program_end_s = status[1], self._last_end_s
         except ChildProcessError:
             return False
         return True
 
     def _signal(self, number: int) -> None:
-        for each in _descendants():
+        for process in _descendants():
             with suppress(psutil.Error):
-                each.send_signal(number)
+                process.send_signal(number)
                 if number == signal.SIGTERM:
-                    each.send_signal(signal.SIGCONT)  # what was stopped hears it, too
+                    process.send_signal(signal.SIGCONT)  # a stopped process gets it, too
 
 
 def _descendants() -> list[psutil.Process]:
@@ -277,20 +277,20 @@ def _name_of_process(process: psutil.Process) -> str:
 
 
 def main(parent: int, output: int) -> None:
-    """Keep one program: read the request, wait for the word to begin, answer with how the program ended."""
+    """Keep one program: read the request, wait for the line to begin, answer how the program ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
     adopt_orphans()
     signal_at_parents_end(parent, signal.SIGTERM)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    tree = _Tree(json.loads(sys.stdin.readline()), output)
+    processes = _Processes(json.loads(sys.stdin.readline()), output)
     print("ready", file=answers)
     if not sys.stdin.readline():
-        return  # nobody is there any more
-    ended = tree.run()
+        return  # the parent process has ended
+    ended = processes.run()
     with suppress(OSError):
         print(json.dumps(ended._asdict()), file=answers)
-    os._exit(0)  # at once: who asked waits for this process, too
+    os._exit(0)  # at once, because the parent waits for this process
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Look at the threads of this process: which run, which wait for storage, and what the others do.
+"""Look at the threads of this process: which ones run, which wait for storage, and what the others do.
 
-The kernel tells it of each (proc(5), ``/proc/self/task/*/``): ``syscall`` has the call that it waits in, ``wchan`` the
-function of the kernel, where that is not hidden, ``schedstat`` whether it has run since.
+The kernel shows for each thread (proc(5), ``/proc/self/task/*/``): in ``syscall`` the call in which it waits, in
+``wchan`` the kernel's function, unless hidden, and in ``schedstat`` whether it has run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from jobs.system.device import devices_behind, mount_of, read_kernel
 
 RUNNING, STORAGE, IDLE_DEVICE, ASLEEP, HELD, WORK = "running", "storage", "idle_device", "asleep", "held", "work"
-"""What a thread does: runs or is ready to; waits in a call on files; does so while no device of the run has anything to
-do; sleeps by its own wish; is held by another program; waits for work, another thread or a message."""
+"""The states of a thread: it runs or is ready to run; it waits in a call on files; it does so although no device of the
+run has a request; it sleeps on purpose; another program holds it; it waits for work, another thread or a message."""
 
 _TASKS = "/proc/self/task"
 # Functions of the kernel in which a thread waits for another program: a virus scanner, a supervisor of its system calls
@@ -28,19 +28,19 @@ _HOLDERS = (
     "fanotify_", "seccomp_", "__seccomp_", "handle_userfault", "ptrace_", "do_signal_stop", "do_freezer_trap",
     "__refrigerator", "__break_lease", "mem_cgroup_", "__mem_cgroup_", "blkcg_", "blk_cgroup_",
 )  # fmt: skip
-# There a page is given to its reader as soon as the device has delivered it; elsewhere it may still be unpacked, or the
-# file system has devices of which the mount says nothing.
-_DIRECT = ("ext2", "ext3", "ext4", "xfs")
+# File systems that give a page to its reader as soon as the device has delivered it. In others the page may still be
+# unpacked, or there are devices that the mount does not show.
+_DIRECT_FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs")
 
 
 class _Calls(NamedTuple):
     """The numbers of system calls, asm/unistd.h."""
 
-    reading: frozenset[int]  # of a file that is open
-    opening: frozenset[int]  # of a path
+    reading: frozenset[int]  # reading an open file
+    opening: frozenset[int]  # opening or looking up a path
     writing: frozenset[int]
     sleeping: frozenset[int]
-    polling: dict[int, int]  # and which argument is the number of files
+    polling: dict[int, int]  # with the index of the argument that is the number of files
 
 
 _CALLS = {
@@ -54,46 +54,46 @@ _CALLS = {
     ),
 }.get(platform.machine())  # fmt: skip
 _FEW_BYTES = 1 << 16
-_PAGE_FAULT = -1  # a wait outside of system calls
+_PAGE_FAULT = -1  # a wait outside system calls
 
 
 class Wait(NamedTuple):
-    """The activity of one thread, and the function of the kernel that it waits in; empty if that is not told."""
+    """The state of one thread, and the kernel's function in which it waits (empty: unknown)."""
 
     kind: str
     function: str = ""
 
 
 class Threads:
-    """The threads of this process but the one that looks; `folders` hold what the run reads.
+    """The threads of this process except the calling one; `folders` hold the data of the run.
 
-    `seen` says whether the devices of these do all that a reader waits for, so that one that has nothing to do shows.
+    `seen`: whether a reader waits for nothing but the visible devices of `folders`, so that an idle device is noticed.
     """
 
     def __init__(self, folders: Sequence[Path], *, seen: bool = True) -> None:
         self._numbers = {folder.stat().st_dev for folder in folders}
-        seen = seen and all(mount_of(folder).fstype in _DIRECT for folder in folders)
+        seen = seen and all(mount_of(folder).fstype in _DIRECT_FILE_SYSTEMS for folder in folders)
         devices = {device.name for folder in folders for device in devices_behind(folder)} if seen else ()
         self._in_flight = [f"/sys/block/{name}/inflight" for name in sorted(devices)]
-        self._at_rest: dict[str, str] = {}  # what `schedstat` said of a thread that waited for work
-        self._read = {name: _read_bytes(name) for name in _thread_names()}  # before the run
+        self._at_rest: dict[str, str] = {}  # `schedstat` of each thread that waited for work
+        self._bytes_before = {name: _read_bytes(name) for name in _thread_names()}  # before the run
 
     def list_waits(self) -> Iterator[Wait]:
-        """Yield the activity of each thread; OSError if this kernel, or this user, cannot see it."""
+        """Yield the state of each thread; raise OSError if this kernel, or this user, cannot see it."""
         if _CALLS is None:
-            raise PermissionError(0, f"system calls of {platform.machine()} are not known")
+            raise PermissionError(0, f"system calls of {platform.machine()} are unknown")
         own = str(threading.get_native_id())
         for name in _thread_names():
             if name != own:
                 try:
                     yield self._wait_of(name, _CALLS)
                 except (FileNotFoundError, ProcessLookupError):
-                    if Path(_TASKS, name).exists():  # it has not ended: this kernel has no such file
+                    if Path(_TASKS, name).exists():  # the thread has not ended: this kernel lacks the file
                         raise
 
     def _wait_of(self, name: str, calls: _Calls) -> Wait:
-        ran = _read_thread_file(name, "schedstat")
-        if self._at_rest.get(name) == ran:
+        schedstat = _read_thread_file(name, "schedstat")
+        if self._at_rest.get(name) == schedstat:
             return Wait(WORK)
         call = _read_thread_file(name, "syscall")
         if call == "running":
@@ -102,14 +102,14 @@ class Threads:
         if function.startswith(_HOLDERS):
             return Wait(HELD, function)
         kind = self._classify_wait(name, [int(word, 0) for word in call.split()], calls)
-        if kind == WORK and not ran.startswith("0 0 "):  # of a kernel that counts none of it
-            self._at_rest[name] = ran
-        if kind == IDLE_DEVICE and not self._is_idle(name, call, ran):
+        if kind == WORK and not schedstat.startswith("0 0 "):  # a kernel that does not count it
+            self._at_rest[name] = schedstat
+        if kind == IDLE_DEVICE and not self._is_idle(name, call, schedstat):
             kind = STORAGE
         return Wait(kind, function)
 
     def _classify_wait(self, name: str, call: Sequence[int], calls: _Calls) -> str:
-        """Return the kind of a wait; `IDLE_DEVICE` for a read of the run's data, which may be one."""
+        """Return the state of a waiting thread; `IDLE_DEVICE` means a read of the run's data, to be checked further."""
         number, *arguments = call
         if number in calls.sleeping or (number in calls.polling and not arguments[calls.polling[number]]):
             return ASLEEP if self._has_read_data(name) else WORK
@@ -118,25 +118,25 @@ class Threads:
         if number in calls.reading or number in calls.writing:
             try:
                 status = os.fstat(arguments[0])
-            except OSError:  # closed since
+            except OSError:  # closed meanwhile
                 return WORK
             if stat.S_ISREG(status.st_mode):
                 return IDLE_DEVICE if number in calls.reading and status.st_dev in self._numbers else STORAGE
         return STORAGE if number == _PAGE_FAULT else WORK
 
-    def _is_idle(self, name: str, call: str, ran: str) -> bool:
-        """Return whether the thread waits on while no device of the run has a request."""
-        busy = any(read_kernel(path).split() != ["0", "0"] for path in self._in_flight)
-        still = _read_thread_file(name, "syscall") == call and _read_thread_file(name, "schedstat") == ran
-        return bool(self._in_flight) and not busy and still
+    def _is_idle(self, name: str, call: str, schedstat: str) -> bool:
+        """Return whether the thread still waits while no device of the run has a request."""
+        is_busy = any(read_kernel(path).split() != ["0", "0"] for path in self._in_flight)
+        is_unchanged = _read_thread_file(name, "syscall") == call and _read_thread_file(name, "schedstat") == schedstat
+        return bool(self._in_flight) and not is_busy and is_unchanged
 
     def _has_read_data(self, name: str) -> bool:
-        """Return whether a thread has read data in the run: other threads may sleep as they like."""
-        return _read_bytes(name) - self._read.get(name, 0) > _FEW_BYTES
+        """Return whether a thread has read data during the run; other threads may sleep."""
+        return _read_bytes(name) - self._bytes_before.get(name, 0) > _FEW_BYTES
 
 
 def _thread_names() -> list[str]:
-    return os.listdir(_TASKS)  # noqa: PTH208 - of each a `Path` would cost more than to read its file
+    return os.listdir(_TASKS)  # noqa: PTH208 - making a `Path` takes longer than reading the file
 
 
 def _read_thread_file(name: str, file: str) -> str:

@@ -1,8 +1,8 @@
-"""Read what somebody else may have made (bytes, JSON, arrays, folders), in bounds and with one error.
+"""Read content that another user may have made (bytes, JSON, arrays, folders), within limits and with one error.
 
-A results folder is copied between people, a storage is shared, a profile comes by mail: none of it is run, waited for,
-followed out of its folder, or believed about its own size. Whatever reads such a thing reads it through here;
-``tests/test_one_door.py`` finds any other module that opens, unpacks or decompresses one.
+Users copy results folders, share storages and send profiles by mail. Their content is never run or followed out of its
+folder, never blocks a reader, and its own statement about its size is not trusted. All such content is read by this
+module; ``tests/test_one_door.py`` finds any other module that opens, unpacks or decompresses it.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from jobs.system import files
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_BYTES_OF_JSON = 1 << 26  # of a record with 1,000 runs it is a fifth
+MOST_BYTES_OF_JSON = 1 << 26  # five times a record with 1,000 runs
 DEEPEST_JSON = 64
 MOST_NAMES = 5_000_000  # in one tree; the largest published data set of this kind has 1.3 million files
 _LARGEST_NUMBER = 1 << 64
-# Nearly every file of ours is no deeper. The decoder has as many types as 2 to this power, for msgspec knows no type
-# within itself.
+# Nearly every file of this project is nested at most so deep. The decoder has 2 to the power of this number of types,
+# because msgspec has no recursive types.
 _USUAL_DEPTH = 8
-_SHOWN_DIGITS, _SHOWN_PLACE = 20, 80
+_SHOWN_DIGITS, _SHOWN_PATH = 20, 80
 
 
 class UntrustedError(ValueError):
-    """Raised for content that is not what it should be; the message says what it is, and not where."""
+    """Raised for invalid content; the message says what is wrong, but not in which file."""
 
 
 def opened(path: Path, most_bytes: int) -> BinaryIO:
-    """Open a regular file of at most `most_bytes`; a path that the user names is given resolved (`files`).
+    """Open a regular file of at most `most_bytes`; the path of the user is given resolved (`files`).
 
-    Raises UntrustedError: it is a link, a pipe, a device or a folder, or is larger; OSError: it is missing, or cannot
-    be read.
+    Raises UntrustedError for a link, a pipe, a device, a folder or a larger file; OSError for a missing or unreadable
+    file.
     """
     try:
         file = os.fdopen(files.opened(path), "rb")
@@ -67,29 +67,35 @@ def content(path: Path, most_bytes: int) -> bytes:
 
 
 def json_value(text: bytes | bytearray, *, any_number: bool = False) -> Any:
-    """Return a JSON value; raises UntrustedError for no JSON, deep nesting, or a number beyond any use.
+    """Return a JSON value; raise UntrustedError for invalid JSON, deep nesting, or a number that is too large.
 
-    With `any_number` the caller looks at the numbers itself, and can say where they stand.
+    With `any_number` the caller checks the numbers itself.
     """
-    with suppress(ValueError, RecursionError):  # whatever is not usual is looked at by steps, which say what is wrong
+    with suppress(ValueError, RecursionError):  # other values are examined below, for a precise error
         return _decoder().decode(text)
     value = _parse_json(text)
     level, depth = [value], 0
     while level:
-        numbers = [each for each in level if type(each) is float or type(each) is int]
-        if not any_number and not _are_small(numbers) and (odd := [each for each in numbers if _is_beyond_use(each)]):
-            raise UntrustedError(f"it has {str(odd[0])[:_SHOWN_DIGITS]} for a number{_place_in_value(value, odd[0])}")
-        nodes = [each for each in level if type(each) is dict or type(each) is list]
+        numbers = [item for item in level if type(item) is float or type(item) is int]
+        if (
+            not any_number
+            and not _are_small(numbers)
+            and (invalid := [number for number in numbers if _is_too_large(number)])
+        ):
+            raise UntrustedError(
+                f"it has {str(invalid[0])[:_SHOWN_DIGITS]} for a number{_path_in_value(value, invalid[0])}"
+            )
+        nodes = [item for item in level if type(item) is dict or type(item) is list]
         if nodes and depth == DEEPEST_JSON:
             raise UntrustedError("it is nested too deep")
-        level = list(chain.from_iterable(each.values() if type(each) is dict else each for each in nodes))
+        level = list(chain.from_iterable(node.values() if type(node) is dict else node for node in nodes))
         depth += 1
     return value
 
 
 @cache
 def _decoder() -> msgspec.json.Decoder[Any]:
-    """Return a decoder of JSON of the usual depth with numbers within use, which refuses anything else, in C."""
+    """Return a fast decoder for JSON of the usual depth with valid numbers; it refuses any other JSON."""
     whole, real = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1), msgspec.Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)
     value: Any = bool | Annotated[int, whole] | Annotated[float, real] | str | None
     for _ in range(_USUAL_DEPTH):
@@ -98,61 +104,61 @@ def _decoder() -> msgspec.json.Decoder[Any]:
 
 
 def _parse_json(text: bytes | bytearray) -> Any:
-    with suppress(ValueError, RecursionError):  # msgspec refuses half a pair of surrogates, which names of files have
+    with suppress(ValueError, RecursionError):  # msgspec refuses lone surrogates, which names of files may have
         return msgspec.json.decode(text)
     try:
         return json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        why = "is nested too deep" if isinstance(error, RecursionError) else f"is not whole JSON ({error})"
-        raise UntrustedError(f"it {why}") from error
+        fault = "is nested too deep" if isinstance(error, RecursionError) else f"is not whole JSON ({error})"
+        raise UntrustedError(f"it {fault}") from error
 
 
-def _place_in_value(value: Any, wanted: Any) -> str:
-    """Return where in a value an object is, by keys, as the end of a sentence; searched level by level."""
+def _path_in_value(value: Any, searched: Any) -> str:
+    """Return the path of an object in a value, by keys, as the end of a sentence; found level by level."""
     level = [("", value)]
     while level:
-        for place, each in level:
-            if each is wanted:
-                return f", at {place.lstrip('.')[:_SHOWN_PLACE]!r}" if place else ""
-        inside = ((place, each) for place, each in level if type(each) in (dict, list))
+        for path, item in level:
+            if item is searched:
+                return f", at {path.lstrip('.')[:_SHOWN_PATH]!r}" if path else ""
+        nodes = ((path, item) for path, item in level if type(item) in (dict, list))
         level = [
-            (f"{place}.{key}" if type(each) is dict else f"{place}[{key}]", one)
-            for place, each in inside
-            for key, one in (each.items() if type(each) is dict else enumerate(each))
+            (f"{path}.{key}" if type(node) is dict else f"{path}[{key}]", child)
+            for path, node in nodes
+            for key, child in (node.items() if type(node) is dict else enumerate(node))
         ]
     return ""
 
 
 def _are_small(numbers: list[float]) -> bool:
-    """Return whether all numbers together are within use, so that none needs a look by itself."""
+    """Return whether the sum of all numbers is within the limit; then each of them is, too."""
     with suppress(OverflowError):
         return sum(map(abs, numbers)) <= _LARGEST_NUMBER
     return False
 
 
-def _is_beyond_use(value: float) -> bool:
-    return not abs(value) <= _LARGEST_NUMBER  # nor is NaN
+def _is_too_large(value: float) -> bool:
+    return not abs(value) <= _LARGEST_NUMBER  # true for NaN, too
 
 
 def arrays(file: BinaryIO, most_bytes: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz by name, of at most `most_bytes` unpacked; no object is unpickled.
+    """Return the arrays of an .npz by name, with at most `most_bytes` unpacked; no object is unpickled.
 
-    A member's own head is not believed: its shape and the bytes that follow must agree before memory is taken.
+    The head of a member is not trusted: its shape must match the number of its bytes before memory is allocated.
     Raises UntrustedError.
     """
     try:
         with zipfile.ZipFile(file) as members:
-            if sum(each.file_size for each in members.infolist()) > most_bytes:
+            if sum(member.file_size for member in members.infolist()) > most_bytes:
                 raise UntrustedError(f"it would unpack to more than {most_bytes} bytes")  # noqa: TRY301
-            return {name.removesuffix(".npy"): _array(members.read(name)) for name in members.namelist()}
+            return {name.removesuffix(".npy"): _read_array(members.read(name)) for name in members.namelist()}
     except UntrustedError:
         raise
     except (OSError, ValueError, EOFError, LookupError, MemoryError, NotImplementedError, RuntimeError, TypeError,
-            zipfile.BadZipFile, zlib.error) as error:  # MemoryError: of Python's parser, for a nested head  # fmt: skip
+            zipfile.BadZipFile, zlib.error) as error:  # MemoryError: Python's parser, for a nested head  # fmt: skip
         raise UntrustedError(f"it is no archive of arrays ({error})") from error
 
 
-def _array(data: bytes) -> NDArray[Any]:
+def _read_array(data: bytes) -> NDArray[Any]:
     import numpy as np  # noqa: PLC0415 - not on the way to --help
 
     member = io.BytesIO(data)
@@ -160,43 +166,44 @@ def _array(data: bytes) -> NDArray[Any]:
     head = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     shape, _, kind = head[version](member)
     if kind.hasobject or not kind.itemsize or math.prod(shape) * kind.itemsize != len(data) - member.tell():
-        raise UntrustedError("it has an array whose bytes are not those of its shape")
+        raise UntrustedError("it has an array whose bytes do not match its shape")
     return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
 def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield every file below a folder, sorted within each folder, with the status of the target of a link.
+    """Yield each file below a folder, sorted within its folder, with the status of the target of a link.
 
-    Each folder is entered once, however many links lead to it; names that begin with a dot are left out. A link that
-    leads nowhere comes with its own status.
-    Raises UntrustedError: folders lie too deep in each other, or there are too many names; OSError, with the name of
-    the folder that cannot be read.
+    Each folder is entered once, even if several links lead to it; names that begin with a dot are left out. A link
+    without a target has its own status. Raises UntrustedError for too deep nesting or too many names; OSError, with the
+    name of a folder that cannot be read.
     """
     entered: set[tuple[int, int]] = set()
-    waiting, names = [(folder, folder.stat(), 0)], 0
-    while waiting:
-        here, status, depth = waiting.pop()
+    queue, name_count = [(folder, folder.stat(), 0)], 0
+    while queue:
+        current, status, depth = queue.pop()
         if (status.st_dev, status.st_ino) in entered:
             continue
         entered.add((status.st_dev, status.st_ino))
-        with os.scandir(here) as entries:
-            visible = sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
-        names += len(visible)
-        if depth > files.DEEPEST or names > MOST_NAMES:
-            what = f"{files.DEEPEST} folders in each other" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
-            raise UntrustedError(f"it has more than {what}, at {here}")
+        with os.scandir(current) as entries:
+            visible = sorted(
+                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
+            )
+        name_count += len(visible)
+        if depth > files.DEEPEST or name_count > MOST_NAMES:
+            limit = f"{files.DEEPEST} nested folders" if depth > files.DEEPEST else f"{MOST_NAMES:,} names"
+            raise UntrustedError(f"it has more than {limit}, at {current}")
         folders = []
         for entry in visible:
             status = _status(entry)
             if stat.S_ISDIR(status.st_mode):
-                folders.append((here / entry.name, status, depth + 1))
+                folders.append((current / entry.name, status, depth + 1))
             else:
-                yield here / entry.name, status
-        waiting += reversed(folders)
+                yield current / entry.name, status
+        queue += reversed(folders)
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result:
     try:
         return entry.stat()
-    except OSError:  # a link that leads nowhere, or to itself
+    except OSError:  # a link without a target, or to itself
         return entry.stat(follow_symlinks=False)

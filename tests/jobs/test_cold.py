@@ -49,7 +49,7 @@ def test_what_somebody_else_reads_meanwhile_does_not_count_as_cold(files):
 
 
 def test_what_left_the_memory_meanwhile_does_not_count_as_warm(files):
-    with pytest.raises(CacheError, match=r"warm does not hold: 75\.0% of the pages are there"), warm(*files):
+    with pytest.raises(CacheError, match=r"warm does not hold: 75\.0% of the pages are in memory"), warm(*files):
         page_cache.evict(files[:1])
 
 
@@ -57,7 +57,7 @@ def test_what_stays_in_memory_is_not_cold(files, monkeypatch):
     read_all(files)
     monkeypatch.setattr(page_cache, "evict", lambda _: None)
 
-    with pytest.raises(CacheError, match=r"cold does not hold: 100.0% of the pages are there"), cold(*files):
+    with pytest.raises(CacheError, match=r"cold does not hold: 100.0% of the pages are in memory"), cold(*files):
         pytest.fail("it began")
 
 

@@ -117,11 +117,11 @@ def test_the_nearest_limit_is_told():
 
     assert disturbances.nearest_limit(found) == (
         0.99,
-        "/sys/fs/cgroup/job lets 100 requests/s be written on sda, and it did 99",
+        "/sys/fs/cgroup/job lets 100 requests/s be written on sda, and the run had 99",
     )
     assert disturbances.nearest_limit({"io_limits": found["io_limits"][:1]}) == (
         0.1,
-        "/sys/fs/cgroup/job lets 10 MB/s be read on sda, and it did 1",
+        "/sys/fs/cgroup/job lets 10 MB/s be read on sda, and the run had 1",
     )
 
 

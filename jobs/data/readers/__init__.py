@@ -16,8 +16,8 @@ from jobs.data.readers.part import READERS, Part, Reader
 __all__ = ["READERS", "Part", "Reader", "opened"]
 
 
-def opened(*words: Any, **how: Any) -> AbstractContextManager[Reader]:
-    """Return a ready reader, as `jobs.data.readers.reader.opened` does; numpy is imported only here."""
+def opened(*arguments: Any, **options: Any) -> AbstractContextManager[Reader]:
+    """Return a reader that is ready, as `jobs.data.readers.reader.opened` does; numpy is imported only now."""
     from jobs.data.readers import reader  # noqa: PLC0415
 
-    return reader.opened(*words, **how)
+    return reader.opened(*arguments, **options)

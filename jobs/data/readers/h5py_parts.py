@@ -1,8 +1,8 @@
-"""Reads parts of an HDF5 file by the library, whose lock allows only one call at a time in a process.
+"""Read parts of an HDF5 file with the library, whose lock allows only one call at a time in a process.
 
-A file made by others may refer to any file of the reader's. So a data set is found without leaving its file: only hard
-links and soft links are followed, by ourselves, one component of a path after the other. A data set whose bytes lie in
-other files is refused before anything asks for its shape or contents, for which HDF5 may open them.
+A file of another user may refer to any file that the reader may read. So a data set is found without leaving its file:
+this module follows only hard links and soft links, one component of a path after the other. A data set whose bytes lie
+in other files is refused before its shape or contents are requested, because HDF5 may open those files.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 MOST_SOFT_LINKS = 16  # as in HDF5 (H5L_NUM_LINKS)
 _NAMED, _NAMED_CHARACTERS = 8, 80
-_CURE = "copy what is meant into this file, or leave the file out"
+_CURE = "copy the data into this file, or leave the file out"
 
 
 class File(NamedTuple):
-    """An open HDF5 file with its real name; HDF5 itself uses another name."""
+    """An open HDF5 file with its real name; HDF5 uses another name."""
 
     name: str
     root: h5py.Group
@@ -38,98 +38,102 @@ class File(NamedTuple):
 
 def data_set(file: File, path: str) -> h5py.Dataset:
     """Return the data set at a path of a file; raise DatasetError if it is missing or outside of the file."""
-    node, trail, ahead, links = file.root.id, list[str](), _components(path), 0
-    while ahead:
-        name = ahead.pop(0)
+    node, trail, remaining, links = file.root.id, list[str](), _components(path), 0
+    while remaining:
+        name = remaining.pop(0)
         code = name.encode(errors="surrogateescape")
         if not isinstance(node, h5py.h5g.GroupID) or not node.links.exists(code):
             raise _missing(file, path, node, trail)
-        kind = node.links.get_info(code).type
-        if kind == h5py.h5l.TYPE_HARD:
+        link_type = node.links.get_info(code).type
+        if link_type == h5py.h5l.TYPE_HARD:
             node = h5py.h5o.open(node, code)
             trail.append(name)
-        elif kind == h5py.h5l.TYPE_SOFT and links < MOST_SOFT_LINKS:
-            leads = node.links.get_val(code).decode(errors="surrogateescape")
-            links, ahead = links + 1, _components(leads) + ahead
-            if leads.startswith("/"):
+        elif link_type == h5py.h5l.TYPE_SOFT and links < MOST_SOFT_LINKS:
+            target = node.links.get_val(code).decode(errors="surrogateescape")
+            links, remaining = links + 1, _components(target) + remaining
+            if target.startswith("/"):
                 node, trail = file.root.id, []
         else:
-            loops = kind == h5py.h5l.TYPE_SOFT
-            what = f"leads through more than {links} links" if loops else "is a link to another file"
-            raise DatasetError(f"{file.name}: {_shown([*trail, name])} {what}, and is not followed", _CURE)
+            is_loop = link_type == h5py.h5l.TYPE_SOFT
+            fault = f"leads through more than {links} links" if is_loop else "is a link to another file"
+            raise DatasetError(f"{file.name}: {_path_text([*trail, name])} {fault}, and is not followed", _CURE)
     if not isinstance(node, h5py.h5d.DatasetID):
         raise _missing(file, path, node, trail)
     data = h5py.Dataset(node, readonly=True)
     if data.is_virtual or data.external:
-        what = "is virtual: it is made of others" if data.is_virtual else "lies in other files"
-        raise DatasetError(f"{file.name}: {_shown(trail)} {what}, and is not read", _CURE)
+        fault = "is virtual: it consists of other data sets" if data.is_virtual else "lies in other files"
+        raise DatasetError(f"{file.name}: {_path_text(trail)} {fault}, and is not read", _CURE)
     return data
 
 
 def _components(path: str) -> list[str]:
-    return [each for each in path.split("/") if each not in ("", ".")]
+    return [component for component in path.split("/") if component not in ("", ".")]
 
 
-def _shown(trail: list[str]) -> str:
+def _path_text(trail: list[str]) -> str:
     return "/".join(trail)[-_NAMED_CHARACTERS:]
 
 
 def _missing(file: File, path: str, node: object, trail: list[str]) -> DatasetError:
     names = islice(node, _NAMED) if isinstance(node, h5py.h5g.GroupID) else ()
-    there = ", ".join(_shown([*trail, name.decode(errors="replace")]) for name in names)
-    return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {there or 'nothing there'}")
+    listing = ", ".join(_path_text([*trail, name.decode(errors="replace")]) for name in names)
+    return DatasetError(f"{file.name} has no data set {path!r}", f"it has: {listing or 'nothing'}")
 
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-_ALIGNED = 64  # bytes: TensorFlow takes such an array as it is and copies any other (EIGEN_MAX_ALIGN_BYTES)
+_ALIGNED = 64  # bytes; TensorFlow copies an array with another alignment (EIGEN_MAX_ALIGN_BYTES)
 _NUMBERS = "biufc"  # kinds of dtype
-_MOST_BYTES, _MOST_DEFLATED = 1 << 30, 1032  # of a part; for each byte of a large file (deflate makes no more)
+# Largest size of a part; for a larger file, the largest factor of its size (deflate's limit).
+_MOST_BYTES, _MOST_DEFLATED = 1 << 30, 1032
 
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Raise a DatasetError that names the file, for any error in the block."""
+    """Raise a DatasetError with the name of the file for any error in the block."""
     try:
         yield
     except (OSError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
-        why = getattr(error, "strerror", None) or str(error) or "it has more than there is memory"
-        away = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        hint = "name a file that is there, and that you may read" if away else "see what `h5ls` says of it"
+        reason = getattr(error, "strerror", None) or str(error) or "it does not fit into memory"
+        is_inaccessible = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        hint = "name an existing file that you may read" if is_inaccessible else "look at it with `h5ls`"
         hint = "move it out of the dataset" if isinstance(error, files.OddFileError) else hint
-        raise DatasetError(f"{name} cannot be read as HDF5: {why}", hint) from error
+        raise DatasetError(f"{name} cannot be read as HDF5: {reason}", hint) from error
 
 
 @contextmanager
 def file_of(path: str | os.PathLike[str], driver: Driver = "sec2", source: Source | None = None) -> Iterator[File]:
     """Yield an HDF5 file opened for reading; with ``core`` the whole file is read into memory at once.
 
-    With a `source` it is an object, read by ranges with any driver. Raises DatasetError if it is no HDF5 file, or
-    cannot be read.
+    With a `source` it is an object, which any driver reads by ranges. Raises DatasetError for a file that is not HDF5
+    or is unreadable.
     """
     name = os.fspath(path)
     with named(name), ExitStack() as stack:
         if source:
             file = h5py.File(source.ranges.file(name), "r")
         else:
-            how = {"backing_store": False} if driver == "core" else {}
-            with files.followed(name) as descriptor:  # what has its name by now may be a pipe
-                file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **how)
+            options = {"backing_store": False} if driver == "core" else {}
+            with files.followed(name) as descriptor:  # by descriptor: the name may be another file by now
+                file = h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, driver=driver, **options)
         yield File(file.filename if source else name, stack.enter_context(file))
 
 
 def data_set_of(file: File, part: Part) -> h5py.Dataset:
-    """Return the data set of a part; raise DatasetError if this file has none, or one without numbers."""
-    each = data_set(file, part.name)
-    if each.dtype.kind not in _NUMBERS or each.shape is None:
-        raise DatasetError(f"{file.name}: {part.name} holds no numbers but {each.dtype}", "name another data set")
+    """Return the data set of a part; raise DatasetError if the file lacks it, or it has no numbers."""
+    data = data_set(file, part.name)
+    if data.dtype.kind not in _NUMBERS or data.shape is None:
+        raise DatasetError(f"{file.name}: {part.name} has no numbers but {data.dtype}", "name another data set")
     try:
-        shape = part.shape(each.shape)
+        shape = part.shape(data.shape)
     except ValueError as error:
-        raise DatasetError(f"{file.name}: {error}", "name rows that it has") from error
-    size = max(math.prod(shape), math.prod(each.chunks or ())) * each.dtype.itemsize
-    if size > max(_MOST_BYTES, _MOST_DEFLATED * each.file.id.get_filesize()):
-        raise DatasetError(f"{file.name}: {part.name} would be {size:,} bytes, of so small a file", "leave it out")
-    return each
+        raise DatasetError(f"{file.name}: {error}", "name existing rows") from error
+    size = max(math.prod(shape), math.prod(data.chunks or ())) * data.dtype.itemsize
+    if size > max(_MOST_BYTES, _MOST_DEFLATED * data.file.id.get_filesize()):
+        raise DatasetError(
+            f"{file.name}: {part.name} would have {size:,} bytes, which is too much for the size of the file",
+            "leave it out",
+        )
+    return data
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -140,7 +144,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def load(  # noqa: PLR0913 - what differs from reader to reader
+def load(  # noqa: PLR0913 - the differences between readers
     path: str | os.PathLike[str],
     parts: Sequence[Part],
     driver: Driver = "sec2",
@@ -149,7 +153,7 @@ def load(  # noqa: PLR0913 - what differs from reader to reader
     *,
     source: Source | None = None,
 ) -> list[Array]:
-    """Return parts of a file as arrays that `room` makes; `note` makes the log event of an action (`open`, `read`)."""
+    """Return parts of a file as arrays that `room` makes; `note` returns the log event of `open` or `read`."""
     with ExitStack() as stack:
         with note("open"):
             file = stack.enter_context(file_of(path, driver, source))
@@ -165,8 +169,8 @@ def read_part(data: h5py.Dataset, part: Part, room: Callable[[tuple[int, ...], n
     if not data.shape:
         array[()] = data[()]
     elif array.size:
-        for place, row, number in part.runs(data.shape[0]):
-            data.read_direct(array, np.s_[row : row + number], np.s_[place : place + number])
+        for index, row, count in part.runs(data.shape[0]):
+            data.read_direct(array, np.s_[row : row + count], np.s_[index : index + count])
     return array
 
 

@@ -1,7 +1,7 @@
-"""Reader ``offsets``: asks the library once for the offsets of a file's data, then reads the bytes without it.
+"""Reader ``offsets``: it asks the library once for the offsets of a file's data, then reads the bytes by itself.
 
-The bytes of a contiguous data set, or of a chunk without a filter, are one piece of the file: plain reads need neither
-the library's lock nor Python's.
+The bytes of a contiguous data set, or of a chunk without a filter, lie in one piece of the file. Reading them needs
+neither the library's lock nor Python's.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from jobs.system import files
 if TYPE_CHECKING:
     from jobs.objects.source import Source
 
-Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
+Read = Callable[[memoryview, int], None]  # fills memory with the bytes from an offset on
 Fill = Callable[[Iterable["Range"]], None]
 
-_PIECE = 16 << 20  # bytes that a thread reads before another one may help
+_PIECE = 16 << 20  # bytes; a longer range is read by several threads
 _CURE = "reader=h5py_pool reads it"
 
 
 class Piece(NamedTuple):
     """A run of rows of a part that is one contiguous piece of the file."""
 
-    offset: int  # in the file, bytes
-    place: int  # the first of the rows in the part
+    offset: int  # in the file, in bytes
+    place: int  # index of the first row in the part
     rows: int
-    region: tuple[slice, ...] | None  # of the other axes; None: all of them
-    shape: tuple[int, ...]  # of a row as it lies in the file, which at an edge is longer than the region
+    region: tuple[slice, ...] | None  # slices of the other axes; None: all of them
+    shape: tuple[int, ...]  # of a row in the file, which is longer than the region at an edge
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of a part's data in a file."""
+    """The positions in a file of the data of a part."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     pieces: tuple[Piece, ...]
-    fill_value: Any = None  # of what was never written; None: all was
-    held: Array | None = None  # the contents, of a data set that lies within the file's own description
+    fill_value: Any = None  # value of cells that were never written; None: all were written
+    held: Array | None = None  # the contents, if they are stored in the file's metadata
 
 
 class Range(NamedTuple):
-    """A range of a file: the memory to fill, the offset in the file, and a function to call when it is filled."""
+    """A range of a file: the memory to fill, the offset in the file, and a function to call afterwards."""
 
     view: memoryview
     offset: int
@@ -73,53 +73,53 @@ def _layout(name: str, data: h5py.Dataset, part: Part) -> Layout:
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
     if filters:
-        why = f"has the filter {', '.join(filters)}: its bytes do not lie there as they are"
-        raise DatasetError(f"{name}: {part.name} {why}", _CURE)
+        fault = f"has the filter {', '.join(filters)}: its bytes are not stored unchanged"
+        raise DatasetError(f"{name}: {part.name} {fault}", _CURE)
     if kind == h5d.COMPACT or not data.size:
         return Layout(shape, data.dtype, (), held=read_part(data, part))
     pieces = tuple(_chunks(data, part) if kind == h5d.CHUNKED else _contiguous(data, part))
     rows = sum(piece.rows * _cells(piece, shape[1:]) for piece in pieces)
-    whole = rows == int(np.prod(shape))
-    return Layout(shape, data.dtype, pieces, None if whole else data.fillvalue)
+    is_complete = rows == int(np.prod(shape))
+    return Layout(shape, data.dtype, pieces, None if is_complete else data.fillvalue)
 
 
 def _cells(piece: Piece, row: tuple[int, ...]) -> int:
-    sides = row if piece.region is None else [each.stop - each.start for each in piece.region]
+    sides = row if piece.region is None else [part.stop - part.start for part in piece.region]
     return int(np.prod(sides))
 
 
 def _contiguous(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     start = data.id.get_offset()
-    if start is None or not data.id.get_storage_size():  # behind a user block, an offset that is none is a number
-        return  # nothing was ever written
+    if start is None or not data.id.get_storage_size():  # with a user block, a missing offset is a number, too
+        return  # no data were ever written
     row = data.shape[1:]
     size = int(np.prod(row)) * data.dtype.itemsize
-    for place, first, number in part.runs(data.shape[0] if data.shape else 1):
-        yield Piece(start + first * size, place, number, None, row)
+    for index, first, count in part.runs(data.shape[0] if data.shape else 1):
+        yield Piece(start + first * size, index, count, None, row)
 
 
 def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     chunk: tuple[int, ...] = data.chunks
     size = int(np.prod(chunk[1:])) * data.dtype.itemsize
     begins: dict[int, list[Any]] = {}
-    # One walk over the index: `get_chunk_info(i)` walks to the i-th chunk each time.
+    # The index is walked once; `get_chunk_info(i)` would walk to the i-th chunk each time.
     data.id.chunk_iter(lambda info: begins.setdefault(info.chunk_offset[0], []).append(info))
-    for place, first, number in part.runs(data.shape[0]):
-        for begin in range(first - first % chunk[0], first + number, chunk[0]):
-            low, high = max(begin, first), min(begin + chunk[0], first + number)
+    for index, first, count in part.runs(data.shape[0]):
+        for begin in range(first - first % chunk[0], first + count, chunk[0]):
+            low, high = max(begin, first), min(begin + chunk[0], first + count)
             for info in begins.get(begin, []):
                 ends = zip(info.chunk_offset[1:], chunk[1:], data.shape[1:], strict=True)
-                region = tuple(slice(at, min(at + side, most)) for at, side, most in ends)
-                direct = chunk[1:] == data.shape[1:]
+                region = tuple(slice(start, min(start + side, end)) for start, side, end in ends)
+                is_whole_row = chunk[1:] == data.shape[1:]
                 offset = info.byte_offset + (low - begin) * size
-                yield Piece(offset, place + low - first, high - low, None if direct else region, chunk[1:])
+                yield Piece(offset, index + low - first, high - low, None if is_whole_row else region, chunk[1:])
 
 
 @dataclass
 class Offsets(Reader):
     """A reader of files by known offsets; thread safe."""
 
-    layouts: Callable[[str], list[Layout]]  # returns the layouts of a file that is not `known`
+    layouts: Callable[[str], list[Layout]]  # returns the layouts of a file that is not in `known`
     known: dict[str, list[Layout]]
     opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and yields a function that reads ranges
     note: Note
@@ -127,19 +127,19 @@ class Offsets(Reader):
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
         """Return the parts of a file, one array per part."""
         name = os.fspath(path)
-        wanted = self.known[name] if name in self.known else self.known.setdefault(name, self.layouts(name))
-        arrays = [empty(layout.shape, layout.dtype) for layout in wanted]
+        file_layouts = self.known[name] if name in self.known else self.known.setdefault(name, self.layouts(name))
+        arrays = [empty(layout.shape, layout.dtype) for layout in file_layouts]
         with ExitStack() as stack:
             with self.note(name, at, "open"):
                 fill = stack.enter_context(self.opened(name))
             with self.note(name, at, "read") as event:
-                fill(itertools.chain.from_iterable(map(_ranges, wanted, arrays)))
+                fill(itertools.chain.from_iterable(map(_ranges, file_layouts, arrays)))
                 event.size_bytes = sum(array.nbytes for array in arrays)
         return arrays
 
 
 def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
-    """Yield the ranges of a file that fill an array; values that the file does not store are set at once."""
+    """Yield the ranges of a file that fill an array; first set the values that the file does not store."""
     if layout.held is not None:
         array[...] = layout.held
     elif layout.fill_value is not None:
@@ -151,22 +151,28 @@ def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
             yield Range(target.reshape(-1).view(np.uint8).data, piece.offset)
         else:
             chunk = np.empty((piece.rows, *piece.shape), array.dtype)
-            yield Range(chunk.reshape(-1).view(np.uint8).data, piece.offset, partial(_cut, chunk, target, piece.region))
+            yield Range(
+                chunk.reshape(-1).view(np.uint8).data, piece.offset, partial(_copy_region, chunk, target, piece.region)
+            )
 
 
-def _cut(chunk: Array, target: Array, region: tuple[slice, ...]) -> None:
-    cut = tuple(slice(0, each.stop - each.start) for each in region)
-    target[(slice(None), *region)] = chunk[(slice(None), *cut)]
+def _copy_region(chunk: Array, target: Array, region: tuple[slice, ...]) -> None:
+    inner = tuple(slice(0, part.stop - part.start) for part in region)
+    target[(slice(None), *region)] = chunk[(slice(None), *inner)]
 
 
 def read_ranges(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]) -> None:
-    """Read the ranges in order; a long range is read by several threads if there are `helpers`."""
+    """Read the ranges in order; several threads read a long range if there are `helpers`."""
     for view, offset, done in ranges:
         if helpers is None or len(view) <= _PIECE:
             read(view, offset)
         else:
-            cuts = range(0, len(view), _PIECE)
-            list(helpers.map(read, [view[cut : cut + _PIECE] for cut in cuts], [offset + cut for cut in cuts]))
+            starts = range(0, len(view), _PIECE)
+            list(
+                helpers.map(
+                    read, [view[start : start + _PIECE] for start in starts], [offset + start for start in starts]
+                )
+            )
         done()
 
 
@@ -181,5 +187,5 @@ def _read(file: int, name: str, view: memoryview, offset: int) -> None:
     while view:
         count = os.preadv(file, [view], offset)
         if not count:
-            raise DatasetError(f"{name} is shorter than it says", "copy or make it anew")
+            raise DatasetError(f"{name} is shorter than its metadata say", "copy or make it again")
         view, offset = view[count:], offset + count

@@ -1,4 +1,4 @@
-"""The parts of HDF5 files, the interface of their readers, and the events that these log; imported without numpy."""
+"""The parts of HDF5 files, the interface of their readers, and their log events; imported without numpy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reader:
 
 
 class Part(NamedTuple):
-    """A part of each HDF5 file: a data set, by its path in the file, or only the data set's rows with these numbers."""
+    """A part of each HDF5 file: a data set, by its path in the file, or only the rows with these numbers."""
 
     name: str
     rows: tuple[int, ...] | None = None
@@ -43,15 +43,15 @@ class Part(NamedTuple):
         return (len(self.rows), *shape[1:])
 
     def runs(self, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield runs of neighbouring rows (index in the part, first row, row count); `length`: rows of the data set."""
+        """Yield runs of neighbouring rows (index in the part, first row, row count); the data set has `length` rows."""
         rows = range(length) if self.rows is None else self.rows
-        place = 0
-        while place < len(rows):
-            end = place + 1 if self.rows is not None else len(rows)
+        index = 0
+        while index < len(rows):
+            end = index + 1 if self.rows is not None else len(rows)
             while end < len(rows) and rows[end] == rows[end - 1] + 1:
                 end += 1
-            yield place, rows[place], end - place
-            place = end
+            yield index, rows[index], end - index
+            index = end
 
 
 Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
@@ -59,7 +59,7 @@ Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
 
 
 def notes(log: TimeLog | None) -> Note:
-    """Return a function that makes events in this log; without a log its events do nothing."""
+    """Return a function that makes events in this log; without a log the events do nothing."""
     if log is None:
         return lambda *_: nullcontext(SimpleNamespace())
     return lambda path, at, action: log.event(action, path, at=log.place(*at) if at else None)

@@ -1,6 +1,6 @@
-"""Readers ``h5py_pool`` and ``h5py_shared``: processes that each have their own lock of the library.
+"""Readers ``h5py_pool`` and ``h5py_shared``: processes, each with its own lock of the library.
 
-They are started from a process that has imported h5py and no TensorFlow. Processes of the pool return arrays pickled,
+The processes start from a process that has imported h5py but not TensorFlow. Those of the pool return pickled arrays,
 as in NERSC's CDB; those of ``h5py_shared`` write the arrays into shared memory, from which they are copied once.
 """
 
@@ -28,10 +28,10 @@ from jobs.data.specs import end_with_parent, no_ctrl_c
 from jobs.errors import EngineError
 from jobs.events.time_log import TimeLog
 
-Place = tuple[int, tuple[int, ...], str]  # of an array in a slot: its first byte, its shape and its dtype
+Place = tuple[int, tuple[int, ...], str]  # an array in a slot: its first byte, shape and dtype
 
 _START_TIMEOUT_S = 120.0
-_ALIGNED = 64  # bytes; of the arrays in a slot
+_ALIGNED = 64  # alignment in bytes of the arrays in a slot
 
 
 class Memory:
@@ -44,8 +44,8 @@ class Memory:
         self._map = mmap.mmap(self._file, self.slots * self.slot_bytes)
 
     def __reduce__(self) -> Any:
-        """Return a reconstruction of this memory for a process that is being started."""
-        return _attached, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
+        """Return the reconstruction of this memory in a process that is being started."""
+        return _attach, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
 
     def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
         """Return the array at byte `start` of a slot; None if the slot is too small."""
@@ -59,7 +59,7 @@ class Memory:
         os.close(self._file)
 
 
-def _attached(slots: int, slot_bytes: int, file: Any) -> Memory:
+def _attach(slots: int, slot_bytes: int, file: Any) -> Memory:
     return Memory(slots, slot_bytes, file.detach())
 
 
@@ -72,8 +72,8 @@ class _Worker:
     log: TimeLog | None
 
 
-def _begin(
-    parts: Sequence[Part], driver: Driver, memory: Memory | None, log: dict[str, Any] | None, all_up: Any
+def _prepare(
+    parts: Sequence[Part], driver: Driver, memory: Memory | None, log: dict[str, Any] | None, barrier: Any
 ) -> None:
     """Prepare this process for reading, and wait until all reading processes are ready."""
     import h5py  # noqa: F401, PLC0415 - now and not within the clock
@@ -82,16 +82,16 @@ def _begin(
     _Worker.parts, _Worker.driver, _Worker.memory = parts, driver, memory
     _Worker.log = TimeLog(**{**log, "path": f"{log['path']}.{os.getpid()}.timelog"}) if log else None
     if _Worker.log:
-        Finalize(None, _Worker.log.close, exitpriority=1)  # such a process does not run what `atexit` knows
-    all_up.wait(_START_TIMEOUT_S)
+        Finalize(None, _Worker.log.close, exitpriority=1)  # `atexit` does not run in such a process
+    barrier.wait(_START_TIMEOUT_S)
 
 
-def _pickled(path: str, at: At | None) -> list[Array]:
+def _read_pickled(path: str, at: At | None) -> list[Array]:
     return h5py_parts.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
 
 
-def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
-    """Read a file into a slot and return the places of its arrays; an array that does not fit is returned itself."""
+def _read_into_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
+    """Read a file into a slot and return the places of its arrays; an array that does not fit is itself returned."""
     memory = cast("Memory", _Worker.memory)
     places: list[Place | Array] = []
     end = 0
@@ -124,30 +124,28 @@ class Pool(Reader):
         """Return the parts of a file; raise EngineError if a process was killed."""
         try:
             if self._memory is None:
-                return self._executor.submit(_pickled, os.fspath(path), at).result()
+                return self._executor.submit(_read_pickled, os.fspath(path), at).result()
             return self._shared(self._memory, os.fspath(path), at)
         except BrokenExecutor as error:
-            raise EngineError(
-                "a process that reads was killed", "give the job more memory, or fewer readers"
-            ) from error
+            raise EngineError("a reading process was killed", "give the job more memory, or fewer readers") from error
 
     def _shared(self, memory: Memory, path: str, at: At | None) -> list[Array]:
         slot = self._free.get()
         try:
-            parts = self._executor.submit(_in_slot, path, at, slot).result()
-            return [each if isinstance(each, np.ndarray) else self._copied(memory, slot, *each) for each in parts]
+            parts = self._executor.submit(_read_into_slot, path, at, slot).result()
+            return [part if isinstance(part, np.ndarray) else self._copy(memory, slot, *part) for part in parts]
         finally:
             self._free.put(slot)
 
-    def _copied(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
-        kind = np.dtype(dtype)
-        copy = h5py_parts.empty(shape, kind)
-        np.copyto(copy, cast("Array", memory.array(slot, start, shape, kind)))
+    def _copy(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
+        numpy_dtype = np.dtype(dtype)
+        copy = h5py_parts.empty(shape, numpy_dtype)
+        np.copyto(copy, cast("Array", memory.array(slot, start, shape, numpy_dtype)))
         return copy
 
     def processes(self) -> list[int]:
         """Return the ids of the reading processes."""
-        return [each.pid for each in multiprocessing.active_children() if each.pid]
+        return [process.pid for process in multiprocessing.active_children() if process.pid]
 
 
 @contextmanager
@@ -161,15 +159,15 @@ def started(
         memory = None if slot_bytes is None else Memory(readers, slot_bytes)
         if memory:
             stack.callback(memory.close)
-        beside = log.beside if log else None
-        arguments = (parts, driver, memory, beside, context.Barrier(readers))
-        executor = stack.enter_context(ProcessPoolExecutor(readers, context, _begin, arguments))
+        log_arguments = log.beside if log else None
+        arguments = (parts, driver, memory, log_arguments, context.Barrier(readers))
+        executor = stack.enter_context(ProcessPoolExecutor(readers, context, _prepare, arguments))
         try:
             with no_ctrl_c():
-                begun = [executor.submit(os.getpid) for _ in range(readers)]
-            for up in begun:
-                up.result(_START_TIMEOUT_S)
+                answers = [executor.submit(os.getpid) for _ in range(readers)]
+            for answer in answers:
+                answer.result(_START_TIMEOUT_S)
         except (BrokenExecutor, TimeoutError) as error:
-            hint = 'see what they say above; a script that opens this reader does so below `if __name__ == "__main__":`'
-            raise EngineError("the processes that read do not start", hint) from error
+            hint = 'see their messages above; a script must open this reader below `if __name__ == "__main__":`'
+            raise EngineError("the reading processes do not start", hint) from error
         yield Pool(executor, memory)

@@ -1,4 +1,4 @@
-"""Opens a reader by its name."""
+"""Open a reader by its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.objects.source import Source
 
 
 class _Threads(Reader):
-    """A reader that calls the library in the caller's threads, which wait for the library's lock."""
+    """A reader that calls the library in the caller's threads; these wait for the library's lock."""
 
     def __init__(self, parts: Sequence[Part], driver: Driver, note: Note, source: Source | None) -> None:
         self._parts, self._driver, self._note, self._source = parts, driver, note, source
@@ -30,7 +30,7 @@ class _Threads(Reader):
 
 
 def _ranges(source: Source | None, helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
-    """Return a function that opens a file for ``offsets``; an object is not opened, its engine reads the ranges."""
+    """Return a function that opens a file for ``offsets``; an object needs no opening: its engine reads the ranges."""
     if source is None:
         return partial(offsets.opened_file, helpers)
     if source.engine["engine"] == "async":
@@ -39,7 +39,7 @@ def _ranges(source: Source | None, helpers: ThreadPoolExecutor | None) -> Callab
 
 
 @contextmanager
-def opened(  # noqa: PLR0913 - what differs from reader to reader
+def opened(  # noqa: PLR0913 - the differences between readers
     name: str,
     parts: Sequence[Part],
     paths: Sequence[str | os.PathLike[str]],
@@ -51,12 +51,13 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
 ) -> Iterator[Reader]:
     """Yield a reader that is ready: its processes, memory and offsets exist before the first file is read.
 
-    `readers`: processes of ``h5py_pool`` and ``h5py_shared``, or threads with which ``offsets`` reads a large piece.
-    `driver`: of the library, ``core`` takes the whole file into memory; ``offsets`` has none. Files are opened and read
-    are logged in `log`, by processes in logs beside it. With a `source` they are objects, which processes cannot read.
+    `readers` is the number of processes of ``h5py_pool`` and ``h5py_shared``, or of threads with which ``offsets``
+    reads a large piece. `driver` is the library's; ``core`` reads the whole file into memory; ``offsets`` has none.
+    Opening and reading a file are logged in `log`, by processes in logs beside it. With a `source` the files are
+    objects, which processes cannot read.
 
-    Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes; or
-    there is no reader of this name.
+    Raises DatasetError, now or in a later read, if there is no such reader, or a file is not HDF5, lacks a part, or has
+    bytes that ``offsets`` cannot read.
     """
     if name not in READERS:
         raise DatasetError(f"there is no reader {name!r}", f"take one of: {', '.join(READERS)}")
@@ -69,6 +70,8 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
             ranges = _ranges(source, helpers if readers > 1 else None)
             yield offsets.Offsets(layouts, layouts_of, ranges, notes(log))
     else:
-        largest = max(map(partial(h5py_parts.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
-        with processes.started(parts, readers, driver, log, largest) as pool:
+        slot_bytes = (
+            max(map(partial(h5py_parts.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
+        )
+        with processes.started(parts, readers, driver, log, slot_bytes) as pool:
             yield pool

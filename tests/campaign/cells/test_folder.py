@@ -147,5 +147,5 @@ def test_a_folder_in_whose_place_any_user_could_put_another_one_is_refused(scrat
     folders.open_or_create(scratch / "results")
     scratch.chmod(0o777)  # no sticky bit
 
-    with pytest.raises(EnvironmentFaultError, match="lets any user rename what is in it"):
+    with pytest.raises(EnvironmentFaultError, match="lets any user rename its files"):
         folders.open_or_create(scratch / "results")

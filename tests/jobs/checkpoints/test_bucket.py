@@ -126,5 +126,5 @@ def test_a_marker_of_any_size_is_refused_without_being_read(raw, places, committ
     raw.root.RequestHandlerClass = Counting
     raw[MARKER_NAME] = b"{" + b" " * (1 << 22)
 
-    with pytest.raises(FolderError, match=r"\.tfio-burst-buffer\.json is no marker of ours"):
+    with pytest.raises(FolderError, match=r"\.tfio-burst-buffer\.json is not a valid marker"):
         lease.marker_of(store_of(places[1] + "?timeout_s=5"))

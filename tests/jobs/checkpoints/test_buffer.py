@@ -174,7 +174,7 @@ def test_folders_of_two_buffers_and_of_the_wrong_side_are_refused(folders, tmp_p
         BurstBuffer(folders[0], others[1])
     with pytest.raises(FolderError, match="is the slow side"):
         BurstBuffer(folders[1], folders[0])
-    with pytest.raises(FolderError, match="lie in one another"):
+    with pytest.raises(FolderError, match="contain one another"):
         BurstBuffer(folders[0], folders[0] / "slow")
     assert not (folders[0] / "slow").exists()
     with pytest.raises(FolderError, match="/not is missing; make it"):

@@ -106,7 +106,7 @@ def test_what_a_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(plac
         lying(patch, raw, large, lambda data: bytes(len(data)))
         assert drain_loop.drain(*places) == drain_loop.GAVE_UP
         assert len(reasons(places[0])) == QUICK["attempts"] + 1
-        assert "read back otherwise than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
+        assert "read back other bytes than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
         assert buffer.report(clock.moment())[0]["durable_slow_s"] is None
         assert steps(places[1]) == []
     assert drain_loop.drain(*places) == 0
@@ -136,7 +136,7 @@ def test_a_manifest_that_reads_back_otherwise_makes_nothing_visible(places, open
             put = kind.put
             patch.setattr(kind, "put", lambda self, name, data, put=put: put(self, name, lie(data)))
         assert drain_loop.drain(*places) == drain_loop.GAVE_UP
-    assert "the manifest reads back otherwise than written" in reasons(places[0])[0]
+    assert "the manifest reads back other bytes than were written" in reasons(places[0])[0]
     assert steps(places[1]) == []
 
     assert drain_loop.drain(*places) == 0
@@ -147,7 +147,7 @@ def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(pla
     name = opened(attempts=1).save(1, writer(1)).name
     manifest = snapshots_in(places[0]).read(name)
     size = len(manifest.encoded())
-    monkeypatch.setattr(snapshots, "_MOST_BYTES", size)
+    monkeypatch.setattr(snapshots, "_MANIFEST_LONGEST", size)
     assert len(manifest.encoded()) == size
     monkeypatch.setattr(snapshots.json, "dumps", lambda *_, **__: "x" * (size + 1))
     before = set(raw)
@@ -348,7 +348,7 @@ def test_restore_by_hand_prints_where_the_newest_whole_snapshot_lies_also_on_a_n
 @pytest.mark.parametrize("what", ["notes.txt", "00000001-step1-00000000/mine", "snapshots/of/mine"])
 def test_a_place_that_holds_what_is_not_ours_is_refused_and_not_touched(places, raw, what):
     raw[what] = b"years of work"
-    said = "it holds other files, 1 in all, such as"
+    said = "it has other files, 1 in all, such as"
 
     with pytest.raises(FolderError, match=said):
         BurstBuffer(*places)
@@ -362,7 +362,7 @@ def test_whole_snapshots_without_a_marker_are_somebody_elses(places, committed, 
     for name in [name for name in raw if name.endswith(".lock")]:
         del raw[name]
 
-    with pytest.raises(FolderError, match=f"it holds other files, .* such as {committed[1]}"):
+    with pytest.raises(FolderError, match=f"it has other files, .* such as {committed[1]}"):
         BurstBuffer(tmp_path / "other", places[1])
 
 
@@ -440,7 +440,7 @@ def test_drain_by_hand_says_at_once_that_the_sides_do_not_belong_together(places
     code, _, said = in_this_process(capsys, "drain", places[0], f"{places[1]}-other")
 
     assert code == 2
-    assert ("has been drained to" if slow == "empty" else "belong to two burst buffers") in said
+    assert ("was drained to" if slow == "empty" else "belong to two burst buffers") in said
 
 
 def test_drain_by_hand_of_a_fast_side_without_a_marker_is_an_error(places, committed, capsys, tmp_path):
@@ -547,7 +547,7 @@ def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older
     found, said = told(lambda: latest(*places))
 
     assert bytes_of(found) == contents(1)
-    assert any(f"{FOREIGN}" in each and "is not there" in each for each in said)
+    assert any(f"{FOREIGN}" in each and "but is missing" in each for each in said)
 
 
 @given(st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12), st.integers(1, 3))

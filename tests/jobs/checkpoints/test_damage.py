@@ -66,7 +66,7 @@ def test_the_wait_between_retries_doubles_up_to_its_bound_however_often_it_is_tr
     monkeypatch.setattr(drain_loop, "_pause", lambda seconds, _: pauses.append(seconds))
     sides, journal = SimpleNamespace(idle=lambda: False), SimpleNamespace(tell=lambda *_, **__: None)
 
-    assert drain_loop._insist(sides, options, journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
+    assert drain_loop._retry(sides, options, journal, SimpleNamespace(alive=True)) is None  # noqa: SLF001
 
     assert (pauses[:5], pauses[-1], len(pauses)) == ([1, 2, 4, 5, 5], 5, 1099)
 

@@ -141,7 +141,7 @@ def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(transfer, "copy_files", cut)
-        patch.setattr(Snapshots, "_give_up", lambda *_: None)
+        patch.setattr(Snapshots, "_try_delete", lambda *_: None)
         assert drain_loop.drain(*folders) == drain_loop.GAVE_UP
     assert steps(folders[1], "incomplete") == [1]
 

@@ -88,7 +88,7 @@ def test_a_snapshot_of_folders_too_deep_in_each_other_is_refused_and_blocks_noth
         folder.joinpath(*["d"] * depth, "end").write_bytes(b"x")
 
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
-        with pytest.raises(DamageError, match="more than 64 folders in each other") as refused:
+        with pytest.raises(DamageError, match="more than 64 nested folders") as refused:
             buffer.save(1, lambda folder: write(folder, files.DEEPEST + 1))
         assert snapshots_in(folders[0]).states() == {}
         buffer.save(2, lambda folder: write(folder, files.DEEPEST))
@@ -117,7 +117,7 @@ def test_an_odd_marker_is_said_to_be_none(folders, marker):
     folders[0].mkdir()
     (folders[0] / MARKER_NAME).write_text(marker)
 
-    with pytest.raises(FolderError, match=f"{MARKER_NAME}.* is no marker of ours"):
+    with pytest.raises(FolderError, match=f"{MARKER_NAME}.* is not a valid marker"):
         BurstBuffer(*folders)
 
 
@@ -128,14 +128,14 @@ def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle, capsys):
 
     code, _, said = in_this_process(capsys, "list", *folders)
 
-    assert (code, "the marker's options are none of ours" in said) == (2, True)
+    assert (code, "the options in the marker are not valid" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("fast", "other_slow"), "belong to two burst buffers"),
-        (("fast", "empty"), "has been drained to a place with a marker"),
+        (("fast", "empty"), "was drained to a store with a marker"),
         (("empty", "slow"), "is no side of a burst buffer"),
         (("empty", "nothing"), "is no side of a burst buffer"),
         (("typo", "slow"), "typo is missing"),
@@ -173,7 +173,7 @@ def test_clear_by_hand_leaves_a_snapshot_whose_manifest_is_a_folder_by_now_and_r
 
     code, _, why = in_this_process(capsys, "clear", *folders)
 
-    left = f"these are left: {folders[side]}/{name} (Is a directory: {manifest})"
+    left = f"these snapshots could not be removed: {folders[side]}/{name} (Is a directory: {manifest})"
     assert (code, left in why) == (2, True), why
     assert [[*snapshots_in(folder).states()] for folder in folders] == [[name] * (number == side) for number in (0, 1)]
     assert (manifest / "thesis.tex").read_text() == "years"

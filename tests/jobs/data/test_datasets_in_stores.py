@@ -89,7 +89,7 @@ def test_an_object_with_other_bytes_of_its_size_is_made_anew(made, raw):
         (NAMES[0], lambda _: None, "1 missing"),
         ("more.jpg", lambda _: b"more", r"1 not in the manifest \(more.jpg\)"),
         ("manifest.json", lambda _: b"{", "manifest.json is damaged"),
-        ("manifest.json", lambda data: data.replace(b'"seed": 7', b'"seed": 8'), "holds another dataset"),
+        ("manifest.json", lambda data: data.replace(b'"seed": 7', b'"seed": 8'), "is another dataset"),
     ],
 )
 def test_a_dataset_that_was_changed_is_refused_with_what_has_changed_and_stays(made, raw, name, change, said):
@@ -136,7 +136,7 @@ def test_what_is_not_ours_is_refused_and_stays(made, raw, name, data, holds):
 def test_objects_of_a_manifest_belong_to_its_files(made):
     found = replace(made(), objects=((None, None),) * SPEC.files)
     assert manifest.parsed(found.to_json().encode(), "x").objects == found.objects
-    refusals = ("its objects are not those of its files", r"objects\[0\]\[0\] is 1: expected `str")
+    refusals = ("its lists of files and objects differ in length", r"objects\[0\]\[0\] is 1: expected `str")
     for odd, refusal in zip((found.objects[:-1], ((1, "x"), *found.objects[1:])), refusals, strict=True):
         with pytest.raises(DatasetError, match=refusal):
             manifest.parsed(replace(found, objects=odd).to_json().encode(), "x")

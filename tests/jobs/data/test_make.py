@@ -151,7 +151,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert not alive, "processes outlived the make"
     assert not (broken / "manifest.json").exists()
     (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
-    kept = module._files_put(Folder(broken), LARGE, dataset_id("test", LARGE), Folder(broken).entries())[1]  # noqa: SLF001
+    kept = module._read_journal(Folder(broken), LARGE, dataset_id("test", LARGE), Folder(broken).entries())[1]  # noqa: SLF001
     names = [LARGE.name(index) for index in kept]
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names}
     first = []
@@ -360,7 +360,7 @@ def test_a_scan_writes_nothing_and_verifies_until_the_folder_changes_which_nobod
 def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
 
-    with pytest.raises(DatasetError, match=r"a\.jpg is named like a file of the dataset and is none") as refused:
+    with pytest.raises(DatasetError, match=r"a\.jpg has a name like a file of the dataset") as refused:
         scan(tmp_path)
 
     assert refused.value.hint == "move it out of the dataset"

@@ -41,7 +41,7 @@ def test_a_copy_that_is_none_any_more_is_refused(harm, staged_map, paths, tmp_pa
     copy = tmp_path / "fast" / paths[0].name
     {"copy gone": copy.unlink, "copy cut": lambda: copy.write_bytes(b"x"), "original changed": paths[0].touch}[harm]()
 
-    with pytest.raises(DatasetError, match="copy anew"):
+    with pytest.raises(DatasetError, match="copy again"):
         staged(paths, staged_map)
 
 

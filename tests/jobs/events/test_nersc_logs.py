@@ -120,9 +120,9 @@ ODD = {
     "has 6 fields": "0, 1, f, Load File, 1.0, 2.0",
     "is no event": "0, 1, f, Load File, 1.0, 2.0 TIME LOGGER OUTPUT, 1.0",
     "ends before it begins": "0, 1, f, Load File, 2.0, 1.0, -1.0",
-    "has nan where seconds belong": "0, 1, f, Load File, nan, 1.0, 1.0",
-    "has 1e400 where seconds belong": "0, 1, f, Load File, 1e400, 1.0, 1.0",
-    "has 0.5 where a number from -1 belongs": "0.5, 1, f, Load File, 1.0, 2.0, 1.0",
+    "has nan instead of seconds": "0, 1, f, Load File, nan, 1.0, 1.0",
+    "has 1e400 instead of seconds": "0, 1, f, Load File, 1e400, 1.0, 1.0",
+    "has 0.5 instead of a whole number from -1": "0.5, 1, f, Load File, 1.0, 2.0, 1.0",
     "has 8 fields": "0, 1, f, Load, File, 1.0, 2.0, 1.0",
 }
 

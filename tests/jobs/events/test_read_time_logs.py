@@ -55,15 +55,15 @@ BAD = {
     "line 2: it is damaged: places[0] is [1, 0]": changed(1, places=[[1, 0]]),
     "line 2: it has events that are cut off": changed(1, events="QUJD"),
     "line 2: it has events that are cut off or damaged": changed(1, events="!"),
-    "line 2: event 0 is at no place": one(place=7),
-    "line 2: event 0 is of no file": one(file=2),
+    "line 2: event 0 has no place": one(place=7),
+    "line 2: event 0 has no file": one(file=2),
     "line 2: event 0 begins before its log": one(start=-5),
     "line 2: event 0 ends before it begins": one(stop=3),
     "line 2: event 0 ends after it was": one(stop=1001),
-    "line 2: it was written before the one before it": changed(1, written_ns=STARTED - 1),
+    "line 2: it was written earlier than the previous one": changed(1, written_ns=STARTED - 1),
     "line 3: it begins at event 1, and 0 were before it": [*GOOD[:1], block(), *GOOD[2:]],
     "line 3: it begins at event 0, and 1 were before it": [*GOOD[:2], GOOD[1], *GOOD[3:]],
-    "line 3: has no end: its process was killed, or goes on": GOOD[:3],
+    "line 3: has no end: its process was killed, or still runs": GOOD[:3],
     "line 3: it is cut off": [*GOOD[:2], json.dumps(GOOD[2])[:-9] + "\0"],
     "line 4: it ends 3 events, and it has 2": changed(3, count=3),
     "line 5: it goes on after its end": [*GOOD, GOOD[0]],
@@ -104,7 +104,7 @@ def test_a_stream_beyond_the_bounds_is_refused(limit, why, tmp_path, monkeypatch
 def test_the_logs_of_one_run_are_told_from_others(tmp_path):
     first = stream(tmp_path / "a", [READ], files=["x"], ranks=2, run="one")
 
-    with pytest.raises(EventsError, match="this log is among the files already"):
+    with pytest.raises(EventsError, match="this log was given twice"):
         read_logs([first, first])
     with pytest.raises(EventsError, match=r"b, line 1: its run is 'two', and that of the first file 'one'"):
         read_logs([first, stream(tmp_path / "b", [], rank=1, ranks=2, run="two")])

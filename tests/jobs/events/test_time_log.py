@@ -78,17 +78,17 @@ def test_the_clock_of_the_day_is_read_at_the_moment_that_was_least_interrupted(t
         (lambda log: log.at("train", 0, -2), "there is no epoch 0 with a step -2"),
         (lambda log: log.at("train", 1 << 31), "there is no epoch 2147483648"),
         (lambda log: log.at("train", 0, 1 << 31), "with a step 2147483648"),
-        (lambda log: log.event("read", at=1), "there is no place 1; take what `place` returns"),
+        (lambda log: log.event("read", at=1), "there is no place 1; give a number that `place` returned"),
         (lambda log: log.event("read", at=-1), "there is no place -1"),
-        (lambda log: log.add("read", 5), "5 is no moment of this log"),
-        (lambda log: log.add("read", time.monotonic_ns() + 10**10), "is no moment of this log"),
+        (lambda log: log.add("read", 5), "5 is no time within this log"),
+        (lambda log: log.add("read", time.monotonic_ns() + 10**10), "is no time within this log"),
         (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
         (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
         (lambda log: TimeLog("new", rank=-1, ranks=2), "there is no rank -1 of 2"),
         (lambda log: TimeLog("new", run=5), "5 is no name of a run; give text"),
         (lambda log: TimeLog("none/new"), "there is no folder .*/none; make it"),
-        (lambda log: TimeLog("log"), "log is there already; remove it, or name"),
-        (lambda log: TimeLog("link"), "link is there already; remove it, or name"),
+        (lambda log: TimeLog("log"), "log exists already; remove it, or name"),
+        (lambda log: TimeLog("link"), "link exists already; remove it, or name"),
         (lambda log: _ended("of before").event("read").__enter__().__exit__(None, None, None), "this log has ended"),
         (lambda log: _ended("of before").flush(), "this log has ended"),
     ],
@@ -231,7 +231,7 @@ def test_a_forked_child_cannot_write_into_its_parents_log(tmp_path):
             code = 1
             try:
                 for act in (log.flush, log.at, log.event("read").__enter__().__exit__):
-                    with pytest.raises(TimeLogError, match="is that of the process that was forked"):
+                    with pytest.raises(TimeLogError, match="belongs to the parent process"):
                         act(*(None,) * 3) if act.__name__ == "__exit__" else act()
                 log.close()
                 with TimeLog(tmp_path / "child") as own, own.event("compute"):
@@ -256,7 +256,7 @@ def test_what_was_flushed_is_there_when_the_process_is_killed(tmp_path, monkeypa
         os._exit(1)
     os.waitpid(child, 0)
 
-    with pytest.raises(EventsError, match="has no end: its process was killed, or goes on"):
+    with pytest.raises(EventsError, match="has no end: its process was killed, or still runs"):
         read_logs([tmp_path / "log"])
     assert [event[-1] for event in table(tmp_path / "log", unfinished=True)] == [0, 1]
 

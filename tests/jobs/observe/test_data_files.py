@@ -98,5 +98,5 @@ def _piped(folder):
 def test_a_pipe_that_took_the_place_of_a_file_is_refused_before_the_run_would_wait_for_it(observe):
     assert observe(_piped)["changed"] == ["3.jpg"]
 
-    with pytest.raises(DatasetError, match=r"3\.jpg is no file any more"):
+    with pytest.raises(DatasetError, match=r"3\.jpg is not a file any more"):
         observe()

@@ -444,7 +444,7 @@ def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):
     found, _ = run(paths=[tmp_path / "gone", Path("/proc")])
 
     assert found["sources"][str(tmp_path / "gone")].startswith("not readable: No such file or directory")
-    assert found["sources"]["/proc"] == "no device and no client's statistics: proc"
+    assert found["sources"]["/proc"] == "no device, and no statistics of its client: proc"
 
 
 def test_the_file_is_written_whole_also_when_the_iteration_fails_and_then_has_no_tail(run, tmp_path):

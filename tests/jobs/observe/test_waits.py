@@ -69,7 +69,7 @@ def test_a_user_who_is_told_nothing_of_threads_has_alarms_and_the_reason(tmp_pat
 
     found = observed(tmp_path, lambda waits: waits["alarms"] > 2, lambda: time.sleep(0.01))
 
-    assert "are not known" in found["error"]
+    assert "are unknown" in found["error"]
     assert found["threads"] == {}
     assert found["alarms"] > 2
 

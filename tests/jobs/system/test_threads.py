@@ -63,7 +63,7 @@ def test_a_thread_that_reads_and_sleeps_is_asleep(tmp_path):
 def test_on_a_machine_whose_calls_are_not_known_nothing_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(threads, "_CALLS", None)
 
-    with pytest.raises(PermissionError, match="are not known"):
+    with pytest.raises(PermissionError, match="are unknown"):
         next(Threads([tmp_path]).list_waits())
 
 
@@ -102,7 +102,7 @@ def test_the_call_that_a_thread_waits_in_says_what_for(call, file, kind, tmp_pat
     numbers = {"clock_nanosleep": 230, "futex": 202, "open": 257, "read": 17, "write": 18, "page fault": -1}
     monkeypatch.setattr(threads, "_read_bytes", lambda _: 100_000)
     looking = Threads([tmp_path])
-    looking._read = {}  # noqa: SLF001 - it has read since
+    looking._bytes_before = {}  # noqa: SLF001 - it has read since
     (tmp_path / "data").touch()
     with (tmp_path / "data").open("rb") as data:
         reader, writer = os.pipe()

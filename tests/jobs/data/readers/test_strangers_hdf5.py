@@ -125,7 +125,7 @@ def test_a_small_file_that_says_it_is_large_takes_no_memory(tmp_path):
     with h5py.File(tmp_path / "theirs.h5", "w") as file:
         file.create_dataset("x", (1 << 34,), "u1")
 
-    assert "x would be 17,179,869,184 bytes" in _read(tmp_path / "theirs.h5", "x", "h5py_threads")
+    assert "x would have 17,179,869,184 bytes" in _read(tmp_path / "theirs.h5", "x", "h5py_threads")
 
 
 def test_a_pipe_in_the_place_of_a_file_that_was_looked_at_is_not_waited_for(tmp_path):
