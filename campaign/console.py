@@ -1,4 +1,4 @@
-"""Print messages on stderr and data on stdout; on a terminal live, elsewhere as plain lines."""
+"""Print messages to stderr and data to stdout; show progress live on a terminal, and elsewhere as plain lines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from jobs.terminal import visible
 Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
-_FIRST = 5  # of lines that say the same of several things
+_LINES_SHOWN = 5  # of a list of similar messages; the others are counted
 _TERMINAL = "/dev/tty"  # of this process, tty(4)
 _LONGEST_ANSWER = 4096  # bytes; a terminal gives one line
-_SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what takes long
+_SILENT_S = 1.0  # work that is over sooner shows no progress
+_DRAW_EACH_S, _LINE_EACH_S = 0.1, 5.0  # between two pictures on a terminal, and between two lines elsewhere
 
-_Thing = TypeVar("_Thing")
+_Item = TypeVar("_Item")
 stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.stderr.isatty() else _WIDE)
 
 
@@ -38,10 +39,10 @@ def say(text: str) -> None:
 
 def say_first(lines: Sequence[str]) -> None:
     """Print the first lines, each as `say` does, and then how many lines are left out."""
-    for line in lines[:_FIRST]:
+    for line in lines[:_LINES_SHOWN]:
         say(line)
-    if len(lines) > _FIRST:
-        say(f"… and {len(lines) - _FIRST} more")
+    if len(lines) > _LINES_SHOWN:
+        say(f"… and {len(lines) - _LINES_SHOWN} more")
 
 
 def show(text: str, *, flush: bool = False) -> None:
@@ -65,8 +66,8 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            text.rjust(width) if place in right else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+            text.rjust(width) if index in right else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
@@ -93,25 +94,25 @@ def print_error(message: str, hint: str) -> None:
 def ask_for_yes(question: str, *, by_variable: bool = True) -> bool | None:
     """Ask on the controlling terminal and return the answer; None if there is no terminal to ask on.
 
-    CAMPAIGN_YES=1 is a yes to what something costs (`by_variable`). A process in the background has no terminal:
-    asking would stop it.
+    `by_variable`: CAMPAIGN_YES=1 in the environment is a yes. A background process counts as one without a terminal,
+    because asking would stop it.
     """
     if by_variable and os.environ.get("CAMPAIGN_YES") == "1":
         return True
     try:
-        with open(_TERMINAL, "rb", buffering=0) as read, open(_TERMINAL, "wb", buffering=0) as written:  # noqa: PTH123
-            if os.tcgetpgrp(read.fileno()) != os.getpgrp():
+        with open(_TERMINAL, "rb", buffering=0) as keyboard, open(_TERMINAL, "wb", buffering=0) as screen:  # noqa: PTH123
+            if os.tcgetpgrp(keyboard.fileno()) != os.getpgrp():
                 return None
-            written.write(f"{visible(question)} [y/N] ".encode())
-            return read.read(_LONGEST_ANSWER).strip().lower() in (b"y", b"yes")
+            screen.write(f"{visible(question)} [y/N] ".encode())
+            return keyboard.read(_LONGEST_ANSWER).strip().lower() in (b"y", b"yes")
     except OSError:
         return None
 
 
-def make_bar(to_go: ProgressColumn | None = None) -> Bars:
+def make_bar(last_column: ProgressColumn | None = None) -> Bars:
     """Return a progress bar for stderr that costs little: it draws only when it is refreshed.
 
-    The last column is `to_go`; by default the remaining time at the pace of the finished part.
+    `last_column` stands after "ETA"; by default it is the remaining time at the pace of the finished part.
     """
     return Bars(
         TextColumn("{task.description}", markup=False),
@@ -119,7 +120,7 @@ def make_bar(to_go: ProgressColumn | None = None) -> Bars:
         MofNCompleteColumn(),
         TextColumn("{task.fields[latest]}", markup=False),
         TextColumn("ETA"),
-        to_go or TimeRemainingColumn(),
+        last_column or TimeRemainingColumn(),
         console=stderr,
         auto_refresh=False,
         transient=True,
@@ -133,50 +134,53 @@ def format_rate(run: Run, digits: int = 1) -> str:
     return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
 
 
-def show_count(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
-    """Yield the things, and show how many of them are done."""
-    with progress() as show:
-        for done, thing in enumerate(things):
-            show(what, done, len(things), "")
-            yield thing
+def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:
+    """Yield the items, and show how many of them are done."""
+    with progress() as report:
+        for done, item in enumerate(items):
+            report(what, done, len(items), "")
+            yield item
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Yield ``show(what, done, total, of_what)``, which shows work of more than a second, on a terminal as bars."""
+    """Yield ``report(what, done, total, detail)``, which shows how far work is that takes longer than a second.
+
+    Each `what` is a bar on a terminal; elsewhere a report is a line.
+    """
     pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
     next_s = time.monotonic() + _SILENT_S
     tasks: dict[str, TaskID] = {}
     with ExitStack() as stack:
         bars = make_bar()
 
-        def show(what: str, done: int, total: int, of_what: str) -> None:
+        def report(what: str, done: int, total: int, detail: str) -> None:
             nonlocal next_s
-            # The last of a bar that is shown is not left out: it would stop short.
+            # The last step is always drawn: without it the bar would stop short of its end.
             if (now := time.monotonic()) < next_s and not (done == total and what in tasks):
                 return
             next_s = now + pause_s
             if not stderr.is_terminal:
-                say(f"{what}: {done} of {total} {of_what}".rstrip())
+                say(f"{what}: {done} of {total} {detail}".rstrip())
                 return
             if what not in tasks:
                 if not tasks:
                     stack.enter_context(bars)
-                tasks[what] = bars.add_task(what, total=total, latest=of_what)
+                tasks[what] = bars.add_task(what, total=total, latest=detail)
             bars.update(tasks[what], completed=done, total=total, refresh=True)
 
-        yield show
+        yield report
 
 
 @contextmanager
 def interrupt_on_kill() -> Iterator[None]:
-    """Let a `kill` and a closed terminal end the program as Ctrl-C does."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
+    """Treat SIGTERM (`kill`) and SIGHUP (a closed terminal) as Ctrl-C."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Examine a cluster for `doctor`: is there a Slurm that takes our jobs, and do its nodes see our folders."""
+"""Examine a cluster for `doctor`: whether Slurm accepts our jobs, and whether its nodes see our folders."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _END_TIMEOUT_S = 30.0
 _PROBE_MIN = 10
 _PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
-_OPENING = "touch begun; trap 'touch over' EXIT; exec > said 2>&1"
+_OPENING = "touch begun; trap 'touch over' EXIT; exec > output 2>&1"
 _CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
-_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by whether sbatch took a script
+_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by `client.Answer.is_accepted`
 
 
 def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
@@ -55,23 +55,23 @@ def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request:
     for array in arrays:
         yield _check_submission(array)
     if arrays:
-        needing = registry.needing_tensorflow(entry.cell.settings for entry in entries)
-        yield from _examine_node(arrays[0], map(_with_absolute_root, storages), request.folder.root, needing)
+        needing_tensorflow = registry.needing_tensorflow(entry.cell.settings for entry in entries)
+        yield from _examine_node(arrays[0], map(_with_absolute_root, storages), request.folder.root, needing_tensorflow)
 
 
 def _with_absolute_root(storage: Node) -> Node:
-    """Return a storage with its whole root, because a job starts in another folder; makes a relative root."""
+    """Return a storage with an absolute root, because a job starts in another folder; a relative root is created."""
     if "root" in storage and not Path(storage["root"]).expanduser().is_absolute():
-        with contextlib.suppress(CampaignError):  # the node will say so
+        with contextlib.suppress(CampaignError):  # the node will report it
             return {**storage, "root": str(storage_root(storage))}
     return dict(storage)
 
 
 def _ignored_variables() -> Iterator[Finding]:
-    """Yield a warning of variables that would change every job, and that we do not pass on."""
+    """Yield a warning if environment variables are set that would change every job: they are not passed on."""
     ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     if ignored:
-        message = f"{', '.join(ignored)} in the environment: not used for our jobs"
+        message = f"our jobs ignore {', '.join(ignored)} of the environment"
         yield Finding("slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…")
 
 
@@ -81,12 +81,12 @@ def _check_accounting(facts: client.Facts) -> Finding:
     log = facts.completion_log
     if log and os.access(log, os.R_OK):
         return Finding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
-    message = f"none: how a job ended is known for {facts.remembers_s} s (MinJobAge), later only what it recorded"
+    message = f"none: Slurm knows how a job ended for {facts.remembers_s} s (MinJobAge); later only its records tell"
     return Finding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
 
 
 def _check_submission(array: submission.Array) -> Finding:
-    """Let ``sbatch --test-only`` read the script that a campaign would submit."""
+    """Return what ``sbatch --test-only`` answers to the script that a campaign would submit."""
     try:
         script = array.script()
     except CampaignError as error:
@@ -94,29 +94,31 @@ def _check_submission(array: submission.Array) -> Finding:
     answer = client.call_sbatch("--test-only", script=script)
     name = array.tasks[0][0].cell.settings["storage"]["name"]
     message = f"storage {name}: {answer.words}"
-    return Finding("submission", passed=answer.took, message=message, hint=_HINTS[answer.took])
+    return Finding("submission", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
 
 
 def _examine_node(
     array: submission.Array, storages: Iterable[Node], campaign: Path, needing_tensorflow: list[str]
 ) -> Iterator[Finding]:
-    """Submit a probe job as the campaign would; it examines its node and writes down its findings."""
-    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
-    with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:
-        folder, word = Path(made), secrets.token_hex(8)
+    """Submit a probe job with the options of the campaign's jobs, and yield its findings on its node."""
+    parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as path:
+        folder, nonce = Path(path), secrets.token_hex(8)
         request: Examination = {
-            "word": word,
+            "nonce": nonce,
             "storages": list(storages),
             "checks": array.request.conduct["checks"],
             "needing_tensorflow": needing_tensorflow,
         }
-        write_json(folder / "asked", request)
-        took, job, messages = _submit_probe(array, folder)
-        if not took:
-            yield Finding("nodes", passed=took, message=f"the probe job was not taken: {messages}", hint=_HINTS[took])
+        write_json(folder / "request", request)
+        answer = _submit_probe(array, folder)
+        if not answer.is_accepted:
+            message = f"sbatch did not accept the probe job: {answer.words}"
+            yield Finding("nodes", passed=answer.is_accepted, message=message, hint=_HINTS[answer.is_accepted])
             return
+        job = answer.printed.strip().partition(";")[0]
         try:
-            yield from _read_answer(folder, word, job)
+            yield from _read_answer(folder, nonce, job)
         finally:
             _end_job(job)
 
@@ -129,29 +131,28 @@ def _end_job(job: str) -> None:
         time.sleep(_ASK_EACH_S)
 
 
-def _submit_probe(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]:
+def _submit_probe(array: submission.Array, folder: Path) -> client.Answer:
     """Submit the probe with the options and the preparations of a real job; return sbatch's answer.
 
-    It has another array, length and folder. Returns whether sbatch took it, the job id, and sbatch's messages.
+    Unlike a real job, it is no array, takes a few minutes and works in `folder`.
     """
-    examine = f"{shlex.quote(sys.executable)} -P -m campaign.doctor_node asked"
+    examine = f"{shlex.quote(sys.executable)} -P -m campaign.doctor_node request"
     steps = [(line, line) for line in array.setup_lines()] + [
-        (examine, f"{examine} > answered.tmp && mv answered.tmp answered")
+        (examine, f"{examine} > answer.tmp && mv answer.tmp answer")
     ]
-    noted = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
+    named_steps = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
     probe = folder / "probe.sh"
-    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *noted, "")))
+    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *named_steps, "")))
     options = [line.removeprefix("#SBATCH ") for line in array.script().splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
-    passed_on = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
+    kept_options = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
-    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
-    answer = client.call_sbatch("--parsable", *passed_on, *own)
-    return answer.took, answer.printed.strip().partition(";")[0], answer.words
+    own_options = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
+    return client.call_sbatch("--parsable", *kept_options, *own_options)
 
 
-def _read_answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
-    """Yield the findings of the probe job, or why it gave none."""
+def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[Finding]:
+    """Yield the findings of the probe job, or one finding that says why it has none."""
     if not _wait_for_file(folder / "begun", _QUEUE_TIMEOUT_S):
         state = client.ask_slurm("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
         state = "the scheduler does not answer" if state is None else state.strip()
@@ -159,14 +160,14 @@ def _read_answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
             message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
             yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
             return
-        message = f"a job ran and nothing of it is seen in {folder.parent}"
+        message = f"a job ran, but its files are not visible here in {folder.parent}"
         hint = "campaign_dir=… in a folder that login and compute nodes share"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     elif not _wait_for_file(folder / "over", _PROBE_TIMEOUT_S):
         message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
-        yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
-    elif not (folder / "answered").exists():
-        step, last_line = last_lines(folder / "step", 1), last_lines(folder / "said", 1)
+        yield Finding("nodes", passed=False, message=message, hint="see whether a file system hangs there")
+    elif not (folder / "answer").exists():
+        step, last_line = last_lines(folder / "step", 1), last_lines(folder / "output", 1)
         message = f"a job failed at `{step}`: {last_line or 'nothing was printed'}"
         hint = f"install this code where the nodes see it; they would start {sys.executable}"
         if sys.executable not in step:
@@ -174,13 +175,13 @@ def _read_answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
         try:
-            answer = reading.read(folder / "answered", Answer)
+            answer = reading.read(folder / "answer", Answer)
         except ValueError as error:
             message = f"the probe job's answer cannot be read: {error}"
-            yield Finding("nodes", passed=False, message=message, hint="what else prints there when Python starts?")
+            yield Finding("nodes", passed=False, message=message, hint="find what prints there when Python starts")
             return
         message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
-        yield Finding("nodes", passed=answer["word"] == word, message=message)
+        yield Finding("nodes", passed=answer["nonce"] == nonce, message=message)
         for finding in answer["findings"]:
             yield Finding(**{**finding, "message": f"{answer['host']}: {finding['message']}"})
 

@@ -1,8 +1,8 @@
-"""Examine a machine: whether it can measure, and prove what it measures; this one, or by hand any node.
+"""Examine a machine for `doctor`: whether it can measure, and can prove its measurements.
 
-On a node of a cluster `doctor` has a job do it::
+On a cluster `doctor` submits a job that examines its node::
 
-    python -m campaign.doctor_node ASKED.json > ANSWER.json
+    python -m campaign.doctor_node REQUEST.json > ANSWER.json
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Finding:
     """The result of one check."""
 
     what: str
-    passed: bool | None  # False: campaigns will fail here; None: they will run, with a figure worse or less proved
+    passed: bool | None  # False: campaigns fail here; None: they run, with worse or less certain results
     message: str
     hint: str = ""
 
@@ -55,8 +55,8 @@ class Finding:
 class Examination(TypedDict):
     """The request to examine a node."""
 
-    word: str  # anything: the answer has it, too
-    storages: list[Node]  # as in a configuration, and ``cold``: are cells to find its files out of memory
+    nonce: str  # any text; the answer repeats it
+    storages: list[Node]  # as in a configuration, and ``cold``: whether its files are to be out of memory
     checks: dict[str, float]
     needing_tensorflow: list[str]  # the benchmarks of the campaign that use it
 
@@ -64,7 +64,7 @@ class Examination(TypedDict):
 class Answer(TypedDict):
     """The findings on a node."""
 
-    word: str
+    nonce: str
     host: str
     findings: list[Node]
 
@@ -76,9 +76,9 @@ def check_python() -> Finding:
 
 
 def check_campaign_folder(campaign: Path) -> Finding:
-    """Check that the campaign folder, or the place where it will be, can be written."""
-    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
-    return _run_check("records", above, _check_writable)
+    """Check that the campaign folder can be written or, before it exists, the folder above it."""
+    parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    return _run_check("records", parent, _check_writable)
 
 
 def examine_machine(
@@ -92,60 +92,60 @@ def examine_machine(
     yield _check_clock()
     yield _check_load(checks)
     yield from _check_reclaim()
-    for each in storages:
-        yield from examine_storage(each)
+    for storage in storages:
+        yield from examine_storage(storage)
 
 
-def examine_storage(described: Node) -> Iterator[Finding]:
-    """Yield the findings on a storage: is it there, can it be written and locked, can a file on it be cold."""
-    if described.get("kind") == "s3":
-        yield _check_object_store(described)
+def examine_storage(storage: Node) -> Iterator[Finding]:
+    """Yield the findings on a storage: whether it can be written and locked, and whether its files can be cold."""
+    if storage.get("kind") == "s3":
+        yield _check_object_store(storage)
         return
     try:
-        root = storage_root(described)
+        root = storage_root(storage)
     except CampaignError as error:
         yield Finding("storage", passed=False, message=error.message, hint=error.hint)
         return
-    yield _check_file_system(root, cold=described["cold"])
-    if described.get("node_root"):
-        yield _check_page_caches(root, described)
+    yield _check_file_system(root, cold=storage["cold"])
+    if storage.get("node_root"):
+        yield _check_page_caches(root, storage)
     if os.statvfs(root).f_flag & os.ST_RDONLY:
-        yield Finding("write", passed=True, message=f"{root} is read-only: what is to be read must be there already")
+        yield Finding("write", passed=True, message=f"{root} is read-only: data sets must be there already")
         return
     yield _run_check("write", root, _check_writable)
-    if described["exclusive"] == "lock":
+    if storage["exclusive"] == "lock":
         yield _run_check("lock", root, _check_lockable)
     cold_reads = _run_check("cold", root, _check_cold_reads)
-    yield cold_reads if cold_reads.passed or described["cold"] else replace(cold_reads, passed=None)
+    yield cold_reads if cold_reads.passed or storage["cold"] else replace(cold_reads, passed=None)
 
 
-def _check_object_store(described: Node) -> Finding:
+def _check_object_store(storage: Node) -> Finding:
     """Check that the objects can be listed, and how full the store is, without any retry."""
     try:
-        client = Client({**described, "retries": 0})
+        client = Client({**storage, "retries": 0})
         next(client.listed(), None)
     except JobError as error:
         return Finding("storage", passed=False, message=error.message, hint=error.hint)
     room_of_store = client.room()
-    message = f"{client.url_of('')} at {described['endpoint']} can be listed" + (
+    message = f"{client.url_of('')} at {storage['endpoint']} can be listed" + (
         f", {room_of_store}" if room_of_store else ""
     )
     if room_of_store and room_of_store.is_nearly_full:
         return Finding("storage", passed=None, message=f"{message}: it is nearly full", hint=ROOM_CURE)
     hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
-    proved = bool(described["device"]) or not described["cold"]
+    proved = bool(storage["device"]) or not storage["cold"]
     return Finding("storage", passed=True if proved else None, message=message, hint=hint)
 
 
 def _check_tensorflow(benchmarks: Sequence[str]) -> Finding:
-    """Check that TensorFlow can be imported in a process of its own, as the template does it."""
+    """Check that a process of its own can import TensorFlow, as the fork server does."""
     if not has_tensorflow():
-        lacks = NotInstalledError("TensorFlow", benchmarks)
-        message = lacks.message if benchmarks else f"{lacks.message}, and this campaign does not need it"
-        return Finding("tensorflow", passed=not benchmarks, message=message, hint=lacks.hint)
-    before = time.perf_counter()
+        error = NotInstalledError("TensorFlow", benchmarks)
+        message = error.message if benchmarks else f"{error.message}, and this campaign does not need it"
+        return Finding("tensorflow", passed=not benchmarks, message=message, hint=error.hint)
+    started_s = time.perf_counter()
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             programs.python("-c", "import tensorflow; print(tensorflow.__version__)"),
             capture_output=True,
             text=True,
@@ -154,11 +154,11 @@ def _check_tensorflow(benchmarks: Sequence[str]) -> Finding:
         )
     except subprocess.TimeoutExpired:
         return Finding("tensorflow", passed=False, message=f"import took over {_IMPORT_TIMEOUT_S} s")
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+    if process.returncode != 0:
+        last_line = (process.stderr.strip().splitlines() or ["nothing was printed"])[-1]
         hint = NotInstalledError("TensorFlow").hint
-        return Finding("tensorflow", passed=False, message=f"cannot be imported: {last}", hint=hint)
-    message = f"{done.stdout.strip()}, import {time.perf_counter() - before:.1f} s"
+        return Finding("tensorflow", passed=False, message=f"cannot be imported: {last_line}", hint=hint)
+    message = f"{process.stdout.strip()}, import {time.perf_counter() - started_s:.1f} s"
     return Finding("tensorflow", passed=True, message=message)
 
 
@@ -171,22 +171,22 @@ def _check_clock() -> Finding:
 
 
 def _check_load(limits: Mapping[str, float]) -> Finding:
-    """Check for a second how many processors others keep busy."""
-    before = counters.read_counters(None)
+    """Check that other programs keep few processors busy; this takes a second."""
+    old_counters = counters.read_counters(None)
     time.sleep(_WATCH_S)
-    others = counters.subtract_readings(before, counters.read_counters(None))["other_cpu"] or 0.0
-    message = f"others keep {others:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
-    hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; end what else is running"
-    return Finding("load", passed=None if others > limits["other_cpu_max"] else True, message=message, hint=hint)
+    others_cpu = counters.subtract_readings(old_counters, counters.read_counters(None))["other_cpu"] or 0.0
+    message = f"others keep {others_cpu:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
+    hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; stop the other programs"
+    return Finding("load", passed=None if others_cpu > limits["other_cpu_max"] else True, message=message, hint=hint)
 
 
 def _check_reclaim() -> Iterator[Finding]:
-    """Yield a finding if the kernel takes pages out of memory before it is short (DAMON)."""
+    """Yield a finding if the kernel takes pages out of memory although memory is not short (DAMON)."""
     if switches := tunables.proactive_reclaim():
         message = f"the kernel takes pages out of memory early ({', '.join(switches)}): those just read may be gone"
         hint = (
-            "warm runs may be refused, and bytes be read and counted twice; an administrator can write `off` to such a"
-            " state, or `N` to such a parameter"
+            "warm runs may be refused, and bytes may be read and counted twice; an administrator can switch it off:"
+            " `off` in a file `state`, `N` in a parameter"
         )
         yield Finding("reclaim", passed=None, message=message, hint=hint)
 
@@ -200,77 +200,76 @@ def _check_file_system(root: Path, *, cold: bool) -> Finding:
         hint = "memory cannot be cold: storage.root=… on a disk"
         return Finding("storage", passed=False if cold else None, message=message, hint=hint)
     if device is None:
-        hint = "no block device of its own: traffic of others is not seen"
+        hint = "it has no block device here: the traffic of others is not visible"
         return Finding("storage", passed=None, message=message, hint=hint)
     enough = True if free >= _LEAST_FREE_BYTES else None
     return Finding("storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left")
 
 
-def _check_page_caches(root: Path, described: Node) -> Finding:
-    """Check that each rank on emulated nodes has its folder, and a page cache of its own."""
-    nodes = described.get("nodes", 1)
+def _check_page_caches(root: Path, storage: Node) -> Finding:
+    """Check that each emulated node has a folder and a page cache of its own."""
+    nodes = storage.get("nodes", 1)
     try:
-        require_seen({"storage": described, "nodes": nodes})
+        require_seen({"storage": storage, "nodes": nodes})
     except CampaignError as error:
         return Finding("caches", passed=False, message=error.message, hint=error.hint)
-    folders = [Path(seen_by(str(root), described, rank)) for rank in range(nodes)]
-    private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(has_own_cache, folders))
-    what = "a page cache each" if private else "one page cache: what one has read, the others find in memory"
+    folders = [Path(seen_by(str(root), storage, rank)) for rank in range(nodes)]
+    are_private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(has_own_cache, folders))
+    caches = "a page cache each" if are_private else "one page cache: what one node reads is in memory for all"
     hint = "python -m campaign testbed up nodes=… gives each its own"
-    message = f"{counted(nodes, 'emulated node')} with {what}"
-    return Finding("caches", passed=private or None, message=message, hint=hint)
+    message = f"{counted(nodes, 'emulated node')} with {caches}"
+    return Finding("caches", passed=are_private or None, message=message, hint=hint)
 
 
-def _run_check(what: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:
-    """Return the finding of a check, or a failed one for an error of the file system."""
+def _run_check(name: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:
+    """Return the finding of a check; a failed finding if the check meets an error of the file system."""
     try:
-        return check(what, folder)
+        return check(name, folder)
     except OSError as error:
         message = f"{folder}: {error.strerror}"
-        return Finding(what, passed=False, message=message, hint="choose a folder that you may write to")
+        return Finding(name, passed=False, message=message, hint="choose a folder that you may write to")
 
 
-def _check_writable(what: str, folder: Path) -> Finding:
+def _check_writable(name: str, folder: Path) -> Finding:
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         file.write(b"x")
         os.fsync(file.fileno())
-    return Finding(what, passed=True, message=f"{folder} can be written")
+    return Finding(name, passed=True, message=f"{folder} can be written")
 
 
-def _check_lockable(what: str, folder: Path) -> Finding:
+def _check_lockable(name: str, folder: Path) -> Finding:
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         try:
             with locks.locked(Path(file.name)):
-                return Finding(what, passed=True, message=f"files in {folder} can be locked")
+                return Finding(name, passed=True, message=f"files in {folder} can be locked")
         except CampaignError as error:
-            return Finding(what, passed=False, message=error.message, hint=error.hint)
+            return Finding(name, passed=False, message=error.message, hint=error.hint)
 
 
-def _check_cold_reads(what: str, folder: Path) -> Finding:
-    """Check that a file can be dropped from memory, and that its bytes then come from the device."""
+def _check_cold_reads(name: str, folder: Path) -> Finding:
+    """Check that a file can be evicted from memory, and that its bytes then come from the device."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
         file.write(os.urandom(_PROBE_BYTES))
         os.fsync(file.fileno())
         paths = [Path(file.name)]
         page_cache.evict(paths)
         residency = page_cache.residency(paths)
-        before = counters.read_counters(None)
+        old_counters = counters.read_counters(None)
         page_cache.read_through(paths)
-        fetched = counters.subtract_readings(before, counters.read_counters(None))["device_bytes"]
-    seen = "unknown" if fetched is None else f"{fetched / _PROBE_BYTES:.0%}"
-    resident = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
-    message = f"after eviction {resident} resident ({residency.method}), {seen} read from the device"
-    cold = not residency.resident and fetched is not None and fetched >= _PROBE_BYTES
+        fetched_bytes = counters.subtract_readings(old_counters, counters.read_counters(None))["device_bytes"]
+    fetched_share = "unknown" if fetched_bytes is None else f"{fetched_bytes / _PROBE_BYTES:.0%}"
+    resident_share = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
+    message = f"after eviction {resident_share} resident ({residency.method}), {fetched_share} read from the device"
+    cold = not residency.resident and fetched_bytes is not None and fetched_bytes >= _PROBE_BYTES
     hint = "runs with cache=cold will be invalid here; cache=as_is measures without that proof"
-    return Finding(what, passed=cold, message=message, hint=hint)
+    return Finding(name, passed=cold, message=message, hint=hint)
 
 
 def main(request_file: str) -> int:
-    """Examine this machine as the file asks, print the findings as JSON, and return 0."""
+    """Examine this machine as the request in this file says, print the findings as JSON, and return 0."""
     request = reading.read(Path(request_file), Examination)
-    examined = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
-    findings = [asdict(finding) for finding in examined]
-    answer: Answer = {"word": request["word"], "host": platform.node(), "findings": findings}
+    findings = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
+    answer: Answer = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}
     print(json.dumps(answer))
     return 0
 

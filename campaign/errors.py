@@ -1,4 +1,4 @@
-"""Define the errors that a user can cure, each with its exit code, and end the program with one."""
+"""Define the errors that a user can cure, each with its exit code, and print them at the end of the program."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class CampaignError(Exception):
 
 
 class UsageError(CampaignError):
-    """Raised for wrong words or values, before anything starts."""
+    """Raised for a wrong command line or wrong values, before anything starts."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusalsError(UsageError):
-    """Raised for several refusals at once, each with its cure; the same cure is printed once."""
+    """Raised for several refusals at once; a cure that several of them share is printed once."""
 
     def __init__(self, refusals: Iterable[tuple[str, str]]) -> None:
         self.refusals = tuple(dict.fromkeys(refusals))
@@ -57,7 +57,7 @@ class RefusalsError(UsageError):
 
 
 def refuse(refusals: Iterable[tuple[str, str]]) -> None:
-    """Raise a RefusalsError if there are refusals, pairs of what is wrong and its cure."""
+    """Raise a RefusalsError if there are refusals; each is a pair: what is wrong, and the cure."""
     if collected := [*refusals]:
         raise RefusalsError(collected)
 
@@ -75,7 +75,7 @@ class NotQuietError(EnvironmentFaultError):
 
 
 class SchedulerError(CampaignError):
-    """Raised if Slurm refused what was submitted, or does not answer."""
+    """Raised if Slurm refuses a submission or does not answer."""
 
     exit_code = ExitCode.SCHEDULER
 

@@ -31,54 +31,57 @@ _Setting = bool | float | str
 
 
 def write_trials(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], show: Progress) -> list[str]:
-    """Write a folder for each cell; return the cells that could not be shown, each with the reason."""
+    """Write a trial for each cell; return one line per cell that could not be written, with the reason."""
     files.make_folder(logdir, exist_ok=True, parents=True)
     facts, faults, tags = dict[str, dict[str, _Setting]](), list[str](), dict[str, None]()
-    for cell, each in records.items():
+    for cell, record in records.items():
         try:
-            facts[cell] = _facts_of_cell(each)
+            facts[cell] = _facts_of_cell(record)
         except ODD_FIGURES as error:
-            faults.append(f"{cell}: its record is damaged inside: {error}")
+            faults.append(f"{cell}: its record is damaged: {error}")
     settings = _differing_facts(facts)
-    for place, cell in enumerate(settings):
-        show("cells", place, len(settings), "")
+    for number, cell in enumerate(settings):
+        show("cells", number, len(settings), "")
         try:
-            figures = _metrics_of_cell(records[cell])
-            _write_cell(logdir / cell, records[cell], settings[cell], figures, folder.record(cell).stat().st_mtime)
+            cell_metrics = _metrics_of_cell(records[cell])
+            _write_cell(logdir / cell, records[cell], settings[cell], cell_metrics, folder.record(cell).stat().st_mtime)
             _write_profile(logdir / cell, folder.cell(cell), records[cell])
-            tags |= dict.fromkeys(figures)
+            tags |= dict.fromkeys(cell_metrics)
         except (*ODD_FIGURES, JobError) as error:
             faults.append(f"{cell}: {error}")
     keys = next(iter(settings.values()), {})
-    varied = [summary_v2.HParam(key, _value_domain([each[key] for each in settings.values()])) for key in keys]
+    varied = [
+        summary_v2.HParam(key, _value_domain([cell_settings[key] for cell_settings in settings.values()]))
+        for key in keys
+    ]
     metrics = [summary_v2.Metric(tag) for tag in tags]
     _write_events(logdir, [(0, 0, summary_v2.hparams_config_pb(varied, metrics, 0))])
     return faults
 
 
-def _facts_of_cell(each: Record) -> dict[str, _Setting]:
+def _facts_of_cell(record: Record) -> dict[str, _Setting]:
     """Return the settings of a cell, and the verdicts on it."""
-    spread = next((check["passed"] for check in each["checks"] if check["rule"] == "spread"), None)
+    spread = next((check["passed"] for check in record["checks"] if check["rule"] == "spread"), None)
     return {
-        "benchmark": each["cell"]["benchmark"],
-        **{key: _plain_value(value) for key, value in flat(each["cell"]["settings"])},
-        "status": each["status"],
+        "benchmark": record["cell"]["benchmark"],
+        **{key: _plain_value(value) for key, value in flat(record["cell"]["settings"])},
+        "status": record["status"],
         "spread": _MEANINGS[spread],
-        "emulated": ", ".join(emulation.names(each["cell"]["settings"], each["provenance"])) or _REAL,
+        "emulated": ", ".join(emulation.names(record["cell"]["settings"], record["provenance"])) or _REAL,
     }
 
 
 def _differing_facts(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, dict[str, _Setting]]:
-    """Return the facts in which cells differ; a setting that a record lacks does not act on its cell."""
-    every: dict[str, _Setting] = {key: "-" for each in facts.values() for key in each}
-    facts_of_all = {cell: every | dict(each) for cell, each in facts.items()}
-    kinds = {key: _common_type(facts_of_all, key) for key in every if key == "benchmark" or _differs(facts_of_all, key)}
-    return {cell: {key: kind(each[key]) for key, kind in kinds.items()} for cell, each in facts_of_all.items()}
+    """Return the facts that differ between cells; "-" stands for a setting that does not act on a cell."""
+    blank: dict[str, _Setting] = {key: "-" for cell_facts in facts.values() for key in cell_facts}
+    complete = {cell: blank | dict(cell_facts) for cell, cell_facts in facts.items()}
+    types = {key: _common_type(complete, key) for key in blank if key == "benchmark" or _differs(complete, key)}
+    return {cell: {key: type_(values[key]) for key, type_ in types.items()} for cell, values in complete.items()}
 
 
 def _differs(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> bool:
-    """Return whether cells differ in a setting; emulated storages are always shown."""
-    values = {str(each[key]) for each in facts.values()}
+    """Return whether a fact differs between cells; True also for emulated storages, which are always shown."""
+    values = {str(cell_facts[key]) for cell_facts in facts.values()}
     return len(values) > 1 or (key == "emulated" and values != {_REAL})
 
 
@@ -88,7 +91,7 @@ def _plain_value(value: object) -> _Setting:
 
 def _common_type(facts: Mapping[str, Mapping[str, _Setting]], key: str) -> type[_Setting]:
     """Return the one type that all values of a key can have, because TensorBoard cannot mix types."""
-    types = {type(each[key]) for each in facts.values()}
+    types = {type(cell_facts[key]) for cell_facts in facts.values()}
     return types.pop() if len(types) == 1 else float if types == {int, float} else str
 
 
@@ -96,29 +99,33 @@ def _value_domain(values: Sequence[_Setting]) -> Any:
     return summary_v2.Discrete(sorted(set(values), key=str), dtype=type(values[0]))
 
 
-def _metrics_of_cell(each: Record) -> dict[str, float]:
-    """Return the figure of merit with its range, over the valid measured runs, by the names of the record."""
-    name, rates = each["cell"]["figure"], stopping.rates(each)
+def _metrics_of_cell(record: Record) -> dict[str, float]:
+    """Return the median and the range of the figure of merit over the valid measured runs, by their names."""
+    name, rates = record["cell"]["figure"], stopping.rates(record)
     if not rates:
         return {"valid runs": 0}
-    read = [run["read_mb_per_s"] for run in stopping.measured(each, "valid") if run.get("read_mb_per_s") is not None]
+    read_rates = [
+        run["read_mb_per_s"] for run in stopping.measured(record, "valid") if run.get("read_mb_per_s") is not None
+    ]
     metrics = {name: statistics.median(rates), f"{name} min": min(rates), f"{name} max": max(rates)}
-    return metrics | ({"read_mb_per_s": statistics.median(read)} if read else {}) | {"valid runs": len(rates)}
+    return (
+        metrics | ({"read_mb_per_s": statistics.median(read_rates)} if read_rates else {}) | {"valid runs": len(rates)}
+    )
 
 
 def _write_cell(
-    folder: Path, each: Record, settings: Mapping[str, _Setting], figures: Mapping[str, float], at_s: float
+    folder: Path, record: Record, settings: Mapping[str, _Setting], metrics: Mapping[str, float], at_s: float
 ) -> None:
-    """Write a trial: settings, metrics, and the rate of each valid run at its number."""
+    """Write a trial: settings, metrics, and the rate of each valid run over the run's number."""
     files.make_folder(folder, exist_ok=True)
     states = {"done": api_pb2.STATUS_SUCCESS, "running": api_pb2.STATUS_RUNNING}
-    scalars = [(0, tag, value) for tag, value in figures.items()]
-    by_run = [(run["run"], checks.rate(run)) for run in stopping.measured(each, "valid")]
-    scalars += [(number, f"runs/{each['cell']['figure']}", rate) for number, rate in by_run if rate is not None]
+    scalars = [(0, tag, value) for tag, value in metrics.items()]
+    by_run = [(run["run"], checks.rate(run)) for run in stopping.measured(record, "valid")]
+    scalars += [(number, f"runs/{record['cell']['figure']}", rate) for number, rate in by_run if rate is not None]
     events = [(at_s, step, _scalar_summary(tag, value)) for step, tag, value in scalars]
-    begun = summary_v2.hparams_pb(dict(settings), trial_id=folder.name, start_time_secs=at_s)
-    status = states.get(each["status"], api_pb2.STATUS_FAILURE)
-    _write_events(folder, [(at_s, 0, begun), *events, (at_s, 0, _end_of_trial(status, at_s))])
+    start = summary_v2.hparams_pb(dict(settings), trial_id=folder.name, start_time_secs=at_s)
+    status = states.get(record["status"], api_pb2.STATUS_FAILURE)
+    _write_events(folder, [(at_s, 0, start), *events, (at_s, 0, _end_of_trial(status, at_s))])
 
 
 def _end_of_trial(status: int, at_s: float) -> Any:
@@ -139,21 +146,21 @@ def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> 
     with files.whole(folder / _FILE, durable=False) as file:
         records = RecordWriter(file)
         records.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
-        for at_s, step, each in summaries:
-            records.write(event_pb2.Event(wall_time=at_s, step=step, summary=each).SerializeToString())
+        for at_s, step, summary in summaries:
+            records.write(event_pb2.Event(wall_time=at_s, step=step, summary=summary).SerializeToString())
 
 
-def _write_profile(folder: Path, home: Path, each: Record) -> None:
+def _write_profile(folder: Path, cell_folder: Path, record: Record) -> None:
     """Write the newest valid profiled run as a trace, once: TensorBoard keeps its own files beside it."""
-    profiled = [run for run in stopping.measured(each, "valid") if run.get("profile", {}).get("file")]
+    profiled = [run for run in stopping.measured(record, "valid") if run.get("profile", {}).get("file")]
     if not profiled:
         return
     run = profiled[-1]
-    begun = "".join(filter(str.isdigit, run["started_utc"]))
-    target = folder / "plugins" / "profile" / f"run-{run['run']}-{begun}"
+    start_digits = "".join(filter(str.isdigit, run["started_utc"]))
+    target = folder / "plugins" / "profile" / f"run-{run['run']}-{start_digits}"
     if (target / "campaign.xplane.pb").exists():
         return
     files.make_folder(target, exist_ok=True, parents=True)
-    window = posix_window.read_window(home / f"profile-{run['run']}.npz")
+    window = posix_window.read_window(cell_folder / f"profile-{run['run']}.npz")
     with files.whole(target / "campaign.xplane.pb", durable=False) as file:
         file.write(tensorboard_files.planes(window, window.started_ns))

@@ -1,1 +1,1 @@
-"""Hold cells, their records, their folder, and the plan of their runs."""
+"""Cells, their records, the campaign folder, and the plan of the missing runs."""

@@ -1,4 +1,4 @@
-"""Make a cell of a point of the grid: its settings, and an id that never changes."""
+"""Make a cell from a point of the grid: its settings, and an id that never changes."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from jobs.objects.address import canonical, split
 
 _HASH_DIGITS = 10
 _ADDRESSES = ("storage.endpoint", "checkpoint.slow.root")  # each has several spellings
-_SHORT_KEYS = {"checkpoint.name": "checkpoint"}  # as a command line has it
+_SHORT_KEYS = {"checkpoint.name": "checkpoint"}  # the form on a command line
 
 
 @dataclass(frozen=True)
 class Cell:
     """One point of the grid."""
 
-    id: str  # readable prefix and a hash of the settings; equal settings, equal id
+    id: str  # readable prefix and a hash of the settings; cells with equal settings have the same id
     benchmark: str
-    version: int  # of what the benchmark's figures mean
+    version: int  # of the benchmark; raised when its metrics change their meaning
     settings: Settings  # every setting that can change the result, as in the record; read only
-    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``) and where its ``device`` is seen.
-    # It cannot change a result, so it is no part of what a cell is.
+    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``), and its ``device``. These
+    # settings cannot change a result, so they are no part of the id.
     access: Access = field(default_factory=Access, compare=False)
 
 
 def make_cell(point: Point) -> Cell:
-    """Return the cell of a composed configuration: the settings that can change its result, and their id."""
+    """Return the cell of a composed configuration, with the settings that can change its result."""
     benchmark = registry.of(point)
     settings = benchmark.acting(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
-        settings["sync"] = "ring"  # by servers that ask for no secret: nobody else reaches the nodes
+        settings["sync"] = "ring"  # its servers ask for no secret, and need none: nobody else reaches the nodes
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
-        # The same folder is the same dataset from wherever it is named; a key of an object store is what it is.
-        places = {key: settings["dataset"].get(key) for key in ("path", "list")}
+        # Different names of one folder are the same dataset. (Keys of an object store have one name.)
+        paths = {key: settings["dataset"].get(key) for key in ("path", "list")}
         settings["dataset"] = {
             **settings["dataset"],
-            **{key: str(Path(place).expanduser().resolve()) for key, place in places.items() if isinstance(place, str)},
+            **{key: str(Path(path).expanduser().resolve()) for key, path in paths.items() if isinstance(path, str)},
         }
     access = cast("Access", {key: point["storage"][key] for key in OUTSIDE["storage"] if key in point["storage"]})
     slow = settings.get("checkpoint", {}).get("slow", {})
-    if "://" in (slow.get("root") or ""):  # of a bucket, whose device is no part of a cell either
+    if "://" in (slow.get("root") or ""):  # a bucket; its device is no part of the id either
         root, access["slow_device"] = split(slow["root"])
         settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
     values = dict(flat(settings))
@@ -60,25 +60,28 @@ def make_cell(point: Point) -> Cell:
 
 
 def _readable_name(settings: Settings) -> str:
-    """Return the settings that people vary most as the readable part of an id."""
+    """Return the readable part of an id: the settings that users vary most."""
     words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}
     counts = [f"{sign}{settings[key]}" for key, sign in numbers.items() if key in settings]
-    return "-".join([*words, *(each for each in counts if each != "n1")])
+    return "-".join([*words, *(count for count in counts if count != "n1")])
 
 
 def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
-    """Return by id the settings that tell a cell from others whose ids differ in the hash alone.
+    """Return, by cell id, the settings that distinguish cells whose ids differ only in the hash.
 
-    Of storages their names alone, where these differ. Empty for a cell whose id is enough.
+    A storage is shown by its name alone, if the names differ. Other cells are left out.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.id.rpartition("-")[0], []).append(cell)
     return {
-        cell.id: words for alike in groups.values() if len(alike) > 1 for cell, words in _settings_that_differ(alike)
+        cell.id: settings
+        for group in groups.values()
+        if len(group) > 1
+        for cell, settings in _settings_that_differ(group)
     }
 
 
@@ -87,10 +90,10 @@ def _settings_that_differ(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
     settings_of_cells = [dict(flat(cell.settings)) for cell in cells]
     keys_of_all = dict.fromkeys(key for settings in settings_of_cells for key in settings)
     values_of_key = {key: [settings[key] for settings in settings_of_cells if key in settings] for key in keys_of_all}
-    names = {
-        key for key in values_of_key if key.endswith(".name") and len(values_of_key[key]) < len(cells)
-    }  # not all have that
-    keys = [key for key, values in values_of_key.items() if key in names or any(value != values[0] for value in values)]
+    is_partial = {key for key in values_of_key if key.endswith(".name") and len(values_of_key[key]) < len(cells)}
+    keys = [
+        key for key, values in values_of_key.items() if key in is_partial or any(value != values[0] for value in values)
+    ]
     keys = [key for key in keys if not (key.endswith(".root") and f"{key.removesuffix('root')}name" in keys)]
     for cell, settings in zip(cells, settings_of_cells, strict=True):
         yield (

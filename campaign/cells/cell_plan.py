@@ -26,26 +26,26 @@ class Entry:
 
     cell: Cell
     # ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
-    # as the present thresholds judge it.
+    # by the present limits of the checks.
     state: str
     missing: int
-    at_most: int  # how many it may come to lack, if ``until_spread`` adds all that it may
-    disturbed: str = ""  # where others' work made runs of it invalid, the words that would let them count
+    at_most: int  # number of missing runs if ``until_spread`` adds all runs that it may add
+    disturbed: str = ""  # if others disturbed its runs: the settings with which these runs would count
     stamp: files.Stamp | None = None  # of the record that was read
 
 
 def format_number_of_runs(entries: Sequence[Entry], conduct: Conduct) -> str:
-    """Return how many runs cells lack, with warm-ups: `24 runs`, or `24 to 120 runs` if some may be added."""
+    """Return the number of missing runs with warm-ups, in words: `24 runs`, `24 to 120 runs` if some may be added."""
     warmups = len(entries) * conduct["warmup_runs"]
-    few, many = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
-    return counted(few, "run") if few == many else f"{few} to {many} runs"
+    least, most = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
+    return counted(least, "run") if least == most else f"{least} to {most} runs"
 
 
 @dataclass(frozen=True)
 class Plan:
     """The requested cells in their order, and the settings of the campaign's conduct.
 
-    It is made once a command, and `refresh` where records may have changed.
+    A command makes it once, and calls `refresh` after records may have changed.
     """
 
     entries: tuple[Entry, ...]
@@ -69,7 +69,7 @@ class Plan:
         return sum(entry.state == "done" for entry in self.entries)
 
     def refresh(self) -> Plan:
-        """Return the plan after reading records that changed; all of them if a baseline, which judges others, did."""
+        """Return the plan after reading the changed records; all records if a baseline has changed."""
         if Verdicts(self.folder).stamps != self.verdicts.stamps:
             return make_plan([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
@@ -82,7 +82,7 @@ class Plan:
 
 
 def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
-    """Return the plan of these cells, by the records in the folder."""
+    """Return the plan of these cells by the records in the folder."""
     ids, terms = {cell.id for cell in cells}, terms_of(conduct)
     verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
@@ -93,13 +93,13 @@ def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -
 
 
 def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[str]:
-    """Return the cells that have a folder among the records; all of `ids` if the folders cannot be listed.
+    """Return the ids of the cells that have a folder among the records; all of `ids` if that is unknown.
 
-    An NFS client asks the server for news when it opens the folder of the records.
+    Opening the folder also makes an NFS client ask the server for changes.
     """
     try:
         with os.scandir(folder.records) as entries:
-            return {each.name for each in entries}
+            return {entry.name for entry in entries}
     except FileNotFoundError:
         return ()
     except OSError:
@@ -107,9 +107,9 @@ def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[
 
 
 def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
-    """Return the entry of a cell, judged by its record."""
+    """Return the entry of a cell by its record."""
     path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
-    stamp = record.stamp_of(path)  # before it is read: a record that is written meanwhile is read again
+    stamp = record.stamp_of(path)  # taken before reading, so that a record written meanwhile is read again
     try:
         recorded = record.read_record(path)
         if recorded is None:
@@ -125,5 +125,5 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
 def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
     """Return the entry of a cell with the runs that its record lacks; all if it has none."""
     least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
-    each = 2 if stopping.is_paired(cell.settings, terms) else 1
-    return Entry(cell, state, least * each, most * each)
+    runs_at_once = 2 if stopping.is_paired(cell.settings, terms) else 1
+    return Entry(cell, state, least * runs_at_once, most * runs_at_once)

@@ -1,7 +1,7 @@
-"""Lay out the campaign folder, hold it for one process, and recognise the user's own requests in it.
+"""Lay out the campaign folder, lock it for one process, and recognise the user's own requests in it.
 
-A folder that was copied has the requests of whoever measured there. A request has a keyed hash over itself and the path
-of its folder; the key is the user's alone: ``~/.local/state/tfio-campaign/key`` (``XDG_STATE_HOME``).
+A copied folder has the requests of another user. So each request has a keyed hash over itself and the path of its
+folder; only the user has the key: ``~/.local/state/tfio-campaign/key`` (``XDG_STATE_HOME``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from jobs.system.files import write_json
 
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
-_PLENTY_BYTES = 64 << 20  # where this is free nobody counts
-_ROOM_BYTES = 64 << 10  # of a first record with its logs
+_ENOUGH_BYTES = 64 << 20  # if so much is free, the size of the records is not looked at
+_FIRST_RECORD_BYTES = 64 << 10  # a first record with its logs
 
 
 class _Process(TypedDict):
@@ -52,16 +52,16 @@ class CampaignFolder:
           records/<cell id>/record.json    one cell; written after each run
           records/<cell id>/lease.json     the session that may write it
           records/<cell id>/run-<n>.log    what the run printed
-          records/<cell id>/run-<n>.npz    its lists of one number a step
-          records/<cell id>/trace-<n>.csv  what the system did meanwhile
-          records/<cell id>/profile-<n>.npz  its POSIX calls, where the cell asks for them
-          records/<cell id>/tensorflow-<n>.npz  what TensorFlow's profiler saw, likewise
-          records/<cell id>/timelog-<n>.timelog  when it did what, where the benchmark logs it
+          records/<cell id>/run-<n>.npz    its lists with one number per step
+          records/<cell id>/trace-<n>.csv  the load of the system during the run
+          records/<cell id>/profile-<n>.npz  its POSIX calls, if they are recorded
+          records/<cell id>/tensorflow-<n>.npz  the events of TensorFlow's profiler, if they are recorded
+          records/<cell id>/timelog-<n>.timelog  the times of its actions, if the benchmark logs them
           report.html figures/ tables/     made by the analysis
-          comparison/                      with another campaign, likewise (`compare`)
+          comparison/                      with another campaign, made by `compare`
           manifests/                       of the user's own folders of images
-          advice.json                      what `show` predicted, and what came of it
-          summaries.json                   what `status` has found: a cache (`campaign.cells.verdicts`)
+          advice.json                      the predictions of `show`, and their outcomes
+          summaries.json                   summaries of the records: a cache (`campaign.cells.verdicts`)
           staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
@@ -80,11 +80,11 @@ class CampaignFolder:
 
     @property
     def manifests(self) -> Path:
-        """Return the folder of the manifests of data sets that we must not write into."""
+        """Return the folder of the manifests of the user's own data sets, into which we do not write."""
         return self.root / "manifests"
 
     def manifest(self, name: str) -> Path:
-        """Make and return the folder of one of these manifests; never makes the campaign folder itself."""
+        """Create and return the folder of one of these manifests; the campaign folder itself must exist."""
         manifest_folder = self.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
         for folder in (self.manifests, manifest_folder):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -126,9 +126,9 @@ class CampaignFolder:
         return self.cell(cell_id) / "lease.json"
 
     def write_hindrance(self) -> str:
-        """Return why workers cannot write their records, which they cannot report; empty if they can.
+        """Return why workers cannot write their records, because they cannot report it; empty if they can.
 
-        A quota is not seen.
+        A quota is not noticed.
         """
         try:
             system = os.statvfs(self.root)
@@ -137,21 +137,21 @@ class CampaignFolder:
         if system.f_flag & os.ST_RDONLY:
             return f"{self.root} is read-only: workers wait to write their records"
         free = system.f_bavail * system.f_frsize
-        if free < _PLENTY_BYTES and free < self._needed_bytes():
+        if free < _ENOUGH_BYTES and free < self._needed_bytes():
             return f"{self.root} is full: workers wait to write their records"
         return ""
 
     def _needed_bytes(self) -> int:
-        """Return the bytes that the next record needs: it is written beside the last one, with one more run."""
+        """Return the bytes that the next record needs: the old record stays until the new one is complete."""
         largest = max(map(_file_size, self.records.glob("*/record.json")), default=0)
-        return max(_ROOM_BYTES, 2 * largest)
+        return max(_FIRST_RECORD_BYTES, 2 * largest)
 
     def worker_lock(self) -> FileLock:
-        """Return the lock that a worker on a workstation holds while it works here: one worker at a time."""
+        """Return the lock of the only worker on a workstation, which holds it while it works in this folder."""
         return FileLock(self.workers / "worker.lock")
 
     def is_worker_running(self) -> bool | None:
-        """Return whether a worker of this machine holds its lock; None if this user may not try the lock."""
+        """Return whether a worker on this machine holds its lock; None if this user may not try the lock."""
         if not self.workers.is_dir():
             return False
         try:
@@ -164,7 +164,7 @@ class CampaignFolder:
 
 
 def _file_size(path: Path) -> int:
-    """Return the bytes of a file; 0 if it was removed meanwhile."""
+    """Return the size of a file in bytes; 0 if the file has been removed."""
     try:
         return path.stat().st_size
     except OSError:
@@ -172,15 +172,15 @@ def _file_size(path: Path) -> int:
 
 
 def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open a campaign folder to read it; return it with the content of its ``campaign.json``.
+    """Open a campaign folder for reading; return it with the content of its ``campaign.json``.
 
-    Raises UsageError if there is no campaign, EnvironmentFaultError if its file is damaged or newer.
+    Raises UsageError if there is no campaign, EnvironmentFaultError if the file is damaged or of a newer version.
     """
     folder = CampaignFolder(root.resolve())
     try:
         campaign = reading.read(folder.marker, Manifest, SCHEMA)
-        if strange := [utc for each in campaign["requests"] if (utc := each.get("utc")) and not is_utc(utc)]:
-            raise untrusted.UntrustedError(f"'utc' of a request is {strange[0]!r}")  # noqa: TRY301 - told as the rest
+        if wrong := [utc for request in campaign["requests"] if (utc := request.get("utc")) and not is_utc(utc)]:
+            raise untrusted.UntrustedError(f"'utc' of a request is {wrong[0]!r}")  # noqa: TRY301 - as other damage
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
@@ -200,25 +200,25 @@ def open_existing(root: Path) -> tuple[CampaignFolder, Manifest]:
 
 
 def folder_named(text: str) -> Path:
-    """Return the folder of a campaign that is named so, there or not, without a link in its path.
+    """Return the path of a campaign folder, which may not exist, with all links resolved.
 
-    Raises UsageError where it is a file, EnvironmentFaultError where it is a link that another user may turn elsewhere.
+    Raises UsageError if it is a file, EnvironmentFaultError if it is a link of another user, who may change it.
     """
     path = Path(text).expanduser()
-    with suppress(OSError):  # whoever opens it says what hinders
+    with suppress(OSError):  # reported when it is opened
         if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
             raise EnvironmentFaultError(f"{path} is another user's link", "choose a folder of yours: campaign_dir=…")
         if path.exists() and not path.is_dir():
-            raise UsageError(f"{path} is a file, and no campaign's folder", "choose another name: campaign_dir=…")
+            raise UsageError(f"{path} is a file, not the folder of a campaign", "choose another name: campaign_dir=…")
     return path.resolve()
 
 
 def open_or_create(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open or create a campaign folder to work in: private to the user, and never somebody else's."""
+    """Open or create a campaign folder for writing; it must belong to this user, and is private if created."""
     folder = CampaignFolder(root.resolve())
     try:
         if not folder.marker.exists():
-            # Records whose campaign.json was moved away are whole without it.
+            # The records are complete without a campaign.json that was moved away.
             if folder.root.exists() and any(folder.root.iterdir()) and not folder.records.is_dir():
                 raise UsageError(
                     f"{folder.root} holds files and no campaign", "choose an empty or a new folder: campaign_dir=…"
@@ -246,14 +246,14 @@ def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
 
 
 def _require_own(folder: CampaignFolder) -> None:
-    """Refuse a folder that another user could have prepared, or could replace by another one."""
+    """Refuse a folder that another user could have prepared, or could replace."""
     if fault := files.distrust(folder.root):
         raise EnvironmentFaultError(fault, "choose a folder of yours: campaign_dir=…")
 
 
 @contextmanager
 def remove_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a new folder again if an error comes before any worker got something to do."""
+    """Remove a new folder again if a CampaignError comes before a worker has got a work list."""
     try:
         yield
     except CampaignError:
@@ -289,38 +289,38 @@ def hold_folder(folder: CampaignFolder, what: str = "campaign") -> Iterator[None
 def _describe_holder(path: Path) -> str:
     """Return which process holds the folder, for a message."""
     try:
-        who = reading.read(path, _Process)
-        return f"process {who['pid']} on {who['host']}"
+        process = reading.read(path, _Process)
+        return f"process {process['pid']} on {process['host']}"
     except (OSError, ValueError):
         return "process unknown"
 
 
 _KEY_BYTES = 32
-_NO_KEY = (OSError, RuntimeError)  # RuntimeError: a user without a home
+_NO_KEY = (OSError, RuntimeError)  # RuntimeError: the user has no home folder
 
 
 def sign_request(root: Path, request: Asked) -> Asked:
-    """Return a request with this user's signature; without one if no key can be kept."""
+    """Return a request with this user's signature; without a signature if no key can be stored."""
     with suppress(*_NO_KEY):
         return {**request, "mark": _signature(root, request)}
     return request
 
 
 def is_own_request(root: Path, request: Asked) -> bool:
-    """Return whether this user gave a request in this campaign folder."""
+    """Return whether this user made a request in this campaign folder."""
     with suppress(*_NO_KEY):
         return hmac.compare_digest(str(request.get("mark", "")).encode(), _signature(root, request).encode())
     return False
 
 
 def last_own_request(root: Path, campaign: Manifest, recorded: Record) -> Asked | None:
-    """Return this user's last request for the cell of a record; None if there is none, or the cell is another one."""
+    """Return this user's last request for the cell of a record; None if there is none, or if the cell's id is wrong."""
     cell = recorded["cell"]["id"]
     with suppress(*ODD_FIGURES):
         point: Any = recorded["cell"]["settings"]
         if make_cell(point).id == cell:
-            of_cell = (each for each in reversed(campaign["requests"]) if cell in each.get("cells", ()))
-            return next((each for each in of_cell if is_own_request(root, each)), None)
+            requests = (request for request in reversed(campaign["requests"]) if cell in request.get("cells", ()))
+            return next((request for request in requests if is_own_request(root, request)), None)
     return None
 
 
@@ -331,7 +331,7 @@ def _signature(root: Path, request: Asked) -> str:
 
 
 def _own_key() -> bytes:
-    """Return the user's key, made at its first use; raises OSError if there is no place for it."""
+    """Return the user's key, which is made at its first use; raises OSError if it cannot be stored."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser().resolve()
     path = state / "tfio-campaign" / "key"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -340,7 +340,7 @@ def _own_key() -> bytes:
         with files.whole(new, mode=0o600) as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         try:
-            with suppress(FileExistsError):  # another process was faster; no process ever sees half a key
+            with suppress(FileExistsError):  # another process was faster; a link never shows half a key
                 path.hardlink_to(new)
         finally:
             files.remove(new)

@@ -1,4 +1,4 @@
-"""Read and write ``record.json``, the file of one cell and the only bridge to the analysis."""
+"""Read and write ``record.json``, the record of one cell, which the analysis reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordError(EnvironmentFaultError):
 
 
 class DamagedRecordError(RecordError):
-    """Raised for a file that is no record, or whose content cannot be used."""
+    """Raised for a file that is no record or has wrong content."""
 
 
 class NewerRecordError(RecordError):
@@ -35,11 +35,11 @@ class NewerRecordError(RecordError):
 
 
 class UnreadableRecordError(RecordError):
-    """Raised if the file system does not give the record: it may be good, and must not be replaced."""
+    """Raised if the file system cannot read the record: it may be intact, and must not be replaced."""
 
 
 def read_record(path: Path) -> Record | None:
-    """Return a record, None if there is none; raise RecordError for one that cannot be used, and leave it as it is."""
+    """Return a record, None if there is none; raise RecordError if it cannot be used. The file is not changed."""
     try:
         record = _read_file(path)
     except untrusted.UntrustedError as error:
@@ -50,12 +50,12 @@ def read_record(path: Path) -> Record | None:
             "update tfio-campaign, or use another folder: campaign_dir=…",
         ) from error
     if record and (cell := record["cell"]["id"]) != path.parent.name:
-        raise DamagedRecordError(f"{path} is damaged: it is of the cell {cell}", _CURE)
+        raise DamagedRecordError(f"{path} is damaged: it is the record of the cell {cell}", _CURE)
     return record
 
 
 def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
-    """Return the record, or None and the message of its fault, if it has one; raises nothing."""
+    """Return the record and None; if it cannot be used, None and the error message; if there is none, None twice."""
     try:
         return read_record(path), None
     except RecordError as error:
@@ -70,28 +70,28 @@ def stamp_of(path: Path) -> files.Stamp | None:
         return None
 
 
-def _read_file(path: Path, *, again: bool = True) -> Record | None:
-    """Return the content of a record, None if there is none; does not trust an NFS client's cache."""
+def _read_file(path: Path, *, retry: bool = True) -> Record | None:
+    """Return the content of a record, None if there is none; `retry` if an NFS client's cache may be old."""
     try:
         return reading.read(path, Record, SCHEMA)
     except OSError as error:
-        if again and error.errno in (errno.ENOENT, errno.ESTALE):
+        if retry and error.errno in (errno.ENOENT, errno.ESTALE):
             for folder in (path.parent.parent, path.parent):
-                # Only then an NFS client asks whether another node has made or replaced it.
+                # Makes an NFS client ask whether another node has made or replaced it.
                 with contextlib.suppress(OSError):
                     os.scandir(folder).close()
-            return _read_file(path, again=False)
+            return _read_file(path, retry=False)
         if error.errno == errno.ENOENT:
             return None
-        hint = "repair the file system or the file's mode; the record is left as it is"
+        hint = "repair the file system or the file's mode; the record is not changed"
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
 def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Callable[[], None] = lambda: None) -> None:
     """Write a record, whole and durably.
 
-    Waits at most `patience_s` for a file system that is full, read-only or away: the measured values are in memory
-    only. Does not make the campaign folder anew; before each try `check` may raise an error to end the waiting.
+    Waits at most `patience_s` for a file system that is full, read-only or away: the measured values are only in
+    memory. The campaign folder is not created. Before each try `check` may raise an error to end the waiting.
     """
 
     def put() -> None:
@@ -131,9 +131,9 @@ def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -
 
 
 def begin_run(record: Record, role: Role, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
-    """Append a run to a record and return it; its number, role and submission (`token`) are written when it starts.
+    """Append a run that starts now to a record and return it; `token` identifies the submission.
 
-    `added` is why the campaign adds the run (`jobs.judging.stopping.reason_to_add`), `pair` the number of its pair
+    `added`: why the campaign adds the run (`jobs.judging.stopping.reason_to_add`); `pair`: the number of its pair
     (`jobs.judging.stopping`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
@@ -149,7 +149,7 @@ def begin_run(record: Record, role: Role, token: str, added: Addition | None = N
 
 
 def fail_open_runs(record: Record, end: End) -> None:
-    """Mark the runs as failed that a worker left open when it ended."""
+    """Mark runs as failed that are still open after the end of their worker."""
     for run in record["runs"]:
         if run["status"] == "running":
             run["status"], run["end"] = "failed", end

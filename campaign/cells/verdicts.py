@@ -1,9 +1,9 @@
-"""Judge the records of a campaign folder when they are read, and remember summaries of them (``summaries.json``).
+"""Judge the records of a campaign folder when they are read, and cache summaries of them (``summaries.json``).
 
-No verdict is stored. The summaries are a cache: to judge 10,000 records takes seconds, and few of them change between
-two commands. A summary counts only if nothing that it was made of has changed: the record and every baseline by their
-stamps, the terms of the cell and of the baselines, and the source of this program. A fault of the file is no error: the
-records are read without it.
+Records have no verdicts. The summaries are a cache: to judge 10,000 records takes seconds, and few of them change
+between two commands. A summary is valid only if none of its inputs has changed: the record and all baselines (by their
+stamps), the terms of the cell and of the baselines, and the source of this program. If the file is damaged, the records
+are read instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CURE = "restore it, or redo=true"
 
 @contextmanager
 def require_usable(path: Path) -> Iterator[None]:
-    """Raise DamagedRecordError if the code inside finds that the record at `path` lacks values, metrics say."""
+    """Raise DamagedRecordError if the code inside finds that the record at `path` lacks values, for example metrics."""
     try:
         yield
     except ODD_FIGURES as error:
@@ -46,9 +46,9 @@ def require_usable(path: Path) -> Iterator[None]:
 
 
 class Verdicts:
-    """The judge of one campaign folder, which reads its baselines once (`jobs.judging.judge`).
+    """The judge of the records of one campaign folder (`jobs.judging.judge`); it reads the baselines once.
 
-    `requests` are by default those of ``campaign.json``.
+    `requests`: by default those in ``campaign.json``.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Verdicts:
         requests: Sequence[Asked] | None = None,
     ) -> None:
         self.folder = folder
-        given_requests = _requests_of(folder) if requests is None else requests
-        self._judge = CampaignJudge(given_requests, self._baselines(), terms, cells)
+        all_requests = _requests_of(folder) if requests is None else requests
+        self._judge = CampaignJudge(all_requests, self._baselines(), terms, cells)
 
     def judged(self, recorded: Record) -> Record:
-        """Return a record with its verdicts; raises DamagedRecordError for one that cannot be judged, or be true."""
+        """Return a record with its verdicts; raises DamagedRecordError if it cannot be judged or contradicts itself."""
         try:
             return self._judge.judged(recorded)
         except UnusableRecordError as error:
@@ -71,11 +71,11 @@ class Verdicts:
             raise record.DamagedRecordError(f"{path} is damaged: it {error}", _CURE) from error
 
     def bound(self, recorded: Record) -> Bound | None:
-        """Return what bounds the cell of a judged record; None for a baseline, or if its runs do not show it."""
+        """Return what limits the speed of a judged cell; None for a baseline, or if its runs do not show it."""
         return self._judge.bound(recorded)
 
     def read(self, path: Path) -> tuple[Record | None, str | None]:
-        """Return the judged record, or None and the message of its fault, if it has one; raises nothing."""
+        """Return the judged record and None; None and the error message if it cannot be used; None twice if none."""
         try:
             recorded = record.read_record(path)
             return recorded and self.judged(recorded), None
@@ -84,7 +84,7 @@ class Verdicts:
 
     @property
     def peaks(self) -> Peaks:
-        """Return the peaks of the storages by the baselines that are done."""
+        """Return the peak speeds of the storages, from the baselines that are done."""
         return self._judge.peaks
 
     @cached_property
@@ -102,30 +102,30 @@ class Verdicts:
 
 
 def _requests_of(folder: CampaignFolder) -> Iterator[Asked]:
-    with suppress(CampaignError):  # there is no campaign.json yet, or it is damaged: the records have terms
+    with suppress(CampaignError):  # without a usable campaign.json the terms in the records count
         yield from open_existing(folder.root)[1]["requests"]
 
 
 FILE = "summaries.json"
-FEWEST_NEW = 500  # summaries that are not in the file: to make so many takes a quarter of a second
-# A file that was written so shortly before it was looked at may be written again with the same stamp.
+FEWEST_NEW = 500  # new summaries before the file is written: making so many takes a quarter of a second
+# A file that was written more recently may be written again without another stamp.
 _SETTLED_NS = 2 * 10**9
 _ROOMS = ("campaign", "jobs")
 
 
 class Summary(NamedTuple):
-    """The judged content of a cell's record in short; the default stands for a cell without a record."""
+    """A summary of a cell's judged record; the defaults stand for a cell without a record."""
 
     state: CellState = CellState.PLANNED
     reason: str | None = None
     token: str | None = None  # of the submission that wrote it
-    valid: Count = 0  # measured runs
-    measured: Count = 0
-    emulated: tuple[Word, ...] = ()  # its storages that were
+    valid: Count = 0  # number of valid measured runs
+    measured: Count = 0  # number of measured runs
+    emulated: tuple[Word, ...] = ()  # names of its emulated storages
 
 
 class _Entry(NamedTuple):
-    """The summary of one cell, and the inputs that it was made of."""
+    """The summary of one cell, and its inputs."""
 
     stamp: Stamp
     terms: Word
@@ -140,9 +140,9 @@ class _SummaryFile(TypedDict):
 
 
 class Summaries:
-    """The remembered summaries of one campaign folder.
+    """The cached summaries of one campaign folder.
 
-    It takes the stamps of all records when it is made: a record that is written later is not taken for its summary.
+    The stamps of all records are taken when the object is made, so that a record written later has no valid summary.
     """
 
     def __init__(self, folder: CampaignFolder, requests: Sequence[Asked]) -> None:
@@ -160,18 +160,18 @@ class Summaries:
         self._new: dict[str, Summary] = {}
 
     def of(self, cell: str) -> Summary | None:
-        """Return the summary of a cell's record if it is remembered and still valid; else None."""
+        """Return the summary of a cell's record if it is in the cache and still valid; else None."""
         entry = self._entries.get(cell)
         if entry is None or entry.stamp != self._stamps.get(cell) or entry.terms != self._terms_digest(cell):
             return None
         return entry.summary
 
     def remember(self, cell: str, summary: Summary) -> None:
-        """Remember a summary that was made of the record after this object was made."""
+        """Add a new summary, made from the record after this object was made."""
         self._new[cell] = summary
 
     def save(self) -> None:
-        """Write the file if enough summaries are new, the folder is this user's, and it can be written."""
+        """Write the file if enough summaries are new and the folder belongs to this user; write errors are ignored."""
         if len(self._new) < FEWEST_NEW or not all(map(self._is_settled, self._baselines)):
             return
         valid_entries = {cell: self._entries[cell] for cell in self._stamps if cell in self._entries and self.of(cell)}
@@ -180,7 +180,7 @@ class Summaries:
             for cell, summary in self._new.items()
             if self._is_settled(cell)
         }
-        with suppress(OSError, ValueError):  # ValueError: half a pair of surrogates, which is no text in a file
+        with suppress(OSError, ValueError):  # ValueError: a lone surrogate cannot be written as UTF-8
             if not files.distrust(self._folder.root):
                 files.write_json(
                     self._folder.root / FILE, {"of": self._basis, "cells": valid_entries | new}, indent=None
@@ -200,11 +200,11 @@ class Summaries:
         return stamp is not None and self._now_ns - max(stamp.modified_ns, stamp.changed_ns) >= _SETTLED_NS
 
     def _terms_digest(self, cell: str) -> str:
-        """Return a digest of the terms that were asked for; empty for those of the record."""
+        """Return a digest of the requested terms of a cell; empty if the terms in its record count."""
         terms: Terms | None = self._terms.get(cell)
         if terms is None:
             return ""
-        if id(terms) not in self._digests:  # they are one object for all cells of a request
+        if id(terms) not in self._digests:  # one object for all cells of a request
             self._digests[id(terms)] = _hash_json(terms)
         return self._digests[id(terms)]
 
@@ -215,9 +215,9 @@ def _hash_json(value: object) -> str:
 
 @cache
 def _program_state() -> list[tuple[str, int, int]]:
-    """Return name, size and time of each module of this program: another version may judge otherwise.
+    """Return name, size and time of each module of this program, because another version may judge differently.
 
-    They are those at the first call: what is changed on disk later is not what this process runs.
+    They are taken once: this process does not run modules that are changed on disk later.
     """
     top = Path(__file__).parents[2]
     modules = sorted(path for room in _ROOMS for path in (top / room).rglob("*.py"))

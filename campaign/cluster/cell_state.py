@@ -26,7 +26,7 @@ _CANCEL = "python -m campaign cancel"
 class Phase(StrEnum):
     """The phase of a worker's life."""
 
-    UNKNOWN = "unknown"  # nobody has reported yet
+    UNKNOWN = "unknown"  # there is no report yet
     QUEUED = "queued"
     RUNNING = "running"
     ENDED = "ended"
@@ -37,21 +37,23 @@ class WorkerState:
     """The state of a worker, as its scheduler or the process table reports it."""
 
     phase: Phase
-    wait: Wait | None = None  # of one that is queued
+    wait: Wait | None = None  # of a queued worker
     where: str = ""  # node or job, if known
-    end: WorkerEnd | None = None  # of one that has ended
+    end: WorkerEnd | None = None  # of a worker that has ended
 
 
 SILENT_WORKER = WorkerState(Phase.UNKNOWN, {"code": Waiting.SILENT})
 
 
 def ended_state(batch: Batch, index: int, end: WorkerEnd, where: str = "") -> WorkerState:
-    """Return the state of a worker that has ended: by the error that it left, else with the last line of its log."""
+    """Return the state of a worker that has ended: with its own error if it left one, else the last line of its log."""
     if end["code"] == JobEnd.COMPLETED:
         pass
     elif fault := batch.fault(index):
         end = {"code": JobEnd.ERROR, "words": fault["message"], "cure": fault["hint"]}
-    elif end["code"] == JobEnd.LOST and index in batch.cancelled_workers():  # Slurm forgets at once what waited
+    elif (
+        end["code"] == JobEnd.LOST and index in batch.cancelled_workers()
+    ):  # Slurm forgets at once a job that never started
         end = {"code": JobEnd.CANCELLED, "by": _CANCEL}
     elif end["code"] not in INTERRUPTING and (words := batch.last_words(index)):
         end = {**end, "words": words}
@@ -64,13 +66,13 @@ def conclude_cell_state(recorded: CellState, worker: WorkerState | None, *, is_o
     Parameters
     ----------
     recorded
-        By its record alone: planned where there is none, damaged, running, or a verdict.
+        The state by the record alone: planned without a record, else damaged, running, or a verdict.
     worker
-        The last one that was given the cell; None where none was, or where it never began to work.
+        The last worker that was given the cell; None if there was none, or if it never began to work.
     is_own
         Whether that worker wrote the record.
     is_next
-        Whether the cell is the first one in that worker's list that is not over.
+        Whether the cell is the first unfinished one in that worker's list.
     """
     is_over = recorded in VERDICTS or recorded == CellState.UNFINISHED
     if worker is None:

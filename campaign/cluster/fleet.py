@@ -1,6 +1,6 @@
-"""Follow the workers of a campaign on the cluster: which are open, their states, and how they ended.
+"""Follow the workers of a campaign on the cluster: list the open ones, update their states, and record their ends.
 
-The ends are written down, because Slurm forgets them.
+The ends are recorded because Slurm forgets them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from campaign.slurm.scheduler import Key, Scheduler
 from campaign.worker.batch import Batch, read_batches
 from jobs.model.codes import JobEnd, Waiting, WorkerEnd, worker_sentence
 
-_SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
-_AT_ONCE_S = 0.2  # in which a controller that is well has answered
+_SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions: grows while nothing changes
+_AT_ONCE_S = 0.2  # a healthy controller answers in this time
 _TICK_S = 1.0
 _SETTLE_CHECKS = 6
-_LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
+_LATE_S = 5.0  # until a record that a node has written is visible here (NFS)
 _CHECK_EACH_S = 1.0
 _SILENT_S = 10.0  # a shorter silence is not reported
 
@@ -35,19 +35,19 @@ class Fleet:
 
     def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
-        # Workers that have not ended, as far as anybody knows.
+        # Workers whose end is not known.
         self.open: set[Key] = {
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
         names = sorted({self._batches[folder].job_name for folder, _ in self.open})
         dates = [self._batches[folder].submitted_utc[:10] for folder, _ in self.open]
-        # A day more: the accounting counts in local time, we in UTC.
+        # One day earlier, because the accounting uses local time, and we use UTC.
         since = str(dt.date.fromisoformat(min(dates)) - dt.timedelta(days=1)) if dates else "now"
         self._scheduler = Scheduler(facts, names, since)
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
-        self._asking: threading.Thread | None = None
-        self._failed: Exception | None = None
+        self._question: threading.Thread | None = None
+        self._question_error: Exception | None = None
         self.states: dict[Key, WorkerState] = dict.fromkeys(sorted(self.open), WorkerState(Phase.UNKNOWN))
 
     @property
@@ -57,7 +57,7 @@ class Fleet:
 
     @property
     def silent_s(self) -> float:
-        """Return the seconds since then, 0 if the controller answers."""
+        """Return the seconds for which the controller has not answered; 0 if it answers."""
         return time.monotonic() - self.silent_since if self.silent_since is not None else 0.0
 
     def batch(self, key: Key) -> Batch:
@@ -72,28 +72,28 @@ class Fleet:
         return self.states
 
     def refresh_without_waiting(self) -> Mapping[Key, WorkerState]:
-        """Do as `refresh` does, but leave an answer that is late to a later call."""
-        if self._is_question_due and self._asking is None:
+        """Do the same as `refresh`, but do not wait for a late answer: a later call takes it."""
+        if self._is_question_due and self._question is None:
             self._scheduler.ask = partial(client.ask_slurm, patient=True)
-            self._asking = threading.Thread(target=self._ask_scheduler, args=(frozenset(self.open),), daemon=True)
-            self._asking.start()
-            self._asking.join(_AT_ONCE_S)
-        if self._asking and not self._asking.is_alive():
-            self._asking = None
-            if self._failed:
-                raise self._failed
+            self._question = threading.Thread(target=self._ask_scheduler, args=(frozenset(self.open),), daemon=True)
+            self._question.start()
+            self._question.join(_AT_ONCE_S)
+        if self._question and not self._question.is_alive():
+            self._question = None
+            if self._question_error:
+                raise self._question_error
             self._take_answer()
         return self.states
 
     def _ask_scheduler(self, expected: Collection[Key]) -> None:
-        """Ask the scheduler in a thread, and keep its error for the caller."""
+        """Ask the scheduler; called in a thread, so an error is kept for the main thread."""
         try:
             self._scheduler.refresh(expected)
-        except Exception as error:  # noqa: BLE001 - raised by who waits
-            self._failed = error
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
+            self._question_error = error
 
     def refresh_until_explained(self) -> None:
-        """Ask until the end of every job is explained, so that nothing waits for a job that died earlier."""
+        """Ask until Slurm explains how each missing job ended, so that nobody waits for a dead job."""
         for _ in range(_SETTLE_CHECKS):
             self.refresh()
             if not any(self._scheduler.is_unexplained(key) for key in self.open):
@@ -101,7 +101,7 @@ class Fleet:
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
     def close_finished(self, keys: Collection[Key]) -> None:
-        """Take workers as ended whose records say that all their cells are over."""
+        """Mark workers as ended; the caller knows from records that all their cells are over."""
         for key in self.open.intersection(keys):
             self.open.discard(key)
             self.states[key] = WorkerState(Phase.ENDED, None, self.states[key].where, {"code": JobEnd.COMPLETED})
@@ -113,9 +113,9 @@ class Fleet:
 
     def _take_answer(self) -> None:
         """Take the scheduler's answer, and decide when to ask again."""
-        before = dict(self.states)
+        old_states = dict(self.states)
         self._update_workers()
-        changed = before != self.states or any(self._scheduler.is_unexplained(key) for key in self.open)
+        changed = old_states != self.states or any(self._scheduler.is_unexplained(key) for key in self.open)
         self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
         self._next_s = time.monotonic() + self._pause_s
 
@@ -154,7 +154,7 @@ def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) 
     def hindrance() -> str:
         if fleet.silent_since is not None and fleet.silent_s >= _SILENT_S:
             since = time.strftime("%H:%M:%S", time.localtime(clock_s + fleet.silent_since))
-            return f"Slurm's controller does not answer since {since}; records are followed all the same"
+            return f"Slurm's controller has not answered since {since}; progress is still read from the records"
         return folder.write_hindrance()
 
     with progress.open_display(price.RemainingTime(folder), hindrance) as show:
@@ -162,31 +162,33 @@ def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) 
 
 
 def record_ends(folder: CampaignFolder, fleet: Fleet) -> list[str]:
-    """Write down in the batches how workers ended that left cells behind.
+    """Write the ends of workers into their batches; return one line per kind of end that left cells unfinished.
 
-    Returns one line per kind of end, with the cells of all workers that ended that way. Only workers write records.
+    The records are not changed: only workers write records.
     """
-    left_by: dict[str, list[str]] = {}
+    cells_by_reason: dict[str, list[str]] = {}
     deadline = time.monotonic() + _LATE_S
     for batch, ends in _ends_by_batch(fleet):
         for index, end in ends.items():
-            is_late = end["code"] == JobEnd.COMPLETED  # its worker says that all are over
-            left = _cells_left(folder, batch, index, deadline if is_late else 0.0)
-            if not batch.cells[index] and not is_late:
-                left = ["the data were not made"]
-            if left:
-                left_by.setdefault(worker_sentence(end), []).extend(left)
+            is_complete = end["code"] == JobEnd.COMPLETED  # then a record that is not over may be an old one (NFS)
+            unfinished = _unfinished_cells(folder, batch, index, deadline if is_complete else 0.0)
+            if not batch.cells[index] and not is_complete:
+                unfinished = ["the data were not made"]
+            if unfinished:
+                cells_by_reason.setdefault(worker_sentence(end), []).extend(unfinished)
         batch.save_ends(ends)
-    more = {why: f" and {len(cells) - 1} more" if len(cells) > 1 else "" for why, cells in left_by.items()}
-    return [f"{cells[0]}{more[why]}: {why}" for why, cells in left_by.items()]
+    return [
+        f"{cells[0]}{f' and {len(cells) - 1} more' if len(cells) > 1 else ''}: {reason}"
+        for reason, cells in cells_by_reason.items()
+    ]
 
 
-def _cells_left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> list[str]:
-    """Return the cells that a worker left behind, after waiting until `until` for records that come into sight late."""
+def _unfinished_cells(folder: CampaignFolder, batch: Batch, index: int, deadline: float) -> list[str]:
+    """Return the cells that a worker left unfinished; wait until `deadline` for records that are visible late."""
     while True:
-        left = [cell for cell in batch.cells[index] if not is_cell_over(folder, cell, batch.token)]
-        if not left or time.monotonic() >= until:
-            return left
+        unfinished = [cell for cell in batch.cells[index] if not is_cell_over(folder, cell, batch.token)]
+        if not unfinished or time.monotonic() >= deadline:
+            return unfinished
         time.sleep(_CHECK_EACH_S)
 
 
@@ -200,7 +202,7 @@ def _ends_by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, WorkerEnd]]]:
 
 
 def is_cell_over(folder: CampaignFolder, cell: str, token: str) -> bool:
-    """Return whether the submission of this token has brought a cell to its end."""
+    """Return whether the submission with this token has finished a cell."""
     recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
 

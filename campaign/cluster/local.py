@@ -37,7 +37,7 @@ _PATIENCE_S = 0.5
 
 
 class WorkerLostError(EnvironmentFaultError):
-    """Raised when a worker ended before its cells were over and left no reason."""
+    """Raised if a worker ended before its cells were finished and left no error."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LocalWorker:
         return WorkerState(Phase.RUNNING) if self.alive() else ended_state(self.batch, 0, {"code": JobEnd.GONE})
 
     def stop(self) -> None:
-        """Ask the worker to record the interruption and end; after a pause, kill it with all its processes."""
+        """Ask the worker to record the interruption and to end; kill it and its processes if that takes long."""
         if self.process is None or not self.alive():
             return
         family = [self.process, *self.process.children(recursive=True)]
@@ -78,29 +78,29 @@ def run_campaign_here(todo: Sequence[Entry], request: Request) -> None:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {format_number_of_runs(todo, conduct)}, in {folder.root}")
     follower = Follower.of_entries(folder, todo, conduct, request.token)
-    started = start_worker(request, todo, data)
+    local_worker = start_worker(request, todo, data)
     try:
-        fleet.follow_local_worker(follower, started.state, _TICK_S)
+        fleet.follow_local_worker(follower, local_worker.state, _TICK_S)
     except KeyboardInterrupt:
         console.say("stopping the worker …")
-        started.stop()
+        local_worker.stop()
         raise
-    _explain_early_end(started.batch, follower)
+    _explain_early_end(local_worker.batch, follower)
 
 
 def require_possible(todo: Sequence[Entry]) -> None:
-    """Raise an error if data, storages, engines, TensorFlow or the accelerator of a cell are missing; makes nothing."""
+    """Raise an error if a cell lacks data, a storage, an engine, TensorFlow or its accelerator; nothing is made."""
     names = registry.needing_tensorflow(entry.cell.settings for entry in todo)
     if names and not has_tensorflow():
-        lacks = NotInstalledError("TensorFlow", names)
-        raise EnvironmentFaultError(lacks.message, lacks.hint)
+        error = NotInstalledError("TensorFlow", names)
+        raise EnvironmentFaultError(error.message, error.hint)
     for entry in todo:
         settings = entry.cell.settings
         baseline_files.require_engine(settings)
         try:
             accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
-        except NoGpuError as error:
-            raise EnvironmentFaultError(error.message, error.hint) from error
+        except NoGpuError as no_gpu:
+            raise EnvironmentFaultError(no_gpu.message, no_gpu.hint) from no_gpu
     datasets.require_possible(todo, here=True)
 
 
@@ -126,20 +126,20 @@ def start_worker(request: Request, todo: Sequence[Entry], data: Mapping[str, Dat
 
 
 def _start_process(executor: Any, work_list: Path) -> psutil.Process | None:
-    """Start a worker process; return None if it has already ended, with its reason in its folder."""
+    """Start a worker process; return None if it has already ended: its error is in its folder then."""
     # Ctrl-C in a terminal reaches the whole process group; only the front process shall act on it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         job = executor.submit(worker.main, str(work_list))
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(int(job.job_id))
     return None
 
 
 def wait_for_worker(folder: CampaignFolder) -> None:
-    """Wait for a worker that outlived its front process: two workers would disturb each other."""
+    """Wait for the end of a worker whose front process is gone: two workers would disturb each other."""
     lock = folder.worker_lock()
     try:
         lock.acquire(timeout=_PATIENCE_S)
@@ -150,11 +150,11 @@ def wait_for_worker(folder: CampaignFolder) -> None:
 
 
 def _explain_early_end(batch: Batch, follower: Follower) -> None:
-    """Raise the error that the worker left, if it ended before its list did."""
+    """Raise an error if the worker ended before its cells were finished; its own error if it left one."""
     fault = batch.fault(0)
     if fault:
-        kind = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
-        raise kind(fault["message"], fault["hint"])
+        error_class = NotQuietError if fault.get("not_quiet") else EnvironmentFaultError
+        raise error_class(fault["message"], fault["hint"])
     follower.read_news()
     if not follower.is_finished:
         _require_writable(batch)
@@ -163,15 +163,15 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows it; the same command waits for it and continues from there",
             )
-        left = len(follower.cells) - follower.cells_over
+        unfinished = counted(len(follower.cells) - follower.cells_over, "cell")
         raise WorkerLostError(
-            f"the worker ended with {left} cells to go: {batch.last_words(0) or 'it left no message'}",
+            f"the worker ended with {unfinished} to go: {batch.last_words(0) or 'it left no message'}",
             f"its logs are in {batch.folder}; the same command continues from here",
         )
 
 
 def _require_writable(batch: Batch) -> None:
-    """Raise EnvironmentFaultError if nothing can be written in the batch's folder: the worker could not say that."""
+    """Raise EnvironmentFaultError if the batch's folder cannot be written: the worker could not leave its error."""
     probe = batch.folder / "probe.json"
     try:
         write_json(probe, None)
@@ -179,5 +179,5 @@ def _require_writable(batch: Batch) -> None:
     except OSError as error:
         raise EnvironmentFaultError(
             f"nothing can be written in {batch.folder}: {error.strerror}",
-            "free some space or repair the folder; what was measured is kept, and the same command continues from here",
+            "free some space or repair the folder; the recorded runs are kept, and the same command continues",
         ) from error

@@ -67,8 +67,8 @@ class Price:
     max_requeues: int
     retries: int
     expected: Expectation | None
-    more_nodes: int = 0  # than jobs
-    data_h: float = 0.0  # node-hours at most of the jobs that make data for them, one node each
+    more_nodes: int = 0  # nodes beyond one per job
+    data_h: float = 0.0  # node-hours, at most, of the jobs that make their data, one node each
 
     @property
     def nodes(self) -> int:
@@ -77,19 +77,23 @@ class Price:
 
     @property
     def at_most_h(self) -> float:
-        """Return the node-hours if every job takes its whole time once, with those of the jobs that make data."""
+        """Return the node-hours if every job uses its whole time limit once, the jobs that make data included."""
         return self.nodes * self.timeout_min / 60 + self.data_h
 
     def __str__(self) -> str:
         """Return the price in one line."""
         on = f" on {self.nodes} nodes" if self.more_nodes else ""
         jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
-        again = ((self.max_requeues, "requeues"), (self.retries, "retries"))
-        after = " and ".join(what for number, what in again if number)
-        every_h = self.at_most_h * math.prod(number + 1 for number, _ in again)
+        repetitions = ((self.max_requeues, "requeues"), (self.retries, "retries"))
+        repetitions_in_words = " and ".join(noun for number, noun in repetitions if number)
+        with_repetitions_h = self.at_most_h * math.prod(number + 1 for number, _ in repetitions)
         jobs += f", and {format_two_digits(self.data_h)} to make data" if self.data_h else ""
         text = f"{format_two_digits(self.at_most_h)} node-hours"
-        text += f", at most {format_two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
+        text += (
+            f", at most {format_two_digits(with_repetitions_h)} after {repetitions_in_words} ({jobs})"
+            if repetitions_in_words
+            else f" at most ({jobs})"
+        )
         if self.expected is None:
             return text
         hours = _format_span(*(format_two_digits(amount.node_hours) for amount in self.expected[:2]))
@@ -126,10 +130,10 @@ class RunTimes:
         seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for kind, run_s in _recorded_times(folder):
             seconds[kind].append(run_s)
-        every = [run_s for alike in seconds.values() for run_s in alike]
-        self.number = len(every)
-        self._of_all_s = statistics.fmean(every) if every else math.nan
-        self._of_kind_s = {kind: statistics.fmean(alike) for kind, alike in seconds.items()}
+        all_times_s = [run_s for times_s in seconds.values() for run_s in times_s]
+        self.number = len(all_times_s)
+        self._of_all_s = statistics.fmean(all_times_s) if all_times_s else math.nan
+        self._of_kind_s = {kind: statistics.fmean(times_s) for kind, times_s in seconds.items()}
 
     def run_s(self, settings: Settings) -> float:
         """Return the expected seconds of a run: the mean of its kind, or of all runs if its kind has none."""
@@ -139,8 +143,8 @@ class RunTimes:
 def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1) -> Expectation | None:
     """Return the expected time of the workers' remaining runs, if `at_once` workers run at a time.
 
-    The time includes the start of a job that has begun no run. A worker that makes data has no run. Return None if no
-    run is left, or if the records have no earlier run.
+    The time includes the start of a job that has begun no run. A worker that makes data has no run. None if no run is
+    left, or if no earlier run is recorded.
     """
     jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
     if not (jobs and times.number):
@@ -149,8 +153,9 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
     nodes = [shares[0].settings.get("nodes", 1) for _, shares in jobs]
 
     def amount(runs: Callable[[CellShare], int]) -> Amount:
-        took = [start_s + sum(times.run_s(each.settings) * runs(each) for each in shares) for start_s, shares in jobs]
-        return Amount(max(*took, sum(took) / at_once), sum(map(math.prod, zip(took, nodes, strict=True))) / _HOUR_S)
+        jobs_s = [start_s + sum(times.run_s(cell.settings) * runs(cell) for cell in shares) for start_s, shares in jobs]
+        node_seconds = sum(map(math.prod, zip(jobs_s, nodes, strict=True)))
+        return Amount(max(*jobs_s, sum(jobs_s) / at_once), node_seconds / _HOUR_S)
 
     return Expectation(amount(lambda share: share.missing), amount(lambda share: share.at_most), at_once, times.number)
 
@@ -158,13 +163,13 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
 def describe_rest(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
     """Return a sentence on the workers' remaining runs and their time, if `at_once` workers run at a time.
 
-    The sentence is empty if no run is left, or if the records have no earlier run.
+    The sentence is empty if no run is left, or if no earlier run is recorded.
     """
     for worker in workers:
         worker.read_news()
     times = expect_times(workers, RunTimes(folder), at_once)
-    left = sum(worker.runs_total - worker.runs_over for worker in workers)
-    return f"{counted(left, 'run')} to go, {times}" if times else ""
+    runs_left = sum(worker.runs_total - worker.runs_over for worker in workers)
+    return f"{counted(runs_left, 'run')} to go, {times}" if times else ""
 
 
 class RemainingTime:
@@ -201,10 +206,10 @@ def _kind_of_run(settings: Settings) -> tuple[str, ...]:
     return (*names, str(settings.get("nodes", 1)))
 
 
-_JOB_S = 1800  # of runs in a job, at most: beside it a start is nothing, and a requeue repeats little
-_TIME_MARGIN = 2  # times what is expected
-_START_MIN = 5  # more: a first import of TensorFlow from a busy network file system takes minutes
-_PROPOSED_SHARE = 0.5  # of the node-hours that are asked for: a proposal asks for no more
+_JOB_S = 1800  # of runs per packed job, at most: the start of a job is short beside it, and a requeue repeats little
+_TIME_MARGIN = 2  # the time limit over the expected time
+_START_MIN = 5  # added to the time limit: importing TensorFlow from a busy network file system takes minutes
+_PROPOSED_SHARE = 0.5  # a packing is proposed if it needs at most this share of the node-hours
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Packing:
 
     request: Request  # with its cells_per_job and timeout_min
     jobs: int
-    job_s: float  # seconds that the longest of them is expected to take
+    job_s: float  # expected seconds of the longest job
     hours: float
     hours_before: float
 
@@ -228,14 +233,14 @@ class Packing:
 
 
 def find_cheaper_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Packing | None:
-    """Return a packing of the cells that asks for fewer node-hours; None if there is none, or no recorded run."""
+    """Return a packing of the cells that needs fewer node-hours; None if there is none, or if no run is recorded."""
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
         return None
     warmups = request.conduct["warmup_runs"]
     seconds = {entry.cell.id: (entry.at_most + warmups) * times.run_s(entry.cell.settings) for entry in todo}
-    most = max(1, int(min(_JOB_S, cluster["timeout_min"] * 60 / _TIME_MARGIN) // max(seconds.values())))
-    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / most))  # the same number in each
+    cells_at_most = max(1, int(min(_JOB_S, cluster["timeout_min"] * 60 / _TIME_MARGIN) // max(seconds.values())))
+    cells_per_job = math.ceil(len(todo) / math.ceil(len(todo) / cells_at_most))  # the same number in each
     arrays = submission.make_arrays(
         todo, _with_packing(request, cells_per_job, cluster["timeout_min"]), facts.tasks_at_most
     )
@@ -243,11 +248,11 @@ def find_cheaper_packing(todo: Sequence[Entry], request: Request, facts: client.
     job_s = START_S + max(sum(seconds[entry.cell.id] for entry in task) for task in tasks)
     minutes = math.ceil((_TIME_MARGIN * job_s + cluster["signal_delay_s"]) / 60) + _START_MIN
     packed = _with_packing(request, cells_per_job, min(minutes, cluster["timeout_min"]))
-    before, after = (
-        sum(array.node_hours for array in submission.make_arrays(todo, each, facts.tasks_at_most))
-        for each in (request, packed)
+    hours_before, hours = (
+        sum(array.node_hours for array in submission.make_arrays(todo, variant, facts.tasks_at_most))
+        for variant in (request, packed)
     )
-    return Packing(packed, len(tasks), job_s, after, before) if after < before else None
+    return Packing(packed, len(tasks), job_s, hours, hours_before) if hours < hours_before else None
 
 
 def apply_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) -> Request:
@@ -256,7 +261,9 @@ def apply_packing(todo: Sequence[Entry], request: Request, facts: client.Facts) 
         return request
     packing = find_cheaper_packing(todo, request, facts)
     if packing is None:
-        console.say("cluster.pack=true changes nothing: no earlier run is recorded, or the jobs ask for no more")
+        console.say(
+            "cluster.pack=true changes nothing: no earlier run is recorded, or no packing needs fewer node-hours"
+        )
         return request
     console.say(f"cluster.pack=true: {packing}")
     return packing.request
@@ -266,7 +273,7 @@ def propose_packing(todo: Sequence[Entry], request: Request, facts: client.Facts
     """Print the node-hours that ``cluster.pack=true`` would save, if it saves half of them or more."""
     packing = None if request.conduct["cluster"]["pack"] else find_cheaper_packing(todo, request, facts)
     if packing and packing.hours <= _PROPOSED_SHARE * packing.hours_before:
-        console.say(f"far more than the runs take; cluster.pack=true submits {packing}")
+        console.say(f"the runs need far less; cluster.pack=true submits {packing}")
 
 
 def _with_packing(request: Request, cells_per_job: int, timeout_min: int) -> Request:

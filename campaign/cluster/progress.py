@@ -1,6 +1,6 @@
-"""Follow the records that workers write, and show a campaign under way: as a live table, or as plain lines.
+"""Follow the records that workers write, and show the progress of a campaign: as a live table, or as plain lines.
 
-The record on disk is the first witness, the scheduler the second.
+A record on disk is believed before the scheduler.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ class CellShare(NamedTuple):
 
 @dataclass
 class Follower:
-    """Reads the record of the cell that a worker has under way, and moves on when the cell is over."""
+    """Reads the record of a worker's present cell, and goes on to the next cell when this one is over."""
 
     folder: CampaignFolder
     cells: Sequence[CellShare]  # of the worker, in its order
     warmup_runs: int
-    token: str  # the submission's own: a record of an earlier one is not taken for news
-    terms: Terms | None = None  # by which it judges; None: those of the worker
-    outcomes: Counter[CellState] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
-    current: tuple[str, Run] | None = None  # ``(cell id, run)`` under way, if any
+    token: str  # of the submission; records of earlier submissions are ignored
+    terms: Terms | None = None  # of the verdicts; None: those of each record
+    outcomes: Counter[CellState] = field(default_factory=Counter)  # number of its cells by verdict
+    current: tuple[str, Run] | None = None  # ``(cell id, run)`` of the run under way, if any
     waits_for: Wait | None = None
     cells_over: int = 0
     runs_over: int = 0
     in_turn: bool = False  # whether its cells take turns, so that several are under way
-    _reported: Counter[str] = field(default_factory=Counter)  # runs of each cell that has begun
-    _begun: set[str] = field(default_factory=set)  # cells under way
-    _over: set[str] = field(default_factory=set)  # cells
+    _reported: Counter[str] = field(default_factory=Counter)  # number of reported runs by cell
+    _begun: set[str] = field(default_factory=set)  # ids of the cells under way
+    _over: set[str] = field(default_factory=set)  # ids of the finished cells
 
     @classmethod
     def of_worker(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
@@ -74,9 +74,7 @@ class Follower:
             return cls(folder, [CellShare(cell, 0, 0, {}) for cell in batch.cells[index]], 0, batch.token)
         work = read_file(path, WorkList)
         cells = [CellShare(item["id"], item["missing"], item["at_most"], item["settings"]) for item in work["cells"]]
-        conduct = work["conduct"]
-        turns = conduct["in_turn"]
-        return cls(folder, cells, conduct["warmup_runs"], batch.token, terms_of(conduct), in_turn=turns)
+        return cls._of_cells(folder, cells, work["conduct"], batch.token)
 
     @classmethod
     def of_entries(
@@ -84,15 +82,17 @@ class Follower:
     ) -> Follower:
         """Return the follower of a worker that will get these cells."""
         cells = [CellShare(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
-        turns = conduct["in_turn"]
-        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct), in_turn=turns)
+        return cls._of_cells(folder, cells, conduct, token)
+
+    @classmethod
+    def _of_cells(cls, folder: CampaignFolder, cells: Sequence[CellShare], conduct: Conduct, token: str) -> Follower:
+        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct), in_turn=conduct["in_turn"])
 
     @property
     def runs_total(self) -> int:
-        """Return the number of runs that there will have been at the end.
+        """Return the expected number of runs at the end.
 
-        A cell that gives up early takes its missing runs out; a requeue adds the run that it interrupted and another
-        warm-up.
+        It falls when a cell gives up early, and rises with a requeue: by the interrupted run and another warm-up.
         """
         return self.runs_over + sum(share.missing for share in self.shares_left())
 
@@ -104,9 +104,10 @@ class Follower:
     def shares_left(self) -> list[CellShare]:
         """Return the cells that are not over, with the number of runs that they still lack, warm-ups included."""
         shares = []
-        for share in (each for each in self.cells if each.cell not in self._over):
-            more = self.warmup_runs - self._reported[share.cell]
-            shares.append(share._replace(missing=max(0, share.missing + more), at_most=max(0, share.at_most + more)))
+        for share in (share for share in self.cells if share.cell not in self._over):
+            change = self.warmup_runs - self._reported[share.cell]
+            missing, at_most = max(0, share.missing + change), max(0, share.at_most + change)
+            shares.append(share._replace(missing=missing, at_most=at_most))
         return shares
 
     @property
@@ -123,7 +124,7 @@ class Follower:
             if cell not in self._over and not self.in_turn:
                 break
         self.runs_over += len(ended)
-        return sorted(ended, key=lambda each: each[1]["started_utc"]) if self.in_turn else ended
+        return sorted(ended, key=lambda news: news[1]["started_utc"]) if self.in_turn else ended
 
     def _read_cell_news(self, cell: str) -> list[tuple[str, Run]]:
         """Return the runs of one cell that ended since the last call."""
@@ -131,19 +132,21 @@ class Follower:
         if recorded is None:
             return []
         own_runs = [run for run in recorded["runs"] if run.get("token") == self.token]
-        over, verdict = [run for run in own_runs if run["status"] != "running"], recorded
-        if len(over) > self._reported[cell] or recorded["status"] != "running":
-            verdict = Verdicts(self.folder, self.terms).judged(recorded)
-            over = [run for run in verdict["runs"] if run.get("token") == self.token and run["status"] != "running"]
-        news = [(cell, run) for run in over[self._reported[cell] :]]
-        self._reported[cell] = len(over)
+        ended_runs, judged = [run for run in own_runs if run["status"] != "running"], recorded
+        if len(ended_runs) > self._reported[cell] or recorded["status"] != "running":
+            judged = Verdicts(self.folder, self.terms).judged(recorded)
+            ended_runs = [
+                run for run in judged["runs"] if run.get("token") == self.token and run["status"] != "running"
+            ]
+        news = [(cell, run) for run in ended_runs[self._reported[cell] :]]
+        self._reported[cell] = len(ended_runs)
         running = next((run for run in own_runs if run["status"] == "running"), None)
         if running:
             self.current = (cell, running)
         elif recorded["status"] == "running":
             self.waits_for = self.waits_for or recorded.get("waits_for")
         else:
-            self.outcomes[CellState(verdict["status"])] += 1
+            self.outcomes[CellState(judged["status"])] += 1
             self._over.add(cell)
             self.cells_over += 1
             return news
@@ -153,18 +156,22 @@ class Follower:
     def states_of_left(self, worker: WorkerState) -> Counter[CellState]:
         """Return the number of cells that are not over by their states; `worker` is the state of the worker."""
         states: Counter[CellState] = Counter()
-        left = [share for share in self.cells if share.cell not in self._over]
-        for index, share in enumerate(left):
+        shares = [share for share in self.cells if share.cell not in self._over]
+        for index, share in enumerate(shares):
             is_own = share.cell in self._begun
             recorded = CellState.RUNNING if is_own else CellState.PLANNED
-            if worker.phase == Phase.ENDED and recorded == CellState.PLANNED:  # what others measured before it stands
-                judged, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
-                recorded = CellState(judged["status"]) if judged else CellState.DAMAGED if fault else recorded
+            if (
+                worker.phase == Phase.ENDED and recorded == CellState.PLANNED
+            ):  # the verdict of an earlier worker stays valid
+                judged_record, fault = Verdicts(self.folder, self.terms).read(self.folder.record(share.cell))
+                recorded = (
+                    CellState(judged_record["status"]) if judged_record else CellState.DAMAGED if fault else recorded
+                )
             states[conclude_cell_state(recorded, worker, is_own=is_own, is_next=not index)] += 1
         return states
 
     def _read_record(self, cell: str) -> Record | None:
-        # A damaged one is of before: the worker sets it aside when it comes to it.
+        # A damaged record is an earlier one: the worker sets it aside when it begins the cell.
         recorded, _ = record.read_or_fault(self.folder.record(cell))
         return recorded if recorded and recorded["campaign"].get("token") == self.token else None
 
@@ -179,7 +186,7 @@ class Picture:
     running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
     runs_over: int
     runs_total: int
-    workers: Sequence[Follower] = ()  # that have not ended
+    workers: Sequence[Follower] = ()  # the followers of workers that have not ended
 
 
 class WatchedWorkers:
@@ -187,7 +194,7 @@ class WatchedWorkers:
 
     def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
         self.followers = followers
-        self._closed: dict[Hashable, Counter[CellState]] = {}  # what became of the cells of workers that ended
+        self._closed: dict[Hashable, Counter[CellState]] = {}  # states of the cells that ended workers left
 
     def take_picture(self, workers: Mapping[Any, WorkerState]) -> Picture:
         """Read the records of the workers that may have written some, and return the picture."""
@@ -209,10 +216,10 @@ class WatchedWorkers:
                 waits.append(follower.waits_for)
             elif worker.phase in (Phase.QUEUED, Phase.UNKNOWN) and not follower.is_finished:
                 waits.append(worker.wait or _SUBMITTED)
-        over = sum(follower.runs_over for follower in self.followers.values())
-        total = sum(follower.runs_total for follower in self.followers.values())
-        at_work = [follower for key, follower in self.followers.items() if key not in self._closed]
-        return Picture(news, counts, waits, running, over, total, at_work)
+        runs_over = sum(follower.runs_over for follower in self.followers.values())
+        runs_total = sum(follower.runs_total for follower in self.followers.values())
+        open_followers = [follower for key, follower in self.followers.items() if key not in self._closed]
+        return Picture(news, counts, waits, running, runs_over, runs_total, open_followers)
 
     def finished_workers(self) -> list[Any]:
         """Return the keys of the workers whose cells are all over."""
@@ -227,7 +234,7 @@ def show_until_over(
 ) -> None:
     """Show a picture every `tick_s` seconds until every worker has ended."""
     while True:
-        workers = states()  # before the records are read, so that the last picture has all
+        workers = states()  # before the records are read, so that the last picture is complete
         show(watched.take_picture(workers))
         if all(workers[key].phase == Phase.ENDED for key in watched.followers):
             return
@@ -248,16 +255,16 @@ _ROWS = 12  # runs under way that are shown one by one
 
 @contextmanager
 def open_display(
-    to_go: Callable[[Picture], float | None], hindrance: Callable[[], str] = lambda: ""
+    remaining_s: Callable[[Picture], float | None], hindrance: Callable[[], str] = lambda: ""
 ) -> Iterator[Callable[[Picture], None]]:
     """Yield a function that shows a picture.
 
-    `to_go` returns the remaining seconds, None if they are not known; `hindrance` returns why no news can come, empty
-    if nothing hinders.
+    `remaining_s` returns the remaining seconds, None if they are not known; `hindrance` returns why no progress can be
+    seen, empty if nothing hinders.
     """
     if console.stderr.is_terminal:
         with Live(console=console.stderr, auto_refresh=False, transient=True) as live:
-            yield _LiveTable(live, to_go, hindrance)
+            yield _LiveTable(live, remaining_s, hindrance)
     else:
         yield _PlainLines(hindrance)
 
@@ -265,10 +272,12 @@ def open_display(
 class _LiveTable:
     """A table on a terminal that is drawn again for each picture."""
 
-    def __init__(self, live: Live, to_go: Callable[[Picture], float | None], hindrance: Callable[[], str]) -> None:
-        self._live, self._to_go, self._hindrance = live, to_go, hindrance
-        self._bar = console.make_bar(TextColumn("{task.fields[to_go]}"))
-        self._task = self._bar.add_task("runs", total=None, latest="", to_go="")
+    def __init__(
+        self, live: Live, remaining_s: Callable[[Picture], float | None], hindrance: Callable[[], str]
+    ) -> None:
+        self._live, self._remaining_s, self._hindrance = live, remaining_s, hindrance
+        self._bar = console.make_bar(TextColumn("{task.fields[remaining]}"))
+        self._task = self._bar.add_task("runs", total=None, latest="", remaining="")
         self._rates: dict[str, str] = {}
 
     def __call__(self, picture: Picture) -> None:
@@ -277,25 +286,25 @@ class _LiveTable:
                 self._rates[cell] = console.format_rate(run, 0)
             if run["status"] != "valid":
                 self._live.console.print(visible(describe_run(cell, run)), style="yellow", markup=False)
-        seconds = self._to_go(picture)
-        to_go = "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
-        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total, to_go=to_go)
+        seconds = self._remaining_s(picture)
+        remaining = "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
+        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total, remaining=remaining)
         rates = [rate for _, run in picture.news if (rate := console.format_rate(run, 0))]
         if rates:
             self._bar.update(self._task, latest=rates[-1])
-        self._live.update(Group(self._cells(picture), self._runs(picture), self._bar), refresh=True)
+        self._live.update(Group(self._make_cells_row(picture), self._make_run_rows(picture), self._bar), refresh=True)
 
-    def _cells(self, picture: Picture) -> Table:
+    def _make_cells_row(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
         # No markup: a line printed above the table (markup=False) switches it off in the table, too.
         words = [
             Text(f"{state} {picture.counts[state]}", _COLOURS.get(state, "")) for state in _states_present(picture)
         ]
-        why = Text(visible(self._hindrance() or _describe_queue(picture)))  # Slurm's words may hold brackets
-        table.add_row("cells", *words, why)
+        reason = Text(visible(self._hindrance() or _describe_queue(picture)))  # Slurm's words may hold brackets
+        table.add_row("cells", *words, reason)
         return table
 
-    def _runs(self, picture: Picture) -> Table:
+    def _make_run_rows(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
         for cell, run, where in picture.running[:_ROWS]:
             role = _ROLES.get(run["role"], run["role"])
@@ -307,22 +316,20 @@ class _LiveTable:
 
 
 class _PlainLines:
-    """One line for each run that ended, for a log file or a pipe."""
+    """One line per run that ended, for a log file or a pipe."""
 
     def __init__(self, hindrance: Callable[[], str]) -> None:
         self._hindrance = hindrance
-        self._said = ""
+        self._last_queue = ""
 
     def __call__(self, picture: Picture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             console.say(f"[{number}/{picture.runs_total}] {describe_run(cell, run)}")
-        queue = self._hindrance() or _describe_queue(
-            picture, lasting=True
-        )  # what changes each moment is for a terminal
-        if queue and queue != self._said:
+        queue = self._hindrance() or _describe_queue(picture, lasting=True)  # without what changes at each moment
+        if queue and queue != self._last_queue:
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _states_present(picture))
             console.say(f"cells: {counts}; {queue}")
-        self._said = queue
+        self._last_queue = queue
 
 
 def _states_present(picture: Picture) -> list[CellState]:
@@ -333,12 +340,12 @@ def _states_present(picture: Picture) -> list[CellState]:
 def _describe_queue(picture: Picture, *, lasting: bool = False) -> str:
     """Return how many jobs wait for which reason, in one line."""
     waits = Counter(wait_sentence(wait, lasting=lasting) for wait in picture.waits)
-    return ", ".join(f"{counted(number, 'job')} waiting: {why}" for why, number in waits.most_common())
+    return ", ".join(f"{counted(number, 'job')} waiting: {reason}" for reason, number in waits.most_common())
 
 
 def describe_run(cell_id: str, run: Run) -> str:
     """Return one line about a run that ended."""
     role = "" if run["role"] == "measured" else f" ({_ROLES.get(run['role'], run['role'])})"
-    what = f"{cell_id} run {run['run']}{role}"
+    title = f"{cell_id} run {run['run']}{role}"
     rate = console.format_rate(run) or "no figure"
-    return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"
+    return f"{title}: {rate}" if run["status"] == "valid" else f"{title}: {rate}, {run['status']}: {run['reason']}"

@@ -1,6 +1,6 @@
-"""Run a campaign on Slurm: follow its jobs, submit what is missing, record how jobs ended.
+"""Run a campaign on Slurm: follow its jobs, submit the missing cells, record how jobs ended.
 
-It refuses, before anything is made or submitted, what the cluster would refuse or never start.
+Jobs that the cluster would refuse or never start are refused before anything is made or submitted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def require_runnable(arrays: Sequence[Array]) -> None:
         ``sbatch --test-only`` does not take a script.
     """
     partitions = find_partitions(arrays[0].request.conduct["cluster"]["partition"])
-    refuse(why for array in arrays for why in _cpu_refusals(array, partitions))
+    refuse(refusal for array in arrays for refusal in _cpu_refusals(array, partitions))
     for line in dict.fromkeys(line for array in arrays for line in _partition_warnings(array, partitions)):
         console.say(f"warning: {line}")
     for array in arrays:
@@ -53,13 +53,15 @@ def _cpu_refusals(array: Array, partitions: Sequence[Partition]) -> Iterator[tup
             f"threads={array.threads} with cluster.cpus_per_task={array.cpus}: a job has fewer CPUs than threads",
             f"cluster.cpus_per_task={array.threads}, or cluster.oversubscribe=true to measure it so",
         )
-    most = max((partition.cpus_at_most for partition in partitions), default=array.cpus)
-    if array.cpus > most:
-        what = "cluster.cpus_per_task" if cluster["cpus_per_task"] else "threads"
-        so = f"cluster.cpus_per_task={most} cluster.oversubscribe=true to measure more threads than CPUs"
+    cpus_at_most = max((partition.cpus_at_most for partition in partitions), default=array.cpus)
+    if array.cpus > cpus_at_most:
+        key = "cluster.cpus_per_task" if cluster["cpus_per_task"] else "threads"
+        oversubscribe = (
+            f"cluster.cpus_per_task={cpus_at_most} cluster.oversubscribe=true to measure more threads than CPUs"
+        )
         yield (
-            f"{what}={array.cpus}: a job gets {most} CPUs of a node at most in {_partition_names(partitions)}",
-            f"{what}={most} or less, another cluster.partition, or {so}",
+            f"{key}={array.cpus}: {_partition_names(partitions)} gives a job at most {cpus_at_most} CPUs of a node",
+            f"{key}={cpus_at_most} or less, another cluster.partition, or {oversubscribe}",
         )
 
 
@@ -70,70 +72,70 @@ def _partition_warnings(array: Array, partitions: Sequence[Partition]) -> Iterat
         ("memory", array.mem_mb, "MaxMemPerNode", "MiB"),
         ("nodes", array.nodes, "MaxNodes", "nodes"),
     )
-    for what, number, key, unit in requests:
-        limits = [math.inf if (limit := each.limit(key)) is None else limit for each in partitions]
-        if number is not None and number > (most := max(limits, default=math.inf)):
+    for request, number, key, unit in requests:
+        limits = [math.inf if (limit := partition.limit(key)) is None else limit for partition in partitions]
+        if number is not None and number > (largest := max(limits, default=math.inf)):
             yield (
-                f"{what}={number}: {_partition_names(partitions)} allows {most} {unit} ({key}); Slurm takes such a job "
-                f"and never starts it: ask for {most} or less, or for another cluster.partition"
+                f"{request}={number}: {_partition_names(partitions)} allows {largest} {unit} ({key}); Slurm takes such "
+                f"a job and never starts it: ask for {largest} or less, or for another cluster.partition"
             )
-    if partitions and all(each.values.get("State") == "DOWN" for each in partitions):
+    if partitions and all(partition.values.get("State") == "DOWN" for partition in partitions):
         names = _partition_names(partitions)
         yield f"{names} is down: jobs wait until it is up again, or take another cluster.partition"
 
 
 def _partition_names(partitions: Sequence[Partition]) -> str:
-    """Return ``partition`` with the names of some."""
+    """Return the word ``partition`` with the names of the partitions."""
     return f"partition {', '.join(partition.name for partition in partitions)}"
 
 
 def _test_submission(array: Array, nodes_away: int) -> None:
-    """Let ``sbatch --test-only`` read the script; raise SchedulerError for a refusal that will not pass by itself."""
+    """Test the script with ``sbatch --test-only``; raise SchedulerError for a refusal that does not pass with time."""
     answer = call_sbatch("--test-only", script=array.script())
     if answer.refusal in (None, Refusal.NO_ANSWER, Refusal.TOO_MANY_NOW):
         return
-    why = f"sbatch --test-only refuses {counted(len(array.tasks), 'job')}: {answer.words}"
+    fault = f"sbatch --test-only refuses {counted(len(array.tasks), 'job')}: {answer.words}"
     if nodes_away and answer.refusal == Refusal.NODES_AWAY:
-        console.say(f"warning: {why}; {counted(nodes_away, 'node')} of the partition cannot be used now")
+        console.say(f"warning: {fault}; {counted(nodes_away, 'node')} of the partition cannot be used now")
         return
     raise SchedulerError(
-        why, "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script"
+        fault, "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script"
     )
 
 
-_LATER = "what is missing is submitted when the others are over"
+_LATER = "the missing cells are submitted when the jobs of the others are over"
 
 
 def run_campaign_on_slurm(planned: Plan, request: Request, *, sure: bool) -> bool:
-    """Bring every cell to its end, as far as the cluster allows; each cell is submitted at most once.
+    """Submit the missing cells, each at most once, and follow all jobs until they are over.
 
     Returns whether jobs continue without this process, as ``detach=true`` asks.
     """
     facts = client.read_facts()
-    tried: set[str] = set()
-    followed = False
+    submitted: set[str] = set()
+    has_followed = False
     while True:
-        workers = _settle_fleet(request.folder, facts)
+        workers = _update_fleet(request.folder, facts)
         planned = planned.refresh()
-        todo = _entries_to_submit(planned, request, workers, tried)
-        refused = None
+        todo = _entries_to_submit(planned, request, workers, submitted)
+        refusal = None
         if todo:
-            offer = _Submission(todo, price.apply_packing(todo, request, facts), facts)
-            offer.require_runnable()
-            offer.data.require_room()
+            new_jobs = _Submission(todo, price.apply_packing(todo, request, facts), facts)
+            new_jobs.require_runnable()
+            new_jobs.data.require_room()
             if not sure:
-                offer.ask_for_consent()
-            sure, refused = True, offer.submit_arrays(tried)
+                new_jobs.ask_for_consent()
+            sure, refusal = True, new_jobs.submit_arrays(submitted)
             workers = fleet.open_fleet(request.folder, facts)
-        elif not (workers.open or followed):
+        elif not (workers.open or has_followed):
             console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
         if request.conduct["detach"] or not workers.open:
             break
         fleet.follow_fleet(request.folder, workers)
         console.say_first(fleet.record_ends(request.folder, workers))
-        followed = True
-    if refused:
-        raise refused
+        has_followed = True
+    if refusal:
+        raise refusal
     return bool(workers.open)
 
 
@@ -142,19 +144,19 @@ def preview_submission(planned: Plan, request: Request) -> list[Entry]:
     facts = client.read_facts()
     workers = fleet.open_fleet(request.folder, facts)
     workers.refresh_until_explained()
-    followed = _cells_in_jobs(planned, request, workers, "would be followed")
-    todo = [entry for entry in planned.to_do if entry.cell.id not in followed]
+    followed_cells = _cells_in_jobs(planned, request, workers, "would be followed")
+    todo = [entry for entry in planned.to_do if entry.cell.id not in followed_cells]
     if not todo:
         return todo
-    offer = _Submission(todo, price.apply_packing(todo, request, facts), facts)
-    offer.say_cost()
-    job_ids = {array.folder: f"JOB_ID_OF_ARRAY_{number}" for number, array in enumerate(offer.arrays, start=1)}
-    for number, array in enumerate(offer.arrays, start=1):
-        what = " (makes data)" if array.makes_data else ""
+    new_jobs = _Submission(todo, price.apply_packing(todo, request, facts), facts)
+    new_jobs.say_cost()
+    job_ids = {array.folder: f"JOB_ID_OF_ARRAY_{number}" for number, array in enumerate(new_jobs.arrays, start=1)}
+    for number, array in enumerate(new_jobs.arrays, start=1):
+        purpose = " (makes data)" if array.makes_data else ""
         console.show_lines(
-            f"\n# array {number} of {len(offer.arrays)}{what}: sbatch would get\n{array.script(job_ids)}"
+            f"\n# array {number} of {len(new_jobs.arrays)}{purpose}: sbatch would get\n{array.script(job_ids)}"
         )
-    offer.require_runnable()
+    new_jobs.require_runnable()
     return todo
 
 
@@ -162,58 +164,61 @@ def refuse_while_jobs_live(folder: CampaignFolder) -> None:
     """Refuse to work on this machine while jobs of the campaign live: two workers would write one record."""
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_batches(folder)):
         return
-    workers = _settle_fleet(folder, client.read_facts())
+    workers = _update_fleet(folder, client.read_facts())
     if workers.open:
         raise EnvironmentFaultError(
-            f"{counted(len(workers.open), 'job')} of this campaign on the cluster, not over as far as Slurm knows",
+            f"the cluster still has {counted(len(workers.open), 'job')} of this campaign, as far as Slurm knows",
             f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
-            "another folder is free: campaign_dir=…",
+            "campaign_dir=… takes another folder",
         )
 
 
-def _settle_fleet(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
-    """Return the workers that were open with their present states, and write down how they ended."""
+def _update_fleet(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
+    """Return the fleet of the open workers with their present states; the ends of workers are recorded."""
     workers = fleet.open_fleet(folder, facts)
     workers.refresh_until_explained()
     console.say_first(fleet.record_ends(folder, workers))
     return workers
 
 
-def _entries_to_submit(planned: Plan, request: Request, workers: fleet.Fleet, tried: set[str]) -> list[Entry]:
-    """Return the entries neither done, nor in a job, nor tried; adds to `tried` what jobs repeat for redo=true."""
+def _entries_to_submit(planned: Plan, request: Request, workers: fleet.Fleet, submitted: set[str]) -> list[Entry]:
+    """Return the entries that lack runs and are neither in a job nor in `submitted`.
+
+    With ``redo=true`` the cells in jobs are added to `submitted`: these jobs repeat them already.
+    """
     exception = ", which redo=true does not start again" if request.conduct["redo"] else ""
     in_jobs = _cells_in_jobs(planned, request, workers, f"following them{exception}")
     if request.conduct["redo"]:
-        tried |= in_jobs
-    return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | tried]
+        submitted |= in_jobs
+    return [entry for entry in planned.to_do if entry.cell.id not in in_jobs | submitted]
 
 
-def _cells_in_jobs(planned: Plan, request: Request, workers: fleet.Fleet, what_then: str) -> set[str]:
-    """Return the cells that are in jobs of an earlier start, and report those of them that lack runs."""
+def _cells_in_jobs(planned: Plan, request: Request, workers: fleet.Fleet, consequence: str) -> set[str]:
+    """Return the cells that are in jobs of an earlier start; say how many lack runs, and the `consequence`."""
     tokens = {cell: workers.batch(key).token for key in workers.open for cell in workers.batch(key).cells[key[1]]}
-    waiting = [entry for entry in planned.to_do if entry.cell.id in tokens]
-    if waiting:
-        console.say(f"{counted(len(waiting), 'cell')} wait or run in jobs of an earlier start; {what_then}")
-        _report_ignored_options(request, [tokens[entry.cell.id] for entry in waiting])
+    entries = [entry for entry in planned.to_do if entry.cell.id in tokens]
+    if entries:
+        console.say(f"{counted(len(entries), 'cell')} wait or run in jobs of an earlier start; {consequence}")
+        _report_ignored_options(request, [tokens[entry.cell.id] for entry in entries])
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
     return {*tokens}
 
 
 def _report_ignored_options(request: Request, tokens: Sequence[str]) -> None:
-    """Report the overrides ``cluster.…`` of this command that the jobs of an earlier start do not have."""
-    words_of = {each["token"]: each["words"] for each in open_existing(request.folder.root)[1]["requests"]}
-    now, changes = _cluster_overrides(request.words), Counter[str]()
-    for before in (_cluster_overrides(words_of.get(token, request.words)) for token in tokens):
+    """Print the overrides ``cluster.…`` of this command that the jobs of an earlier start do not have."""
+    words_of = {earlier["token"]: earlier["words"] for earlier in open_existing(request.folder.root)[1]["requests"]}
+    wanted, changes = _cluster_overrides(request.words), Counter[str]()
+    for actual in (_cluster_overrides(words_of.get(token, request.words)) for token in tokens):
         changes.update(
-            f"{now.get(key, f'no {key}')} (they have {before.get(key, 'the default')})"
-            for key in dict.fromkeys((*now, *before))
-            if now.get(key) != before.get(key)
+            f"{wanted.get(key, f'no {key}')} (they have {actual.get(key, 'the default')})"
+            for key in dict.fromkeys((*wanted, *actual))
+            if wanted.get(key) != actual.get(key)
         )
     for change, number in changes.items():
         console.say(f"{change} does not reach {counted(number, 'cell')} in these jobs")
     if changes:
-        console.say(f"`python -m campaign cancel {request.folder.root}`, then this command, submits them with it")
+        console.say(f"to submit them with it: `python -m campaign cancel {request.folder.root}`, then this command")
 
 
 def _cluster_overrides(words: Sequence[str]) -> dict[str, str]:
@@ -243,35 +248,35 @@ class _Submission:
         return price.price_arrays(self.arrays, self.request.folder)
 
     def require_runnable(self) -> None:
-        """Refuse what the cluster would not run; if the controller does not answer, ask it nothing more."""
+        """Refuse jobs that the cluster would not run; nothing is checked if the controller does not answer."""
         if self.facts.text:
             require_runnable([array for array in self.arrays if not array.makes_data])
 
-    def say_cost(self, what: str = "") -> None:
-        """Print what must be made, the price of the jobs, and the option with which they would cost less."""
-        for line in (*self.data.lines, f"{what}{self.price}"):
+    def say_cost(self, prefix: str = "") -> None:
+        """Print the data to make, the price of the jobs, and the option with which they would cost less."""
+        for line in (*self.data.lines, f"{prefix}{self.price}"):
             console.say(line)
         price.propose_packing(self.todo, self.request, self.facts)
 
     def ask_for_consent(self) -> None:
-        """Print the cost and ask; without a terminal, raise UsageError for more than the site allows unasked."""
+        """Print the cost and ask; without a terminal, raise UsageError if the site requires consent for it."""
         self.say_cost(f"{counted(len(self.todo), 'cell')} to submit: ")
         answer, limit_h = console.ask_for_yes("submit?"), self.request.conduct["site"]["ask_above_node_hours"]
-        is_dear = self.price.at_most_h > limit_h
-        if answer is None and (is_dear or self.data.needs_consent):
+        is_expensive = self.price.at_most_h > limit_h
+        if answer is None and (is_expensive or self.data.needs_consent):
             limit = f"{self.price}: more than site.ask_above_node_hours={limit_h:g}"
-            why = limit if is_dear else "so much data is made by a job with a yes alone (site.make_data=ask)"
-            raise UsageError(f"{why}, and there is no terminal to ask on", "--yes, or CAMPAIGN_YES=1, does not ask")
+            reason = limit if is_expensive else "a job that makes so much data needs your consent (site.make_data=ask)"
+            raise UsageError(f"{reason}, and there is no terminal to ask on", "agree with --yes or CAMPAIGN_YES=1")
         if answer is False:
-            raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
+            raise CampaignError("nothing was submitted", "--yes or CAMPAIGN_YES=1 submits without a question")
 
-    def submit_arrays(self, tried: set[str]) -> SchedulerError | None:
-        """Submit one array after another until Slurm refuses one; return the refusal if it took others before."""
+    def submit_arrays(self, submitted: set[str]) -> SchedulerError | None:
+        """Submit the arrays one by one until Slurm refuses one; return that refusal, or raise it if it is the first."""
         request, by_job = self.request, self.data.by_job
         if not self.facts.text and scheduler.list_tasks([request.token]) is None:
             raise SchedulerError(
                 "the scheduler does not answer: nothing was submitted",
-                "`scontrol ping` shows whether it is back; then the same command",
+                "`scontrol ping` shows whether it is back; then repeat the command",
             )
         processes = request.conduct["site"]["login_processes"]
         with console.progress() as progress:
@@ -281,7 +286,7 @@ class _Submission:
         job_ids: dict[Path, str | None] = {}
         for array in self.arrays:
             try:
-                batch = array.hand_over(data, job_ids)
+                batch = array.submit(data, job_ids)
             except SchedulerError as error:
                 if not job_ids:
                     raise
@@ -289,7 +294,7 @@ class _Submission:
                 console.say(f"{error.message}; {later}")
                 return error
             job_ids[array.folder] = batch.job_id
-            tried.update(cell for task in batch.cells for cell in task)
-            what = " that makes the data first" if array.makes_data else ""
-            console.say(f"submitted {counted(len(batch.cells), 'job')}{what} as {batch.job_id}, in {batch.folder}")
+            submitted.update(cell for task in batch.cells for cell in task)
+            purpose = " that makes the data first" if array.makes_data else ""
+            console.say(f"submitted {counted(len(batch.cells), 'job')}{purpose} as {batch.job_id}, in {batch.folder}")
         return None

@@ -1,13 +1,13 @@
 """Make array jobs of cells: which cells share an array, the text of its script, and its submission.
 
-submitit writes the script; the command in it is ours (``python -m campaign.worker``) and not a pickle: a front process
-that is killed just after ``sbatch`` leaves jobs that find all they need. submitit is imported where it is needed,
-for it is not on the way to --help, status or --dry-run on this machine.
+submitit writes the script; its command is ours (``python -m campaign.worker``), not a pickle: if the front process is
+killed just after ``sbatch``, the jobs still find all that they need. submitit is imported inside functions, because
+--help, status and --dry-run on this machine do not need it.
 
-One function of submitit's own is called here: what it makes the text of a batch script with is public nowhere. Its
-public `submit` pickles a function, writes that text and calls sbatch at once, so that a script could neither be shown
-(--dry-run) nor be submitted by `campaign.slurm`, which knows what sbatch refuses. tests/campaign/cluster/
-test_sbatch_text.py reads the whole text, and fails with another function.
+One private function of submitit is called here, because no public one returns the text of a batch script. The public
+`submit` pickles a function, writes the text and calls sbatch at once: the script could neither be shown (--dry-run) nor
+be submitted by `campaign.slurm`, which knows why sbatch refuses. tests/campaign/cluster/test_sbatch_text.py checks the
+whole text, and fails if the private function changes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from jobs.system.files import write, write_json
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
 _PASSED_ON = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
-_LONGEST_WORD = 24  # of a job's name
-_AFTER_THE_FIRST_S = 60  # in which the other ranks of a job end after the first one that has
+_NOT_IN_JOB_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_WORD = 24  # characters, in a job's name
+_RANKS_END_WITHIN_S = 60  # after the first rank of the job that has ended
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
 
 
@@ -74,13 +74,13 @@ class Array:
     """An array job that is not submitted yet: each task is a worker with some cells of one storage."""
 
     request: Request
-    folder: Path  # folder of its batch, its working directory
+    folder: Path  # folder of its batch; the working directory of its jobs
     tasks: Sequence[Sequence[Entry]]  # cells of each worker
     first: int  # position of its first cell in the shuffled order of the storage's cells
-    # The array before it, where one array is too small for the storage's cells: both must not run at once.
+    # The array that must end first, if one array was too small for all cells of the storage.
     after: Array | None
-    data: Array | None = None  # the array that makes its data, where a job does
-    makes_data: bool = False  # for the cells of its task, which other arrays run
+    data: Array | None = None  # the array that makes its data, if a job does
+    makes_data: bool = False  # whether it makes the data of its cells, which other arrays then run
 
     @property
     def access(self) -> Access:
@@ -110,17 +110,19 @@ class Array:
 
     @property
     def at_once(self) -> int:
-        """Return how many of its tasks run at once, at most."""
+        """Return the largest number of its tasks that run at once."""
         return min(len(self.tasks), self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
 
     @property
     def job_name(self) -> str:
-        """Return one name for all jobs of a storage that run one by one (singleton), else one per submission."""
+        """Return the name of the jobs: the same for all jobs of a singleton storage, else one per submission."""
         storage = self.tasks[0][0].cell.settings["storage"]
         if self.access["exclusive"] == "singleton":
-            where = hashlib.sha256(str(storage.get("root") or storage["endpoint"]).encode()).hexdigest()[:8]
-            return f"tfio-{storage['name']}-{where}"
-        words = (_ODD.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._subject))
+            digest = hashlib.sha256(str(storage.get("root") or storage["endpoint"]).encode()).hexdigest()[:8]
+            return f"tfio-{storage['name']}-{digest}"
+        words = (
+            _NOT_IN_JOB_NAMES.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._subject)
+        )
         return "-".join(("tfio", *words, self.request.token))
 
     @property
@@ -136,27 +138,27 @@ class Array:
 
     @property
     def timeout_min(self) -> int:
-        """Return the time limit per task in minutes: data are made in the longest job that the site allows."""
+        """Return the time limit per task in minutes: for a job that makes data the longest that the site allows."""
         longest = self.request.conduct["site"].get("timeout_max_min") if self.makes_data else None
         return int(max(longest or 0, self._cluster["timeout_min"]))
 
     @property
     def node_hours(self) -> float:
-        """Return the node-hours if each task takes its whole time once."""
+        """Return the node-hours if each task uses its whole time limit once."""
         return len(self.tasks) * self.nodes * self.timeout_min / 60
 
     def script(self, job_ids: Mapping[Path, str | None] = MappingProxyType({})) -> str:
-        """Return the text that ``sbatch`` gets; `job_ids`, by folder, are those of the arrays that it may wait for."""
-        lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
-        command = f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
+        """Return the text for ``sbatch``; `job_ids`, by folder, are those of earlier arrays: it may wait for them."""
+        work_list = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
+        command = f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {work_list}"
         return write_array_script(self.folder, self._parameters(job_ids), len(self.tasks), command)
 
     def setup_lines(self) -> list[str]:
         """Return the lines that prepare the node as the site asks; the job ends with the first line that fails."""
-        first = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
+        site_commands = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
         code = int(EnvironmentFaultError.exit_code)
         return [
-            *(f"{command} || exit {code}" for command in first),
+            *(f"{command} || exit {code}" for command in site_commands),
             f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"',
         ]
 
@@ -165,8 +167,8 @@ class Array:
         cells = [[entry.cell.id for entry in task if not self.makes_data] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
-    def hand_over(self, data: Mapping[str, Data | None], job_ids: Mapping[Path, str | None]) -> Batch:
-        """Write the work lists, then submit; return the batch. `job_ids` as for `script`."""
+    def submit(self, data: Mapping[str, Data | None], job_ids: Mapping[Path, str | None]) -> Batch:
+        """Write the work lists and submit the array; return its batch. `job_ids` as for `script`."""
         text, batch = self.script(job_ids), self.make_batch()
         batch.folder.mkdir(mode=0o700)
         position = self.first
@@ -188,16 +190,16 @@ class Array:
 
     def _parameters(self, job_ids: Mapping[Path, str | None]) -> dict[str, object]:
         cluster = self._cluster
-        # Slurm 22.05 and later do not pass the number on; who makes data takes what the job has. Of several ranks the
-        # first one judges the end of another one.
-        cpus = "--cpu-bind=none" if self.makes_data else f"--cpus-per-task={self.cpus}"
-        of_ranks = ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
+        # From Slurm 22.05 on, srun does not inherit the number of CPUs; a job that makes data uses all that it has.
+        # The first rank judges how other ranks end, so srun must not kill them.
+        cpu_option = "--cpu-bind=none" if self.makes_data else f"--cpus-per-task={self.cpus}"
+        rank_options = ["--kill-on-bad-exit=0", f"--wait={_RANKS_END_WITHIN_S}"] if self.nodes > 1 else []
         return {
             **{key: value for key, value in cluster.items() if key in _PASSED_ON and value is not None},
             **({} if self.mem_mb is None else {"mem": f"{self.mem_mb}M"}),
             "job_name": self.job_name,
             "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._subject}",
-            "wckey": cluster["wckey"],  # submitit has one of its own where none is given
+            "wckey": cluster["wckey"],  # submitit sets its own by default
             "time": self.timeout_min,
             "nodes": self.nodes,
             "ntasks_per_node": 1,
@@ -205,7 +207,7 @@ class Array:
             "array_parallelism": cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED),
             "signal_delay_s": cluster["signal_delay_s"],
             "setup": self.setup_lines(),
-            "srun_args": [cpus, *of_ranks],
+            "srun_args": [cpu_option, *rank_options],
             "additional_parameters": self._additional_parameters(job_ids),
         }
 
@@ -220,7 +222,7 @@ class Array:
         ]
         options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
         if self.data:
-            options["kill-on-invalid-dep"] = "yes"  # where it fails they would wait for ever
+            options["kill-on-invalid-dep"] = "yes"  # else jobs would wait for ever if their data were not made
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):
             if any(parts):
                 options[key] = ",".join(part for part in parts if part)
@@ -233,37 +235,36 @@ class Array:
 def make_arrays(
     entries: Sequence[Entry], request: Request, tasks_at_most: int, made_by_job: Collection[str] = ()
 ) -> Iterator[Array]:
-    """Yield the array jobs for cells: one per storage, or several in a row if an array cannot hold all.
+    """Yield the array jobs for cells: one per storage and number of nodes, or more if one array cannot hold all cells.
 
-    Cells of another number of nodes have arrays of their own, in the same row. An array that makes the data of the
-    cells in `made_by_job` comes before them. Cells that take turns are one task.
+    The arrays of one storage run one after the other; the first of them makes the data of the cells in `made_by_job`.
+    Cells that take turns are one task.
     """
     if pool := request.conduct["cluster"]["pool"]:
         request = _restrict_to_pool(request, pool)
     ordered = sorted(enumerate(entries), key=lambda item: (_storage_key(item[1]), item[0]))
-    # The next free number: what was refused is handed over again later, in a folder of its own.
+    # The next free number: a refused array is submitted again later, in a new folder.
     folders = request.folder.workers.glob(f"{request.token}-*")
     number = 1 + max((int(path.name.rpartition("-")[2]) for path in folders), default=-1)
-    for _, each in groupby((entry for _, entry in ordered), key=_storage_key):
-        group, data, before, done = [*each], None, None, 0
-        if making := {datasets.data_key(e.cell.settings): e for e in group if e.cell.id in made_by_job}:
+    for _, entries_of_storage in groupby((entry for _, entry in ordered), key=_storage_key):
+        group, data_array, previous, position = [*entries_of_storage], None, None, 0
+        if entry_of_data := {datasets.data_key(e.cell.settings): e for e in group if e.cell.id in made_by_job}:
             folder = request.folder.workers / f"{request.token}-{number}"
-            data = Array(request, folder, [[*making.values()]], 0, None, makes_data=True)
-            yield data
+            data_array = Array(request, folder, [[*entry_of_data.values()]], 0, None, makes_data=True)
+            yield data_array
             number += 1
         by_nodes = groupby(sorted(group, key=_number_of_nodes), key=_number_of_nodes)
-        most = len(group) if request.conduct["in_turn"] else request.conduct["cluster"]["cells_per_job"]
-        packs = [list(_split_into(list(cells), most)) for _, cells in by_nodes]
-        packed = [tasks for each in packs for tasks in _split_into(each, tasks_at_most)]
-        for tasks in packed:
+        cells_per_task = len(group) if request.conduct["in_turn"] else request.conduct["cluster"]["cells_per_job"]
+        tasks_by_nodes = [list(_split_into(list(cells), cells_per_task)) for _, cells in by_nodes]
+        for tasks in [part for all_tasks in tasks_by_nodes for part in _split_into(all_tasks, tasks_at_most)]:
             folder = request.folder.workers / f"{request.token}-{number}"
-            before = Array(request, folder, tasks, done, before, data)
-            yield before
-            number, done = number + 1, done + sum(len(task) for task in tasks)
+            previous = Array(request, folder, tasks, position, previous, data_array)
+            yield previous
+            number, position = number + 1, position + sum(len(task) for task in tasks)
 
 
 def _restrict_to_pool(request: Request, pool: str) -> Request:
-    """Return the request with all nodes outside the pool excluded: sbatch's --nodelist asks for all that it names."""
+    """Return the request with the nodes outside the pool excluded: --nodelist would ask for the whole pool."""
     cluster = request.conduct["cluster"]
     excluded = ",".join(filter(None, (cluster["exclude"], _nodes_outside(pool))))
     return dataclasses.replace(
@@ -274,17 +275,17 @@ def _restrict_to_pool(request: Request, pool: str) -> Request:
 @cache
 def _nodes_outside(pool: str) -> str:
     """Return the nodes of the cluster outside a pool, in Slurm's short form; empty if there are none."""
-    inside, every = (
+    inside, all_nodes = (
         client.ask_slurm("scontrol", "show", "hostnames", pool),
         client.ask_slurm("sinfo", "-ahN", "-o", "%N"),
     )
-    others = {*(every or "").split()}.difference((inside or "").split())
-    short = client.ask_slurm("scontrol", "show", "hostlistsorted", ",".join(sorted(others))) if others else ""
-    if inside is None or every is None or short is None:
+    outside = {*(all_nodes or "").split()}.difference((inside or "").split())
+    short = client.ask_slurm("scontrol", "show", "hostlistsorted", ",".join(sorted(outside))) if outside else ""
+    if inside is None or all_nodes is None or short is None:
         raise SchedulerError(
             f"cluster.pool={pool}: Slurm does not say which other nodes there are", "`sinfo -N` lists them"
         )
-    if unknown := {*inside.split()}.difference(every.split()):
+    if unknown := {*inside.split()}.difference(all_nodes.split()):
         raise UsageError(f"cluster.pool={pool}: there is no node {min(unknown)}", "`sinfo -N` lists the nodes")
     pooled = counted(len({*inside.split()}), "node")
     console.say(f"cluster.pool={pool}: each job runs on one of {pooled}; excluded: {short.strip() or 'none'}")
@@ -300,23 +301,24 @@ def _storage_key(entry: Entry) -> str:
     return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
 
 
-def _split_into(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Yield the parts of a sequence of at most `size` things."""
-    for start in range(0, len(things), size):
-        yield things[start : start + size]
+def _split_into(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield the parts of a sequence, each of at most `size` items."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def find_job_id(batch: Batch, error: Exception) -> str:
-    """Return the job id if Slurm has the job although ``sbatch`` failed: the answer may have come too late.
+    """Return the job id if Slurm has the job although ``sbatch`` failed, for example because its answer was late.
 
     Raises
     ------
     SchedulerError
-        Slurm has refused it, and the batch is marked so. Or it does not say whether it took it, also where sbatch timed
-        out and the job is not listed yet: the batch stays open, for who comes next finds the job, or finds it lost.
+        Slurm has refused the job: then the batch is marked as refused. Or it is unknown whether Slurm took the job, for
+        example if sbatch timed out and the job is not listed yet: then the batch stays open, and a later process finds
+        the job, or finds it lost.
     """
     jobs = counted(len(batch.cells), "job")
-    late = isinstance(error, client.RefusedError) and error.refusal == client.Refusal.NO_ANSWER
+    may_come_late = isinstance(error, client.RefusedError) and error.refusal == client.Refusal.NO_ANSWER
     for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         listed = scheduler.list_tasks([batch.job_name])
@@ -324,9 +326,9 @@ def find_job_id(batch: Batch, error: Exception) -> str:
             # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
             if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
-        if client.has_given_up() or (listed is not None and not late):
+        if client.has_given_up() or (listed is not None and not may_come_late):
             break
-    if listed is None or late:
+    if listed is None or may_come_late:
         raise SchedulerError(
             f"Slurm does not say whether it took {jobs}: {error}",
             "the same command finds out when Slurm answers again, and submits what is missing",

@@ -1,6 +1,6 @@
-"""Find the state of each cell of a campaign, with its reason, and the cells that are worth another try.
+"""Find the state of each cell of a campaign, with its reason, and the cells to try again.
 
-Reads records and batches and asks the scheduler; `campaign.cluster.cell_state` concludes the state.
+This module reads records and batches and asks the scheduler; `campaign.cluster.cell_state` concludes the state.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class StateOfCell(TypedDict):
 
     status: CellState
     reason: str | None
-    valid: int  # measured runs
-    measured: int
-    where: str | None  # it runs
-    emulated: list[str]  # storages of its record
-    end: WorkerEnd | None  # of the worker that left it behind
+    valid: int  # number of valid measured runs
+    measured: int  # number of measured runs
+    where: str | None  # node or job on which it runs
+    emulated: list[str]  # the emulated storages of its record
+    end: WorkerEnd | None  # of the worker that left it unfinished
 
 
 def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOfCell]:
@@ -46,21 +46,25 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
     cells = dict.fromkeys([*requested, *folder.recorded()])
     summaries = Summaries(folder, campaign["requests"])  # before any record is read
     verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
-    last, at_work = last_workers(batches), folder.is_worker_running()
+    last_worker, has_local_worker = last_workers(batches), folder.is_worker_running()
     records = {cell: summaries.of(cell) or _summarise_record(verdicts, cell, summaries) for cell in cells}
     summaries.save()
-    owners = _find_worker_states(batches, _owners_of_cells(batches, last, records), at_work=at_work)
+    owners = _find_worker_states(
+        batches, _owners_of_cells(batches, last_worker, records), has_local_worker=has_local_worker
+    )
     for (_, index), owner in owners.items():
         if owner.state and owner.state.phase == Phase.ENDED and index not in owner.batch.ended:
-            # Written while the scheduler was asked.
-            records |= {cell: _summarise_record(verdicts, cell) for cell in owner.left}
-    next_cells = {owner.left[0] for owner in owners.values()}
+            # Its records may have changed while the scheduler was asked.
+            records |= {cell: _summarise_record(verdicts, cell) for cell in owner.unfinished}
+    next_cells = {owner.unfinished[0] for owner in owners.values()}
     states = {}
     for cell, summary in records.items():
-        batch, index = last.get(cell, (None, 0))
+        batch, index = last_worker.get(cell, (None, 0))
         owner_of_cell = owners.get((str(batch.folder), index)) if batch else None
         worker = owner_of_cell.state if owner_of_cell else None
-        if batch is None and summary.state == CellState.RUNNING and at_work is not False:  # its batch was removed
+        if (
+            batch is None and summary.state == CellState.RUNNING and has_local_worker is not False
+        ):  # its batch was removed
             worker = WorkerState(Phase.UNKNOWN)
         states[cell] = _conclude_state(summary, batch, worker, is_next=cell in next_cells)
     return states
@@ -68,32 +72,34 @@ def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOf
 
 @dataclass
 class _Owner:
-    """A worker, its state, and its cells that are not over and that no later worker has."""
+    """A worker, its state, and its unfinished cells that no later worker was given."""
 
     batch: Batch
-    left: list[str]
-    has_begun: bool  # it has written a record
-    state: WorkerState | None = None  # None: it never began
+    unfinished: list[str]
+    has_begun: bool  # whether it has written a record
+    state: WorkerState | None = None  # None: it has not begun
 
 
 def _owners_of_cells(
-    batches: list[Batch], last: dict[str, tuple[Batch, int]], records: dict[str, Summary]
+    batches: list[Batch], last_worker: dict[str, tuple[Batch, int]], records: dict[str, Summary]
 ) -> dict[Key, _Owner]:
-    """Return the workers with cells that are not over; each worker has these cells in its order."""
+    """Return the workers with unfinished cells; `_Owner.unfinished` is in the order of the worker's list."""
     owners = {}
     for batch in batches:
         for index, cells in enumerate(batch.cells):
-            own_cells = [cell for cell in cells if cell in records and last[cell] == (batch, index)]
-            if left := [cell for cell in own_cells if not _is_over_by(batch, records[cell])]:
+            own_cells = [cell for cell in cells if cell in records and last_worker[cell] == (batch, index)]
+            if unfinished := [cell for cell in own_cells if not _is_over_by(batch, records[cell])]:
                 has_begun = any(records[cell].token == batch.token for cell in own_cells)
-                owners[str(batch.folder), index] = _Owner(batch, left, has_begun)
+                owners[str(batch.folder), index] = _Owner(batch, unfinished, has_begun)
     return owners
 
 
-def _find_worker_states(batches: list[Batch], owners: dict[Key, _Owner], *, at_work: bool | None) -> dict[Key, _Owner]:
-    """Return the workers with their states; ask the scheduler if the end of a worker is not known.
+def _find_worker_states(
+    batches: list[Batch], owners: dict[Key, _Owner], *, has_local_worker: bool | None
+) -> dict[Key, _Owner]:
+    """Set and return the states of the workers; ask the scheduler for workers on Slurm whose end is not known.
 
-    `at_work`: whether a worker runs on this machine; None if unknown.
+    `has_local_worker`: whether a worker runs on this machine; None if unknown.
     """
     local_folders, unknown = [batch.folder for batch in batches if batch.cluster != "slurm"], []
     for (folder, index), owner in owners.items():
@@ -102,9 +108,9 @@ def _find_worker_states(batches: list[Batch], owners: dict[Key, _Owner], *, at_w
             owner.state = WorkerState(Phase.ENDED, end=batch.ended[index])
         elif batch.cluster == "slurm":
             unknown += [] if batch.refused else [(folder, index)]
-        elif at_work is not False and batch.folder == local_folders[-1]:  # this machine has one worker
-            owner.state = WorkerState(Phase.RUNNING if at_work else Phase.UNKNOWN)
-        elif owner.has_begun or batch.fault(index):  # else it may be about to start
+        elif has_local_worker is not False and batch.folder == local_folders[-1]:  # this machine has one worker
+            owner.state = WorkerState(Phase.RUNNING if has_local_worker else Phase.UNKNOWN)
+        elif owner.has_begun or batch.fault(index):  # else it may start soon
             owner.state = ended_state(batch, index, {"code": JobEnd.GONE})
     if unknown:
         workers = fleet.Fleet(batches, client.read_facts())
@@ -120,7 +126,7 @@ def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState |
     is_own = batch is None or summary.token == batch.token
     status = conclude_cell_state(summary.state, worker, is_own=is_own, is_next=is_next)
     reason, end = summary.reason, None
-    is_at_work = worker is not None and worker.phase == Phase.RUNNING
+    runs_now = worker is not None and worker.phase == Phase.RUNNING
     if worker and worker.end and status != summary.state:
         end = worker.end
         reason = worker_sentence(end)
@@ -137,14 +143,14 @@ def _conclude_state(summary: Summary, batch: Batch | None, worker: WorkerState |
         "reason": reason,
         "valid": summary.valid,
         "measured": summary.measured,
-        "where": worker.where if worker and is_at_work and status == CellState.RUNNING else None,
+        "where": worker.where if worker and runs_now and status == CellState.RUNNING else None,
         "emulated": list(summary.emulated),
         "end": end,
     }
 
 
 def _is_over_by(batch: Batch, summary: Summary) -> bool:
-    """Return whether the workers of a batch have finished a cell."""
+    """Return whether a worker of this batch has finished the cell."""
     return summary.token == batch.token and summary.state in (*VERDICTS, CellState.UNFINISHED)
 
 
@@ -173,54 +179,56 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
     return summary
 
 
-_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)  # its worker ended before it was over
-# What would end the next job, too.
+_LEFT = (CellState.PLANNED, CellState.RUNNING, CellState.UNFINISHED)  # of a cell that its worker left unfinished
+# Ends that the next job would have, too, with the reason.
 _ENDS_THAT_REPEAT = {
     JobEnd.CANCELLED: "cancelled",
     JobEnd.DEADLINE: "the job's deadline has passed",
     JobEnd.OUT_OF_MEMORY: "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
     JobEnd.TIMEOUT: "the time limit was reached (cluster.timeout_min=… asks for more)",
 }
-_ENDS_OF_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # it came to an end; no node was lost
+_ENDS_OF_SCRIPT = (JobEnd.COMPLETED, JobEnd.FAILED)  # the script itself ended; no node was lost
 _BEFORE_A_RUN = "the job failed before its first run"
 
 
-def cells_to_retry(after: Plan) -> tuple[list[Cell], list[str]]:
-    """Return the cells to try again, and a line for each reason why other cells are not.
+def cells_to_retry(plan: Plan) -> tuple[list[Cell], list[str]]:
+    """Return the cells to try again, and one line per reason why other cells are not tried again.
 
-    A cell is tried again if its worker ended before the cell without the cell's fault, or if others disturbed its runs.
+    A cell is tried again if its worker left it unfinished without a fault of the cell, or if others disturbed its runs.
     """
-    batches = read_batches(after.folder)
-    last = last_workers(batches)
+    batches = read_batches(plan.folder)
+    last_worker = last_workers(batches)
 
     @cache
     def has_begun(token: str, cells: tuple[str, ...]) -> bool:
         """Return whether a worker has recorded anything."""
-        records = (record.read_or_fault(after.folder.record(cell))[0] for cell in cells)
-        return any(each is not None and each["campaign"].get("token") == token for each in records)
+        records = (record.read_or_fault(plan.folder.record(cell))[0] for cell in cells)
+        return any(recorded is not None and recorded["campaign"].get("token") == token for recorded in records)
 
-    again: list[Cell] = []
-    not_again: Counter[str] = Counter()
-    for entry in after.to_do:
+    retried: list[Cell] = []
+    hindrances: Counter[str] = Counter()
+    for entry in plan.to_do:
         is_left = entry.state in _LEFT
         if not (is_left or entry.disturbed):
             continue
-        batch, index = last.get(entry.cell.id, (None, 0))
+        batch, index = last_worker.get(entry.cell.id, (None, 0))
         end = batch.ended.get(index) if batch else None
-        why = _retry_hindrance(end, is_left=is_left) if end else ""
+        hindrance = _retry_hindrance(end, is_left=is_left) if end else ""
         if batch and end and is_left and end["code"] in _ENDS_OF_SCRIPT:
-            why = why if has_begun(batch.token, tuple(batch.cells[index])) else _BEFORE_A_RUN
-        if why:
-            not_again[why] += 1
+            hindrance = hindrance if has_begun(batch.token, tuple(batch.cells[index])) else _BEFORE_A_RUN
+        if hindrance:
+            hindrances[hindrance] += 1
         else:
-            again.append(entry.cell)
-    return again, [f"{counted(number, 'cell')} not tried again: {why}" for why, number in not_again.items()]
+            retried.append(entry.cell)
+    return retried, [
+        f"{counted(number, 'cell')} not tried again: {hindrance}" for hindrance, number in hindrances.items()
+    ]
 
 
 def _retry_hindrance(end: WorkerEnd, *, is_left: bool) -> str:
     """Return why a new worker would end as the last worker did; empty without such a reason.
 
-    Of a cell that the worker did not leave behind (`is_left`) only a cancellation counts.
+    If the last worker had finished the cell (`is_left` is false), only a cancellation is such a reason.
     """
     if end["code"] == JobEnd.ERROR:
         return worker_sentence(end) if is_left else ""

@@ -1,4 +1,4 @@
-"""Run Slurm's own programs, without the environment that other jobs have left, and read the limits of partitions."""
+"""Run Slurm's programs in an environment without the variables of other jobs, and read the limits of partitions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from typing import NamedTuple
 from campaign import console
 from jobs.system import programs
 
-# A job started inside a job inherits the outer one's ids and CPU binding; SQUEUE_FORMAT and its like change what the
-# clients print. Only where the cluster is stays, and the ticket to it (auth/jwt).
+# These variables hold the ids and the CPU binding of an outer job, or change the output of the clients (SQUEUE_FORMAT).
+# Only the address of the cluster and its ticket (auth/jwt) are passed on.
 _PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
-_PATIENCE_S = 10.0  # with all questions to which no answer comes; and until it is worth asking again
-_SUBMIT_S = 60.0  # for sbatch: a busy controller takes long, and a job that it took late is not asked for twice
+_PATIENCE_S = 10.0  # the total wait for unanswered questions, and then the pause until the next question
+_SUBMIT_S = 60.0  # for sbatch: a busy controller is slow, and a second submission would submit the job twice
 _SAY_AFTER_S = 2.0
 _SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
@@ -36,8 +36,8 @@ class Refusal(StrEnum):
     """The reason why sbatch did not take a script."""
 
     NO_ANSWER = "no_answer"  # Slurm may have taken it
-    TOO_MANY_NOW = "too_many_now"  # a limit on how many jobs there are
-    NODES_AWAY = "nodes_away"  # also said of nodes that are drained for a while; sbatch then takes the job
+    TOO_MANY_NOW = "too_many_now"  # a limit on the number of jobs
+    NODES_AWAY = "nodes_away"  # also if nodes are drained for a while; sbatch itself then takes the job
     OTHER = "other"
 
 
@@ -46,7 +46,7 @@ _REFUSAL_TEXTS = {
     Refusal.TOO_MANY_NOW: re.compile("MaxSubmit|accounting/QOS policy", re.IGNORECASE),
     Refusal.NODES_AWAY: re.compile("node configuration is not available"),
 }
-_UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
+_UNCONFIGURED = "configuration source"  # in "Could not establish a configuration source"
 
 
 def is_slurm_variable(name: str) -> bool:
@@ -55,7 +55,7 @@ def is_slurm_variable(name: str) -> bool:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return our environment without variables that steer Slurm's clients."""
+    """Return our environment without the variables that change what Slurm's clients do."""
     return {name: value for name, value in os.environ.items() if not is_slurm_variable(name)}
 
 
@@ -64,20 +64,20 @@ class _PatienceWithSlurm:
     """The time that we have waited since the controller's last answer."""
 
     waited_s: float = 0.0
-    asked: float = -math.inf  # when a question ended last
-    said: bool = False
+    last_question_s: float = -math.inf  # when the last question ended
+    is_announced: bool = False
 
     @property
     def left_s(self) -> float:
         """Return the seconds for which the next question may wait."""
-        if time.monotonic() - self.asked >= _PATIENCE_S:
+        if time.monotonic() - self.last_question_s >= _PATIENCE_S:
             self.waited_s = 0.0
         return max(0.0, _PATIENCE_S - self.waited_s)
 
     def say(self, up_to_s: float) -> None:
         """Print once that we wait for the controller."""
-        if not self.said:
-            self.said = True
+        if not self.is_announced:
+            self.is_announced = True
             console.say(f"waiting up to {up_to_s:.0f} s for Slurm's controller …")
 
 
@@ -85,50 +85,50 @@ _patience = _PatienceWithSlurm()
 
 
 def has_given_up() -> bool:
-    """Return whether the controller has been silent for so long that nobody asks it for a while."""
+    """Return whether the controller has been silent for so long that it is not asked for a while."""
     return _patience.left_s <= 0
 
 
 def ask_slurm(*words: str, patient: bool = False) -> str | None:
     """Run a client and return its output; None if it is missing, fails or does not answer in time.
 
-    All questions in a row to which no answer comes wait 10 s together, and then none is asked for 10 s; one that is
-    `patient` waits for itself.
+    Unanswered questions in a row wait 10 s together; then no question is asked for 10 s. A `patient` question waits up
+    to 20 s, whatever the others waited.
     """
     try:
-        done = _run_client(*words) if patient else _ask_within_patience(*words)
+        process = _run_client(*words) if patient else _ask_within_patience(*words)
     except (OSError, subprocess.SubprocessError):
         return None
-    return None if done.returncode else done.stdout
+    return None if process.returncode else process.stdout
 
 
 def _ask_within_patience(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a client within the seconds that are left of our patience."""
+    """Run a client in the seconds that the questions in a row may still wait."""
     started, left_s = time.monotonic(), _patience.left_s
     if not left_s:
         raise subprocess.TimeoutExpired(words, 0)
-    answered = False
+    is_answered = False
     try:
         with _announce_wait(_PATIENCE_S):
-            done = _run_client(*words, timeout_s=left_s)
-        answered = done.returncode == 0
-        return done
+            process = _run_client(*words, timeout_s=left_s)
+        is_answered = process.returncode == 0
+        return process
     finally:
         now = time.monotonic()
-        _patience.waited_s = 0.0 if answered else _patience.waited_s + now - started
-        _patience.asked = now
-        _patience.said &= not answered
+        _patience.waited_s = 0.0 if is_answered else _patience.waited_s + now - started
+        _patience.last_question_s = now
+        _patience.is_announced &= not is_answered
 
 
 def ask_for_lines(key: str, *words: str, patient: bool = False) -> list[dict[str, str]]:
-    """Return the words ``KEY=VALUE`` of each line of a client's output that has `key`, by their keys.
+    """Return the values of the words ``KEY=VALUE`` by key, for each line of a client's output that has `key`.
 
-    Of several words of one key the first counts: behind them stand paths and comments, which may hold anything.
+    The first word of a key counts, because paths and comments further back in the line may hold any text.
     """
     text = ask_slurm(*words, patient=patient) or ""
     pairs = ([word.partition("=") for word in reversed(line.split())] for line in text.splitlines())
     values = ({name: value for name, _, value in line} for line in pairs)
-    return [each for each in values if key in each]
+    return [line for line in values if key in line]
 
 
 class RefusedError(Exception):
@@ -136,20 +136,20 @@ class RefusedError(Exception):
 
     def __init__(self, words: str, refusal: Refusal | None = None) -> None:
         super().__init__(words)
-        refusals = (each for each, pattern in _REFUSAL_TEXTS.items() if pattern.search(words))
+        refusals = (code for code, pattern in _REFUSAL_TEXTS.items() if pattern.search(words))
         self.refusal = refusal or next(refusals, Refusal.OTHER)
 
 
 class Answer(NamedTuple):
-    """The output of sbatch, and its messages; `refusal` is None if it took the script."""
+    """The output of sbatch, and its messages; `refusal` is None if sbatch accepted the script."""
 
     refusal: Refusal | None
     printed: str
     words: str
 
     @property
-    def took(self) -> bool | None:
-        """Return whether sbatch took the script; None if nobody knows."""
+    def is_accepted(self) -> bool | None:
+        """Return whether sbatch accepted the script; None if that is unknown."""
         return None if self.refusal == Refusal.NO_ANSWER else self.refusal is None
 
 
@@ -163,27 +163,27 @@ def submit_script(script: Path) -> str:
 
 
 def call_sbatch(*words: str, script: str | None = None) -> Answer:
-    """Call ``sbatch``, which has a minute to answer and reads `script` if no file is named; return the answer."""
+    """Call ``sbatch`` and return its answer, which may take a minute; `script` is its input if no file is named."""
     try:
         with _announce_wait(_SUBMIT_S):
-            done = _run_client("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
+            process = _run_client("sbatch", *words, timeout_s=_SUBMIT_S, text=script)
     except subprocess.TimeoutExpired:
         return Answer(Refusal.NO_ANSWER, "", f"sbatch timed out after {_SUBMIT_S:.0f} s")
     except OSError as error:
         return Answer(Refusal.NO_ANSWER, "", f"sbatch does not answer: {error}")
-    messages = "; ".join(_SBATCH_SAYS.findall(done.stderr)) or " ".join(done.stderr.split())
-    return Answer(RefusedError(messages).refusal if done.returncode else None, done.stdout, messages)
+    messages = "; ".join(_SBATCH_SAYS.findall(process.stderr)) or " ".join(process.stderr.split())
+    return Answer(RefusedError(messages).refusal if process.returncode else None, process.stdout, messages)
 
 
 @contextmanager
 def _announce_wait(up_to_s: float) -> Iterator[None]:
-    """Print that we wait for Slurm, and how long, if the code inside takes long."""
-    herald = threading.Timer(_SAY_AFTER_S, _patience.say, [up_to_s])
-    herald.start()
+    """Print that we wait for Slurm, and how long at most, if the code inside takes long."""
+    timer = threading.Timer(_SAY_AFTER_S, _patience.say, [up_to_s])
+    timer.start()
     try:
         yield
     finally:
-        herald.cancel()
+        timer.cancel()
 
 
 def _run_client(
@@ -193,17 +193,17 @@ def _run_client(
 
 
 def has_cluster() -> bool:
-    """Return whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows its cluster.
+    """Return whether this machine submits to a Slurm cluster: it has ``sbatch``, and sbatch is configured.
 
-    A controller that is down is a cluster all the same: a campaign must not fall back to the login node.
+    True also if the controller is down: a campaign must not fall back to the login node.
     """
     if shutil.which("sbatch") is None:
         return False
     try:
-        done = _ask_within_patience("sinfo", "-h", "-o", "%P")
-    except (subprocess.TimeoutExpired, OSError):  # a controller that hangs; no sinfo to ask with
+        process = _ask_within_patience("sinfo", "-h", "-o", "%P")
+    except (subprocess.TimeoutExpired, OSError):  # the controller hangs, or there is no sinfo
         return True
-    return done.returncode == 0 or _UNCONFIGURED not in done.stderr
+    return process.returncode == 0 or _UNCONFIGURED not in process.stderr
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def read_facts() -> Facts:
 
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):\d+")
-# States of nodes that run nothing now and may later (sinfo(1), NODE STATE CODES).
+# States of nodes that run nothing now, but may later (sinfo(1), NODE STATE CODES).
 _AWAY_STATES = ("down", "drain", "fail", "maint", "reserved", "unk", "inval")
 _NOT_RESPONDING = "*"
 _NODE_FORMAT = "PARTITION=%R CPUS=%c STATE=%T"
@@ -282,7 +282,7 @@ class Partition:
         return min(self.node_cpus, self.limit("MaxCPUsPerNode") or self.node_cpus)
 
     def limit(self, key: str) -> int | None:
-        """Return a limit, of times (``MaxTime``) in minutes; None if there is none (``UNLIMITED``)."""
+        """Return a limit, a time (``MaxTime``) in minutes; None if there is none (``UNLIMITED``)."""
         text = self.values.get(key, "")
         if time := _TIME.fullmatch(text):
             days, hours, minutes = (int(part or 0) for part in time.groups())
@@ -293,13 +293,15 @@ class Partition:
 def find_partitions(names: str | None) -> list[Partition]:
     """Return the partitions with these names (separated by commas), or the default one; none if Slurm is silent."""
     key, values_of_key = ("PartitionName", names.split(",")) if names else ("Default", ["YES"])
-    every = ask_for_lines("PartitionName", "scontrol", "-a", "-o", "show", "partition")
-    chosen = {each["PartitionName"]: each for each in every if each.get(key) in values_of_key}
+    partition_lines = ask_for_lines("PartitionName", "scontrol", "-a", "-o", "show", "partition")
+    chosen = {line["PartitionName"]: line for line in partition_lines if line.get(key) in values_of_key}
     nodes = ask_for_lines("STATE", "sinfo", "-h", "-N", "-p", ",".join(chosen), "-o", _NODE_FORMAT) if chosen else []
     partitions = []
     for name, values in chosen.items():
         own_nodes = [(int(node["CPUS"]), node["STATE"]) for node in nodes if node.get("PARTITION") == name]
         if own_nodes:
-            away = sum(state.startswith(_AWAY_STATES) or state.endswith(_NOT_RESPONDING) for _, state in own_nodes)
-            partitions.append(Partition(values, max(cpus for cpus, _ in own_nodes), away))
+            nodes_away = sum(
+                state.startswith(_AWAY_STATES) or state.endswith(_NOT_RESPONDING) for _, state in own_nodes
+            )
+            partitions.append(Partition(values, max(cpus for cpus, _ in own_nodes), nodes_away))
     return partitions

@@ -1,4 +1,4 @@
-"""Describe the Slurm job that this process runs in, and put it back into the queue."""
+"""Describe the Slurm job in which this process runs, and put the job back into the queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from campaign.slurm import client
 from jobs.model.conduct import Cluster
 from jobs.system.files import write_json
 
-# Of `scontrol show job`: what was granted, not what was asked for.
+# Keys of `scontrol show job`: what Slurm granted, not what was requested.
 _FACTS = (
     "ArrayJobId", "ArrayTaskId", "Dependency", "Features", "JobId", "JobName", "Licenses", "NodeList", "NumCPUs",
     "OverSubscribe", "Partition", "QOS", "Restarts", "TRES", "TimeLimit",
@@ -30,7 +30,7 @@ def number_of_restarts() -> int:
 def own_job_id() -> str | None:
     """Return the id of this job for Slurm's programs: ``77``, or ``70_1`` in an array; None outside a job.
 
-    The last task of an array has the array's id as its ``SLURM_JOB_ID``, which stands for all tasks of the array.
+    ``SLURM_JOB_ID`` alone is not enough: in the last task of an array it is the id of the whole array.
     """
     array, index = (os.environ.get(f"SLURM_ARRAY_{part}_ID") for part in ("JOB", "TASK"))
     return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
@@ -43,21 +43,21 @@ def describe_job() -> dict[str, str]:
 
 
 def node_address() -> str:
-    """Return the address of this node for the others of its job: Slurm's own for it, else that of its name.
+    """Return the address at which the other nodes of the job reach this node.
 
-    A node's own list of hosts may lead its name to loopback, as Debian's does, and a cloud's to an address that the
-    node itself does not have: then the one from which it reaches another node of the job.
+    It is the address that Slurm uses, else that of the node's name. If the node does not have this address, as in some
+    clouds, or if its name leads to loopback, as on Debian, it is the address from which it reaches another node.
     """
     node = os.environ.get("SLURMD_NODENAME")
-    named = _scontrol_line("node", node, "NodeName", node).get("NodeAddr") or platform.node()
-    address = _address_of(named)
-    if not _can_listen_on(address) or (ipaddress.ip_address(address).is_loopback and address != named):
+    name_or_address = _scontrol_line("node", node, "NodeName", node).get("NodeAddr") or platform.node()
+    address = _address_of(name_or_address)
+    if not _can_listen_on(address) or (ipaddress.ip_address(address).is_loopback and address != name_or_address):
         names = client.ask_slurm(
             "scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", ""), patient=True
         )
-        others = (name for name in (names or "").split() if name != node)
-        address = next(filter(None, map(_address_towards, others)), address)
-    return address or named
+        other_nodes = (name for name in (names or "").split() if name != node)
+        address = next(filter(None, map(_address_towards, other_nodes)), address)
+    return address or name_or_address
 
 
 def _can_listen_on(address: str | None) -> TypeGuard[str]:
@@ -82,7 +82,7 @@ def _address_of(name: str) -> str | None:
 
 
 def _address_towards(name: str) -> str | None:
-    """Return the address of this host from which packets to another one go; sends none."""
+    """Return the address of this host from which it would send packets to another host; no packet is sent."""
     if (address := _address_of(name)) is None:
         return None
     with suppress(OSError), socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
@@ -92,19 +92,19 @@ def _address_towards(name: str) -> str | None:
 
 
 def _scontrol_line(kind: str, name: str | None, key: str, value: str | None) -> dict[str, str]:
-    """Return the line of ``scontrol show`` that has this value; empty if there is none."""
+    """Return the values of the line of ``scontrol show`` whose `key` has this value; empty if there is none."""
     lines = client.ask_for_lines(key, "scontrol", "-o", "show", kind, name, patient=True) if name else []
     return next((line for line in lines if line[key] == value), {})
 
 
 def requeue_job() -> bool:
-    """Put this job back into the queue, and return whether Slurm agreed; it then ends this process soon."""
-    number = own_job_id()
-    return number is not None and client.ask_slurm("scontrol", "requeue", number, patient=True) is not None
+    """Put this job back into the queue; return whether Slurm agreed: then it ends this process soon."""
+    job_id = own_job_id()
+    return job_id is not None and client.ask_slurm("scontrol", "requeue", job_id, patient=True) is not None
 
 
 def was_restarted_too_often(cluster: Cluster, fault: Path) -> bool:
-    """Return whether Slurm began this job again more often than `max_requeues` allows, and write that down."""
+    """Return whether Slurm restarted this job more often than `max_requeues` allows; the file `fault` then says so."""
     if number_of_restarts() <= cluster["max_requeues"]:
         return False
     message = f"Slurm began the job again {counted(number_of_restarts(), 'time')}"
@@ -112,11 +112,11 @@ def was_restarted_too_often(cluster: Cluster, fault: Path) -> bool:
     return True
 
 
-def requeue_or_explain(cluster: Cluster, fault: Path, why: str | None = None) -> None:
-    """Put the job back into the queue if it may go there again; else write down why not.
+def requeue_or_explain(cluster: Cluster, fault: Path, reason: str | None = None) -> None:
+    """Put the job back into the queue if it may be requeued again; else write the reason into the file `fault`.
 
-    Slurm starts the list again then; what is recorded is not repeated. Where it has done so already, because it lost
-    sight of this node, the job is the other worker's and is left alone.
+    A requeued job starts its work list again, and does not repeat recorded runs. Nothing is done if Slurm has restarted
+    the job already, because it lost contact with this node: the job belongs to another worker then.
     """
     if int(describe_job().get("Restarts", "0")) > number_of_restarts():
         return
@@ -126,8 +126,8 @@ def requeue_or_explain(cluster: Cluster, fault: Path, why: str | None = None) ->
     times = counted(number_of_restarts() + 1, "time")
     message = f"the time limit of {cluster['timeout_min']} min was reached {times}"
     hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
-    if why:
-        message, hint = f"{why}; the job was begun {times}", "the same command continues from here"
+    if reason:
+        message, hint = f"{reason}; the job was begun {times}", "the same command continues from here"
     if may_requeue:
         message += ", and Slurm did not take the job back into its queue"
         hint = f"the same command continues from here; {hint}"

@@ -1,13 +1,12 @@
 """Ask the scheduler for our tasks, and read the answers of squeue, sacct and the log of ended jobs.
 
-The controller (``squeue``) is asked first: its list is the present. A task that it no longer lists has ended, and the
-accounting (``sacct``), or the log of ended jobs, says how. A task that neither of them knows is lost: the controller
-came back without its state. The accounting is never believed about a task that lives, because it goes on saying RUNNING
-of a task that such a controller forgot. The record on disk is believed before all of them
-(`campaign.cluster.progress`).
+The controller (``squeue``) is asked first: it lists the live tasks. A task that it no longer lists has ended, and the
+accounting (``sacct``) or the log of ended jobs says how. A task that no source knows is lost: the controller has lost
+its state. The accounting is not believed if it says RUNNING: it repeats that for ever of a task that such a controller
+has forgotten. The record on disk is believed before all of these sources (`campaign.cluster.progress`).
 
 A task is identified by its *working directory*, the folder of its batch, and its index in the array; never by a job id,
-which a controller that lost its state gives to somebody else.
+because a controller that has lost its state gives the same id to another job.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from jobs.model.codes import JobEnd, WorkerEnd
 
 Key = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
-_SQUEUE_HEAD = "ARRAY_JOB_ID|"  # of the line above the jobs, which proves an answer without any to be squeue's
+_SQUEUE_HEAD = "ARRAY_JOB_ID|"  # of the headline, which proves that an answer without jobs is squeue's
 _SQUEUE_LINE = re.compile(r"(\d+)\|(\d+|N/A)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(/.*)")
 SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
-_ENDED = frozenset(JobEnd)  # a state that is none of these, of a Slurm to come, is taken for one of a job that lives
+_ENDED = frozenset(JobEnd)  # a task in any other state, also one of a later Slurm, counts as live
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
 _ASK_FOR_LESS = "cancel, then ask for less"
-# Reasons with which a job waits for ever, and the cure (squeue(1), JOB REASON CODES).
+# Reasons for which a job waits for ever, each with the cure (squeue(1), JOB REASON CODES).
 _REASONS_FOR_EVER = {
     "PartitionTimeLimit": "cancel, then less cluster.timeout_min, or another cluster.partition",
     "PartitionNodeLimit": _ASK_FOR_LESS,
     "BadConstraints": _ASK_FOR_LESS,
-    "JobHeldUser": "`scontrol release JOB` lets it go",
-    "JobHoldMaxRequeue": "`scontrol release JOB` lets it go; first see why it was begun so often",
+    "JobHeldUser": "`scontrol release JOB` releases it",
+    "JobHoldMaxRequeue": "`scontrol release JOB` releases it; first see why it was started so often",
     "JobHeldAdmin": "an administrator holds it; ask them",
     "DependencyNeverSatisfied": "cancel, then another cluster.dependency",
     "InvalidAccount": "cancel, then cluster.account=…",
@@ -49,7 +48,7 @@ _OVER_A_LIMIT = re.compile(r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit")
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
 _RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
-_COMPLETION_OWNER = re.compile(r"JobId=\d+ UserId=[^ ]*\((\d+)\) ")  # before any word that its user has chosen
+_COMPLETION_OWNER = re.compile(r"JobId=\d+ UserId=[^ ]*\((\d+)\) ")  # at the start, before any text of the user
 _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 
 
@@ -57,11 +56,11 @@ _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 class Task:
     """An array task, as one of the sources describes it."""
 
-    folder: str  # with the index its identity (`Key`)
+    folder: str  # its working directory
     index: int
     state: str  # Slurm's state, one word: ``PENDING``, ``RUNNING``, ``NODE_FAIL``, …
-    reason: str  # Slurm's reason, where it gives one
-    node: str  # where it runs or ran; empty where the source does not say, as `exit`
+    reason: str  # Slurm's reason for the state; empty if there is none
+    node: str  # where it runs or ran; `node` and `exit` are empty if the source does not give them
     exit: str  # ``code:signal``
     job_id: str  # ``array_index``, for ``scancel`` and for people
 
@@ -77,7 +76,7 @@ class Task:
 
     @property
     def final(self) -> bool:
-        """Return whether the task has ended in a way after which Slurm does not begin it again."""
+        """Return whether the task has ended for good: Slurm will not start it again."""
         return not self.live and self.state not in _BEGUN_AGAIN
 
     @property
@@ -87,7 +86,7 @@ class Task:
 
     @property
     def waits_for(self) -> str:
-        """Return Slurm's reason for the wait; if the task can never start, also that and the cure."""
+        """Return Slurm's reason for the wait; if the task can never start, with the cure."""
         cure = _REASONS_FOR_EVER.get(self.reason, _ASK_FOR_LESS if _OVER_A_LIMIT.fullmatch(self.reason) else "")
         return (
             f"{self.reason}: will not start as it stands; {cure.replace('JOB', self.job_id.partition('_')[0])}"
@@ -96,7 +95,7 @@ class Task:
         )
 
     def end(self) -> WorkerEnd:
-        """Return how the task ended: its state, its exit code or signal if there is one, its node."""
+        """Return how the task ended: its state, and its exit code, signal and node if they are known."""
         code, _, number = self.exit.partition(":")
         values = {"exit": code, "signal": number}
         numbers = {key: int(value) for key, value in values.items() if value.isdecimal() and int(value)}
@@ -106,7 +105,7 @@ class Task:
 def parse_squeue(text: str) -> list[Task] | None:
     """Return the tasks in the output of ``squeue -r -o SQUEUE_FORMAT``; None if it is no output of squeue.
 
-    A wrapper may print a notice above squeue's head; below it there is nothing but jobs.
+    A wrapper of squeue may print a notice above the headline; all lines below the headline must be jobs.
     """
     lines = text.splitlines()
     head = next((index for index, line in enumerate(lines) if line.startswith(_SQUEUE_HEAD)), None)
@@ -122,7 +121,7 @@ def parse_squeue(text: str) -> list[Task] | None:
 
 
 def parse_sacct(text: str) -> Iterator[Task]:
-    """Yield the tasks in the output of ``sacct -n -P -X -o SACCT_FORMAT``; a line may stand for several."""
+    """Yield the tasks in the output of ``sacct -n -P -X -o SACCT_FORMAT``; one line may describe several tasks."""
     for line in text.splitlines():
         job, state, code, node, reason, folder = (*line.split("|", 5), "", "", "", "", "")[:6]
         for index in _expand_indices(job):
@@ -132,7 +131,7 @@ def parse_sacct(text: str) -> Iterator[Task]:
 
 
 def parse_completion_log(text: str, user: int) -> Iterator[Task]:
-    """Yield the tasks of the user with this number in the log of ``jobcomp/filetxt``."""
+    """Yield the tasks of the user with the id `user` in the log of ``jobcomp/filetxt``."""
     for line in text.splitlines():
         if (owner := _COMPLETION_OWNER.match(line)) and int(owner[1]) != user:
             continue
@@ -151,7 +150,7 @@ def _expand_indices(job: str) -> Iterator[int]:
     match = _ARRAY_ID.fullmatch(job)
     if match is None:
         return
-    for part in _RANGE.finditer(match[2] or match[3]):  # sacct cuts a long list short: "1,3,5,4..."
+    for part in _RANGE.finditer(match[2] or match[3]):  # sacct truncates a long list: "1,3,5,4..."
         first, last, step = part.groups()
         yield from range(int(first), int(last or first) + 1, int(step or 1))
 
@@ -160,40 +159,39 @@ def _known_text(text: str) -> str:
     return "" if text in _NOBODY else text
 
 
-_LOST_AFTER_S = 4.0  # the controller's answers lack the task: the first may come before sbatch has returned
+_LOST_AFTER_S = 4.0  # of answers without the task: the first of them may be older than the submission
 _LOG_TAIL_BYTES = 8 << 20
 
 
 def list_tasks(names: Iterable[str], ask: Callable[..., str | None] = client.ask_slurm) -> list[Task] | None:
-    """Return all our tasks with these job names, or with any, also those that ended lately; None without an answer.
+    """Return all our tasks with these job names (without names: all our tasks), also tasks that ended lately.
 
-    None where it is silent, or what comes is no answer of squeue's (a wrapper's words, a line that was cut).
-
-    ``--all``: without it jobs in a hidden partition are not shown, not even to their owner.
+    None if the controller does not answer, or if the answer is not squeue's (a wrapper's message, a truncated line).
     """
-    named = [f"--name={each}"] if (each := ",".join(names)) else []
-    text = ask("squeue", "-r", "--all", "--states=all", f"--user={os.getuid()}", *named, "-o", SQUEUE_FORMAT)
+    name_option = [f"--name={joined}"] if (joined := ",".join(names)) else []
+    # Without --all squeue hides jobs in a hidden partition even from their owner.
+    text = ask("squeue", "-r", "--all", "--states=all", f"--user={os.getuid()}", *name_option, "-o", SQUEUE_FORMAT)
     return None if text is None else parse_squeue(text)
 
 
 @dataclass
 class Scheduler:
-    """The tasks of some jobs, as the scheduler has last described them."""
+    """The tasks of some jobs, as the scheduler last described them."""
 
     facts: client.Facts
     names: Collection[str]  # job names to ask for
-    since: str  # from when the accounting is asked: a date, ISO 8601, or now
+    since: str  # start of the period for the accounting: a date (ISO 8601) or ``now``
     ask: Callable[..., str | None] = client.ask_slurm
     silent_since: float | None = None
-    asking_since: float | None = None  # a question to the controller that has no answer yet
+    asking_since: float | None = None  # start of a question to the controller that has no answer yet
     _listed: dict[Key, Task] = field(default_factory=dict)
     _ended: dict[Key, Task] = field(default_factory=dict)
-    _absent: dict[Key, float] = field(default_factory=dict)  # since which answer of the controller
-    _answered: float = 0.0  # when it answered last
+    _absent_since: dict[Key, float] = field(default_factory=dict)  # time of the first answer without the task
+    _answered_at: float = 0.0  # time of the controller's last answer
     _asked_accounting: bool = False
 
     def refresh(self, expected: Collection[Key]) -> None:
-        """Ask one question for all of the `expected` tasks: the controller, or the accounting."""
+        """Ask the controller or the accounting one question about all of the `expected` tasks."""
         unexplained = self.silent_since is not None or any(self.is_unexplained(key) for key in expected)
         if unexplained and self.facts.accounting and not self._asked_accounting:
             self._asked_accounting = True
@@ -207,14 +205,14 @@ class Scheduler:
         if key in self._listed:
             return self._listed[key]
         ended = self._ended.get(key)
-        if ended and (ended.final or self.silent_since is None):  # else it may be in the queue again
+        if ended and (ended.final or self.silent_since is None):  # else it may be queued again
             return ended
-        is_lost = key in self._absent and self._answered - self._absent[key] >= _LOST_AFTER_S
+        is_lost = key in self._absent_since and self._answered_at - self._absent_since[key] >= _LOST_AFTER_S
         return Task(*key, JobEnd.LOST, "", "", "", "") if is_lost else None
 
     def is_unexplained(self, key: Key) -> bool:
-        """Return whether the controller did not list a task, and no source says yet how it ended."""
-        return key in self._absent and self.task(key) is None
+        """Return whether the controller does not list a task, and no source has said yet how it ended."""
+        return key in self._absent_since and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:
         self.asking_since = asked_at = time.monotonic()
@@ -227,10 +225,12 @@ class Scheduler:
             return
         now, self.silent_since = time.monotonic(), None
         self._listed = {task.key: task for task in tasks}
-        self._answered = now
-        self._absent = {key: self._absent.get(key, now) for key in expected if key not in self._listed}
-        if self._absent and self.facts.completion_log:
-            self._take_ended(parse_completion_log(_read_log_tail(self.facts.completion_log), os.getuid()), self._absent)
+        self._answered_at = now
+        self._absent_since = {key: self._absent_since.get(key, now) for key in expected if key not in self._listed}
+        if self._absent_since and self.facts.completion_log:
+            self._take_ended(
+                parse_completion_log(_read_log_tail(self.facts.completion_log), os.getuid()), self._absent_since
+            )
 
     def _ask_accounting(self, expected: Collection[Key]) -> None:
         words = (f"--user={os.getuid()}", f"--starttime={self.since}", f"--name={','.join(self.names)}")
@@ -238,17 +238,17 @@ class Scheduler:
         if text is None:
             return
         self._take_ended(parse_sacct(text), expected)
-        if self.silent_since is not None:  # else the controller is believed: the job may be in the queue again
+        if self.silent_since is not None:  # else the controller is believed: the job may be queued again
             for key in [key for key in self._listed if key in self._ended and self._ended[key].final]:
                 del self._listed[key]
 
     def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
-        """Keep the last report of each task that has ended; a job that was requeued has several."""
+        """Keep the last report of each ended task among `wanted`; a requeued task has several reports."""
         self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
 
 
 def _read_log_tail(path: os.PathLike[str]) -> str:
-    """Return the end of a log that may be large; empty if this user may not read it."""
+    """Return the last part of a log, which may be large; empty if this user may not read it."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - any path-like
             size = file.seek(0, os.SEEK_END)

@@ -1,16 +1,16 @@
 """The cost of reading a file on a storage, and the gain of a run when files move from a slow storage to a fast one.
 
-A file costs some seconds per seek (a read that does not begin where the one before ended) and some per byte. If calls
-come one at a time, the time of each file's own calls is known, too, and counts as far as it repeats from run to run: to
-choose files by the times of one run would choose those that were slow by chance, and promise too much. If several calls
-wait for one storage, a file's time is mostly that of others, and only the two costs are used, computed from the rate at
-which files were finished. The costs on a storage for one reader are measured by probes: of existing files, or
-of new ones that are written, read and removed (`measure_costs`, `measure_costs_of_new`).
+A file costs some seconds per seek (a read that does not begin where the last one ended) and some per byte. If calls
+come one at a time, the time of each file's own calls is known, too. It counts only as far as it repeats in all runs:
+the times of one run would select files that were slow by chance, and predict too large a gain. If several calls
+wait for one storage, a file's time is mostly that of other files. Then only the two costs are used, computed from the
+rate at which files were finished. The costs on a storage for one reader are measured by probes: existing files, or
+new files that are written, read and removed (`measure_costs`, `measure_costs_of_new`).
 
-The gain lies between two kinds of storage. A storage with one queue: a file that leaves it saves its cost there. A
-storage that serves all calls at once: tf.data keeps as many files in progress as it has threads, in order, so a file
-that is read faster still waits for the one before it, and the gain is small. How near a storage is to either kind
-follows from how much less a file costs one of several readers than a single reader; in doubt the lower gain is used.
+The gain lies between those of two kinds of storage. If a storage has one queue, each file that leaves it saves its cost
+there. If a storage serves all calls at once, the gain is small: tf.data keeps as many files in progress as it has
+threads, in order, so a file that is read faster still waits for the one before it. How near a storage is to one
+kind follows from how much less a file costs one of several readers than a single one; in doubt the lower gain is used.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from campaign.staging.observed import Floats, Observed, Run
 from jobs.store import transfer
 from jobs.system import files, page_cache
 
-ONE_AT_A_TIME = 1.2  # up to this many calls in progress on average, calls count as one after the other
+ONE_AT_A_TIME = 1.2  # up to this average number of calls in progress, calls count as one after the other
 _FEWEST_GROUPS = 8
 _DRAWS, _SEED = 400, 0
 _LEAST_S = 1e-6
-# A storage counts as parallel if its files cost a single reader (calls ** this) times as much, or more. The value is
-# that of the model of a disk with eight readers, whose gain is the simulated one (docs/how-to/staging.md, measured).
+# A storage counts as parallel if a file costs a single reader (calls ** _PARALLEL) times as much, or more. The value is
+# that of the model of a disk with eight readers, where the simulated gain is right (docs/how-to/staging.md, measured).
 _PARALLEL = 0.3
-_SIMULATED, _WIDEST = 5_000, 4_096  # files; files under way
+_SIMULATED, _WIDEST = 5_000, 4_096  # number of simulated files; most files under way
 _TAILS = (0.025, 0.975)
 _PROBES, _MOST_BYTES = 48, 256 << 20
 _READ_BYTES = 1 << 20  # bytes per call, as TensorFlow reads
@@ -65,13 +65,13 @@ class Gain(TypedDict):
 
 
 def fit_cost(seeks: Floats, sizes: Floats, seconds: Floats) -> Cost:
-    """Return both costs, fitted by least squares; neither is negative, and the fitted sum equals that of `seconds`."""
+    """Return both costs, fitted by least squares; neither is negative, and their sum equals that of `seconds`."""
     rows = np.stack((seeks, sizes), axis=1).astype(float)
     costs, *_ = np.linalg.lstsq(rows, seconds, rcond=None)
     if costs[0] < 0 or costs[1] < 0:
-        only = int(costs[0] < 0)
+        positive = int(costs[0] < 0)
         costs = np.zeros(2)
-        costs[only] = seconds.sum() / rows[:, only].sum()
+        costs[positive] = seconds.sum() / rows[:, positive].sum()
     scale = seconds.sum() / (rows @ costs).sum()
     return Cost(*(costs * scale).tolist())
 
@@ -85,7 +85,7 @@ class Slow:
     seeks: Floats
     sizes: Floats
     calls_at_once: float = 1.0
-    # With several calls at once: seconds of each file's own calls, with waiting; shape (runs, files).
+    # Seconds of each file's own calls, waiting included; shape (runs, files). None: one call at a time.
     waits: Floats | None = None
 
     def remaining(
@@ -97,35 +97,33 @@ class Slow:
         if the profile has one reader); `parallel`: result of `remaining_in_parallel`.
         """
         total = float(self.seconds.sum())
-        left_s, moved_s = (
-            float(self.seconds[~moved].sum()),
-            float(fast_cost.of(self.seeks[moved], self.sizes[moved]).sum()),
-        )
+        unmoved_s = float(self.seconds[~moved].sum())
+        moved_s = float(fast_cost.of(self.seeks[moved], self.sizes[moved]).sum())
         if single_reader_cost is None:
-            return (left_s + moved_s) / total
+            return (unmoved_s + moved_s) / total
         faster = float(single_reader_cost.of(self.seeks, self.sizes).sum()) / total
         power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once)) / _PARALLEL))
-        return float((max(left_s, moved_s) / total) ** (1 - power) * parallel**power)
+        return float((max(unmoved_s, moved_s) / total) ** (1 - power) * parallel**power)
 
     def remaining_in_parallel(self, moved: Any, fast_cost: Cost) -> float:
         """Return the remaining share (see `remaining`) for a slow storage that serves all calls at full speed."""
         if self.waits is None:
             return 1.0
-        drawn = np.random.default_rng(_SEED).integers(self.waits.size, size=_SIMULATED)
-        after = np.where(moved, fast_cost.of(self.seeks, self.sizes), self.waits).flat[drawn]
-        waits = self.waits.flat[drawn]
+        indices = np.random.default_rng(_SEED).integers(self.waits.size, size=_SIMULATED)
+        waits_after = np.where(moved, fast_cost.of(self.seeks, self.sizes), self.waits).flat[indices]
+        waits = self.waits.flat[indices]
         window = 1
         while waits.sum() / (before_s := _taken_s(waits, window)) < self.calls_at_once and window < _WIDEST:
             window += 1
-        return _taken_s(after, window) / before_s
+        return _taken_s(waits_after, window) / before_s
 
 
 def _taken_s(waits: Floats, window: int) -> float:
-    """Return the seconds to take files in order, if a file begins when the one `window` places before it is taken."""
-    taken = [0.0] * window
+    """Return the seconds to take files in order; a file begins when the file `window` places before it was taken."""
+    taken_at_s = [0.0] * window
     for wait in waits.tolist():
-        taken.append(max(taken[-1], taken[-window] + wait))
-    return taken[-1]
+        taken_at_s.append(max(taken_at_s[-1], taken_at_s[-window] + wait))
+    return taken_at_s[-1]
 
 
 def on_slow(observed: Observed) -> Slow:
@@ -134,21 +132,25 @@ def on_slow(observed: Observed) -> Slow:
     seeks, sizes = (np.mean([getattr(run, key) for run in runs], axis=0) for key in ("seeks", "bytes_read"))
     if observed.calls_at_once > ONE_AT_A_TIME:
         parts = zip(*(_groups(run, observed.calls_at_once) for run in runs), strict=True)
-        sought, read, seconds = (np.concatenate(part) for part in parts)
-        cost = fit_cost(sought, read, seconds)
+        seeks_of_rows, bytes_of_rows, seconds = (np.concatenate(part) for part in parts)
+        cost = fit_cost(seeks_of_rows, bytes_of_rows, seconds)
         seconds = cost.of(seeks, sizes)
         seconds *= np.mean([run.in_calls_s for run in runs]) / seconds.sum()
         waits = np.array([run.spent_s for run in runs])
         return Slow(cost, seconds, seeks, sizes, observed.calls_at_once, waits)
-    spent = np.array([run.spent_s for run in runs])
-    sought, read = (np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read"))
-    cost = fit_cost(sought, read, spent.ravel())
-    own = spent - [cost.of(run.seeks, run.bytes_read) for run in runs]
-    return Slow(cost, (spent - own).mean(axis=0) + _repeated(own) * own.mean(axis=0), seeks, sizes)
+    spent_s = np.array([run.spent_s for run in runs])
+    seeks_of_rows, bytes_of_rows = (
+        np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read")
+    )
+    cost = fit_cost(seeks_of_rows, bytes_of_rows, spent_s.ravel())
+    residual_s = spent_s - [cost.of(run.seeks, run.bytes_read) for run in runs]
+    return Slow(
+        cost, (spent_s - residual_s).mean(axis=0) + _repeated(residual_s) * residual_s.mean(axis=0), seeks, sizes
+    )
 
 
 def _groups(run: Run, at_once: float) -> tuple[Floats, Floats, Floats]:
-    """Return the seeks, bytes and seconds of groups of files that were finished one after the other."""
+    """Return seeks, bytes and seconds of groups of files; the files of a group were finished in succession."""
     order = np.argsort(run.ended_s)
     size = min(max(1, len(order) // _FEWEST_GROUPS), max(4, round(at_once)))
     starts = np.arange(0, len(order) - size + 1, size)
@@ -160,7 +162,7 @@ def _groups(run: Run, at_once: float) -> tuple[Floats, Floats, Floats]:
 
 
 def _repeated(own_s: Floats) -> float:
-    """Return the share of the variance between files that is no chance; `own_s`: seconds, shape (runs, files)."""
+    """Return the share of the variance between files that is not chance; `own_s`: seconds, shape (runs, files)."""
     if len(own_s) < 2:  # noqa: PLR2004 - one run cannot repeat itself
         return 0.0
     chance = float(own_s.var(axis=0, ddof=1).mean()) / len(own_s)
@@ -174,7 +176,7 @@ def gain(
     """Return the predicted gain of a run if the files of the mask `moved` move to the fast storage.
 
     `fast_costs`: costs on the fast storage; `single_reader_costs`: costs on the slow storage for a single reader (None
-    if the profile has one reader). The first cost of each list is by all probes, the others are by random draws of the
+    if the profile has one reader). The first cost of each list is from all probes, the others from random draws of the
     probes. The bounds follow from the spread of the runs, of the files' times and of the probes.
     """
     if not moved.any():
@@ -183,7 +185,7 @@ def gain(
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
     def predict_gain(share: float, before: float, after: float, most: float, chance: float = 0.0) -> float:
-        # Chance may save half of the remaining time at most: otherwise a run with few reads left would gain any factor.
+        # Chance may save at most half of the remaining time; otherwise a run with few reads left could gain any factor.
         saved = min(total_s * (1 - share) + chance, total_s * (1 - share / 2), most)
         return float(before / max(after - saved, _LEAST_S) - 1)
 
@@ -210,7 +212,7 @@ def gain(
             )
         )
     bounds = [predicted, *np.quantile(drawn_gains, _TAILS).tolist()]
-    if single_reader_costs[0] is not None:  # a queue of one, or none at all
+    if single_reader_costs[0] is not None:  # the two extremes: a storage with one queue, and one without
         bounds += [
             predict_gain(slow.remaining(moved, fast_costs[0], slow.cost), *means),
             predict_gain(parallel, *means),
@@ -219,22 +221,22 @@ def gain(
 
 
 def measure_costs_of_new(folder: Path, sizes: Floats) -> list[Cost]:
-    """Return the costs of new files of these sizes below our `folder`: first by all probes, then by draws of probes."""
-    wanted = np.quantile(sizes, (np.arange(_PROBES) + 0.5) / _PROBES).astype(int)
-    wanted = np.minimum(wanted, _MOST_BYTES // _PROBES)
-    with _written(folder, np.random.default_rng(_SEED).permutation(wanted).tolist()) as paths:
+    """Return the costs of new files of these sizes in `folder`: first from all probes, then from draws of probes."""
+    probe_sizes = np.quantile(sizes, (np.arange(_PROBES) + 0.5) / _PROBES).astype(int)
+    probe_sizes = np.minimum(probe_sizes, _MOST_BYTES // _PROBES)
+    with _probe_files(folder, np.random.default_rng(_SEED).permutation(probe_sizes).tolist()) as paths:
         return measure_costs(paths)
 
 
 def measure_costs(paths: Sequence[Path]) -> list[Cost]:
-    """Return the costs of cold files for one reader: first by all files, then by random draws of the files.
+    """Return the costs of cold files for one reader: first from all files, then from random draws of the files.
 
-    The median of three reads of a file counts, so that other work of the machine during one read does not.
+    The median of three reads of a file counts, so that a disturbance of one read does not.
     """
     rounds = []
     for _ in range(_ROUNDS):
         page_cache.drop_from_cache(paths, paths, paths[0].parent)
-        rounds.append([_read(path) for path in paths])
+        rounds.append([_time_read(path) for path in paths])
     sizes, seconds = np.median(rounds, axis=0).T
     rng, ones = np.random.default_rng(_SEED), np.ones(len(paths))
     draws = [np.arange(len(paths)), *rng.integers(len(paths), size=(_PROBE_DRAWS, len(paths)))]
@@ -247,32 +249,32 @@ def sample_to_probe(number: int) -> list[int]:
 
 
 @contextmanager
-def _written(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
-    """Yield the paths of new files of random bytes, synced to the storage; the files are removed at the end."""
-    home = folder / ".probe"
+def _probe_files(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
+    """Yield the paths of new files of random bytes that are on the storage; the files are removed at the end."""
+    probe_folder = folder / ".probe"
     with FileLock(folder / ".tfio-lock"):
-        if home.exists():  # left by an interrupted probe
-            files.remove_tree(home)
-        files.make_folder(home)
+        if probe_folder.exists():  # left by an interrupted probe
+            files.remove_tree(probe_folder)
+        files.make_folder(probe_folder)
         try:
-            paths = [home / str(number) for number in range(len(sizes))]
+            paths = [probe_folder / str(number) for number in range(len(sizes))]
             for path, size in zip(paths, sizes, strict=True):
                 with files.whole(path, durable=False) as file:
                     file.write(os.urandom(size))
-            transfer.sync_files(paths, [home])
+            transfer.sync_files(paths, [probe_folder])
             yield paths
         finally:
-            files.remove_tree(home)
+            files.remove_tree(probe_folder)
 
 
-def _read(path: Path) -> tuple[int, float]:
+def _time_read(path: Path) -> tuple[int, float]:
     """Return the bytes of a file and the seconds to open it and read it to its end."""
-    buffer, at = bytearray(_READ_BYTES), 0
+    buffer, offset = bytearray(_READ_BYTES), 0
     began = time.perf_counter()
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        while count := os.preadv(descriptor, [buffer], at):
-            at += count
+        while count := os.preadv(descriptor, [buffer], offset):
+            offset += count
     finally:
         os.close(descriptor)
-    return at, time.perf_counter() - began
+    return offset, time.perf_counter() - began

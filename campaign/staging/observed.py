@@ -35,7 +35,7 @@ class Run:
     wall_s: float
     waited_s: float  # part of `wall_s` in which it waited for its input: staging can save no more
     in_calls_s: float  # part of `wall_s` with a call in progress
-    seeks: Floats  # reads that do not begin where the one before ended
+    seeks: Floats  # reads that do not begin where the last one ended
     bytes_read: Floats
     spent_s: Floats  # in open, read and close
     ended_s: Floats  # when the last read ended, from the start of the window
@@ -43,16 +43,15 @@ class Run:
 
 @dataclass(frozen=True)
 class FromMemory:
-    """The files that a profile read from the page cache, which say nothing about the storage.
+    """The files that a profile read from the page cache; their times say nothing about the storage.
 
-    `sure_bytes` is a certain lower bound: the kernel counts the bytes that it fetched for the process. The choice of
-    files is inferred: those that took least time for their size.
+    Which files these are is inferred: the ones that took least time for their size.
     """
 
     files: int
     bytes: int
-    sure_bytes: int
-    apart: float  # how many times as long, for its size, the fastest other file took as the slowest of these; 0: none
+    sure_bytes: int  # a certain lower bound, because the kernel counts the bytes that it fetched for the process
+    apart: float  # time over size of the fastest other file, over that of the slowest of these files; 0: no such file
 
 
 @dataclass(frozen=True)
@@ -62,18 +61,18 @@ class Observed:
     source: Path
     names: Sequence[str]  # relative to `source`, sorted
     runs: Sequence[Run]
-    origin: str  # in words
+    origin: str  # cell or path of the profile
     called: Path | None = None  # the program's name for `source`
-    from_memory: FromMemory | None = None  # files left out of `names`; None: unknown
+    from_memory: FromMemory | None = None  # files that are not in `names`; None: unknown
 
     @property
     def calls_at_once(self) -> float:
-        """Return the average number of calls in progress, without the time of no call."""
+        """Return the average number of calls in progress while there is any."""
         return float(np.mean([run.spent_s.sum() / run.in_calls_s for run in self.runs]))
 
 
 def window_of(path: Path) -> Window:
-    """Return the window in a profile of this project or Darshan; raise UsageError if unreadable or incomplete."""
+    """Return the window in a profile of this project or Darshan; raise UsageError if it is unreadable or incomplete."""
     try:
         window = saved.read_profile(path)
     except JobError as error:
@@ -83,7 +82,7 @@ def window_of(path: Path) -> Window:
 
 
 def of_file(path: Path, source: Path) -> Observed:
-    """Return the observations in a profile of any program, on the files below `source` read from the storage.
+    """Return the observations in a profile of any program, on the files below `source` that came from the storage.
 
     Raises UsageError if the program read no file below `source`, or read all of them from memory.
     """
@@ -93,31 +92,36 @@ def of_file(path: Path, source: Path) -> Observed:
         return observed
     (run,) = observed.runs
     slowness = run.spent_s / (_MEMORY_FILE_S + _MEMORY_BYTE_S * run.bytes_read)
-    memory = _read_from_memory(run.bytes_read, slowness, window.device_bytes)
-    if memory.all():
+    is_in_memory = _read_from_memory(run.bytes_read, slowness, window.device_bytes)
+    if is_in_memory.all():
         raise from_memory_error(path, window.device_bytes, int(run.bytes_read.sum()))
-    cached = FromMemory(
-        files=int(memory.sum()),
-        bytes=int(run.bytes_read[memory].sum()),
+    from_memory = FromMemory(
+        files=int(is_in_memory.sum()),
+        bytes=int(run.bytes_read[is_in_memory].sum()),
         sure_bytes=max(0, int(run.bytes_read.sum()) - window.device_bytes),
-        apart=float(slowness[~memory].min() / slowness[memory].max()) if memory.any() else 0.0,
+        apart=float(slowness[~is_in_memory].min() / slowness[is_in_memory].max()) if is_in_memory.any() else 0.0,
     )
-    cold = [name for name, hidden in zip(observed.names, memory, strict=True) if not hidden]
-    places = read_below(window, [observed.source, source.absolute()])
-    return replace(observed, names=cold, runs=[_run(window, window.wall_s, places, cold)], from_memory=cached)
+    cold_names = [name for name, in_memory in zip(observed.names, is_in_memory, strict=True) if not in_memory]
+    rows_by_name = read_below(window, [observed.source, source.absolute()])
+    return replace(
+        observed,
+        names=cold_names,
+        runs=[_run(window, window.wall_s, rows_by_name, cold_names)],
+        from_memory=from_memory,
+    )
 
 
 def from_memory_error(path: Path, device_bytes: int, read_bytes: int) -> UsageError:
     """Return the error for a profile whose reads came from memory."""
     return UsageError(
         f"{path}: at least {(read_bytes - device_bytes) / 1e6:,.1f} of {read_bytes / 1e6:,.1f} MB came from memory, by"
-        " the kernel's count, so it says nothing of the storage",
+        " the kernel's count, so it says nothing about the storage",
         "profile a run that reads from the storage: as root, `echo 1 > /proc/sys/vm/drop_caches` before it",
     )
 
 
 def _read_from_memory(bytes_read: Floats, slowness: Floats, device_bytes: int) -> Any:
-    """Return the mask of the files read from memory: the fastest ones, for the bytes that the storage did not give."""
+    """Return the mask of the files read from memory: the fastest, up to the bytes that the storage did not give."""
     order = np.argsort(-slowness, kind="stable")
     fetched = device_bytes if device_bytes > (1 - COLD_FROM) * bytes_read.sum() else -1
     memory = np.full(len(bytes_read), fetched < COLD_FROM * bytes_read.sum())
@@ -126,18 +130,18 @@ def _read_from_memory(bytes_read: Floats, slowness: Floats, device_bytes: int) -
 
 
 def has_device(path: Path) -> bool:
-    """Return whether the kernel counts exactly the bytes fetched for a file: not on Lustre, FUSE, btrfs, tmpfs."""
+    """Return whether the kernel counts the bytes fetched for a file exactly: not on Lustre, FUSE, btrfs, tmpfs."""
     return os.major(path.stat().st_dev) != 0
 
 
 def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
     """Return the observations in the profiles of a cell's valid measured runs."""
-    home = folder.cell(recorded["cell"]["id"])
+    cell_folder = folder.cell(recorded["cell"]["id"])
     try:
         windows = [
-            # The window of the cell's own folder, and the seconds in which the run waited for its input.
+            # The window, and the seconds in which the run waited for its input.
             (
-                posix_window.read_window(home / Path(str(run["profile"]["file"])).name),
+                posix_window.read_window(cell_folder / Path(str(run["profile"]["file"])).name),
                 run.get("load_s") or run["wall_s"],
             )
             for run in stopping.measured(recorded, "valid")
@@ -149,9 +153,9 @@ def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
 
 
 def profiled(verdicts: Verdicts) -> dict[str, Record]:
-    """Return the records by cell id of cells with a valid profiled run and without staged copies."""
+    """Return the records, by cell id, of cells that have a valid profiled run and read no staged copies."""
     records = (verdicts.read(path)[0] for path in sorted(verdicts.folder.records.glob("*/record.json")))
-    return {each["cell"]["id"]: each for each in records if each and _is_profiled(each)}
+    return {record["cell"]["id"]: record for record in records if record and _is_profiled(record)}
 
 
 def _is_profiled(recorded: Record) -> bool:
@@ -164,13 +168,18 @@ def _observed(
     source: Path, windows: Sequence[tuple[Window, float]], origin: str, called: Path | None = None
 ) -> Observed:
     """Return the observations on the files below `source`; `called`: the name that the program used for `source`."""
-    places = [read_below(window, [source, called or source]) for window, _ in windows]
-    names = sorted(set().union(*places))
-    if not all(places):
-        raise UsageError(f"{origin} has read no file below {source}", "--data FOLDER: the files that may be copied")
+    rows_of_windows = [read_below(window, [source, called or source]) for window, _ in windows]
+    names = sorted(set().union(*rows_of_windows))
+    if not all(rows_of_windows):
+        raise UsageError(
+            f"{origin} has read no file below {source}", "--data FOLDER names the files that may be copied"
+        )
     for window, _ in windows:
         _require_whole(window, origin)
-    runs = [_run(window, waited_s, found, names) for (window, waited_s), found in zip(windows, places, strict=True)]
+    runs = [
+        _run(window, waited_s, rows_by_name, names)
+        for (window, waited_s), rows_by_name in zip(windows, rows_of_windows, strict=True)
+    ]
     return Observed(source, names, runs, origin, called)
 
 
@@ -186,31 +195,31 @@ def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]
     prefixes = {f"{folder}/" for folder in folders}
     rows_of: dict[str, list[int]] = {}
     rows = window.counters
-    for place in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
-        path = window.paths[place]
-        folder = next((each for each in prefixes if path.startswith(each)), None)
+    for row in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
+        path = window.paths[row]
+        folder = next((prefix for prefix in prefixes if path.startswith(prefix)), None)
         if folder and not staged_copies.strays((), [path[len(folder) :]]):
-            rows_of.setdefault(path[len(folder) :], []).append(place)
+            rows_of.setdefault(path[len(folder) :], []).append(row)
     return rows_of
 
 
-def _run(window: Window, waited_s: float, places: dict[str, list[int]], names: Sequence[str]) -> Run:
-    rows = window.counters
-    placed = [(number, place) for number, name in enumerate(names) for place in places.get(name, ())]
-    number, place = np.array(placed).T
-    read_rows = rows[place]
+def _run(window: Window, waited_s: float, rows_by_name: dict[str, list[int]], names: Sequence[str]) -> Run:
+    """Return the observations of one run on the files `names`; `rows_by_name`: their rows of counters."""
+    pairs = [(number, row) for number, name in enumerate(names) for row in rows_by_name.get(name, ())]
+    file_numbers, rows = np.array(pairs).T
+    read_rows = window.counters[rows]
 
     def summed(values: Any) -> Floats:
-        return np.bincount(number, values, len(names)).astype(float)
+        return np.bincount(file_numbers, values, len(names)).astype(float)
 
     ended = np.zeros(len(names))
-    np.maximum.at(ended, number, (read_rows["read_end"] - window.started_ns) / 1e9)
+    np.maximum.at(ended, file_numbers, (read_rows["read_end"] - window.started_ns) / 1e9)
     spent_s = summed((read_rows["read_time"] + read_rows["meta_time"]) / 1e9)
     return Run(
         wall_s=window.wall_s,
         waited_s=min(waited_s, window.wall_s),
-        # An upper bound if single calls are unknown.
-        in_calls_s=window.under_way_s(place) or min(float(spent_s.sum()), window.wall_s),
+        # An upper bound if the profile has no single calls.
+        in_calls_s=window.under_way_s(rows) or min(float(spent_s.sum()), window.wall_s),
         seeks=summed(np.maximum(1, read_rows["reads"].astype(float) - read_rows["consec_reads"])),
         bytes_read=summed(read_rows["bytes_read"]),
         spent_s=spent_s,

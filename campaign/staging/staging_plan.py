@@ -1,4 +1,4 @@
-"""The staging plan, a file: the files that each rule copies into a capacity, the predicted gain, and the advice."""
+"""Make, save and load a staging plan: the files that each rule copies, the predicted gain, and the advice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Plan(TypedDict):
     waiting: float  # share of the run in which it waited for its input
     slow: dict[str, float]
     fast: dict[str, float]
-    why_not: str | None  # why nothing is advised
+    why_not: str | None  # why no copies are advised
     left_out: int  # files that are links, empty or missing
     from_memory: dict[str, float] | None  # `FromMemory`; None: unknown
     listed: list[staged_copies.File]  # the files that can be copied
@@ -68,22 +68,23 @@ class Plan(TypedDict):
 
 
 def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
-    """Return the plan, after measuring the fast storage below `root`."""
+    """Measure the fast storage below `root`, and return the plan."""
     slow = cost.on_slow(observed)
     identities = [identity(observed.source / name) for name in observed.names]
-    size = np.array([each[0] if each else 0 for each in identities], float)
+    size = np.array([file_identity[0] if file_identity else 0 for file_identity in identities], float)
     movable = size > 0
     if not movable.any():
         raise EnvironmentFaultError(
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
-            "plan where the files lie",
+            "make the plan on a machine that has the files",
         )
-    fast, alone = cost.measure_costs_of_new(made_home(root), size[movable]), _alone(observed, movable)
+    fast = cost.measure_costs_of_new(made_home(root), size[movable])
+    single_reader = _single_reader_costs(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}
     for rule in RULES:
-        moved = movable if rule == "all" else _filled(rule, size, saved_s, capacity_bytes)
-        rules[rule] = _rule(moved, movable, size, cost.gain(observed, slow, fast, alone, moved))
+        moved = movable if rule == "all" else _select_files(rule, size, saved_s, capacity_bytes)
+        rules[rule] = _rule(moved, movable, size, cost.gain(observed, slow, fast, single_reader, moved))
     # With fewer parallel requests on the slow storage, files that are expensive for their size may not be the best.
     rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
     why_not = _why_not(observed, root, rules["advised"])
@@ -109,30 +110,34 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
         "why_not": why_not,
         "left_out": int((~movable).sum()),
         "from_memory": asdict(observed.from_memory) if observed.from_memory else None,
-        "listed": [(name, *each) for name, each in zip(observed.names, identities, strict=True) if each and each[0]],
+        "listed": [
+            (name, *file_identity)
+            for name, file_identity in zip(observed.names, identities, strict=True)
+            if file_identity and file_identity[0]
+        ],
         "rules": rules,
     }
 
 
-def _alone(observed: Observed, movable: Any) -> Sequence[cost.Cost | None]:
+def _single_reader_costs(observed: Observed, movable: Any) -> Sequence[cost.Cost | None]:
     """Return the costs of files for a single reader on the slow storage; None if the profile has a single reader."""
     if observed.calls_at_once <= cost.ONE_AT_A_TIME:
         return [None]
-    names = [observed.names[place] for place in np.flatnonzero(movable).tolist()]
-    return cost.measure_costs([observed.source / names[place] for place in cost.sample_to_probe(len(names))])
+    names = [observed.names[index] for index in np.flatnonzero(movable).tolist()]
+    return cost.measure_costs([observed.source / names[index] for index in cost.sample_to_probe(len(names))])
 
 
-def _filled(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
+def _select_files(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
     """Return the mask of the files that a rule moves: in the rule's order, each file that still fits."""
-    room, left = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
-    worth = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
-    may = (size > 0) & ((saved_s > 0) | (rule != "advised"))
-    chosen = np.zeros(len(room), bool)
-    for place in np.argsort(worth, kind="stable"):
-        if may[place] and room[place] <= left:
-            chosen[place] = True
-            left -= room[place]
-    return chosen
+    size_on_disk, free_bytes = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
+    sort_key = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
+    is_candidate = (size > 0) & ((saved_s > 0) | (rule != "advised"))
+    moved = np.zeros(len(size), bool)
+    for index in np.argsort(sort_key, kind="stable"):
+        if is_candidate[index] and size_on_disk[index] <= free_bytes:
+            moved[index] = True
+            free_bytes -= size_on_disk[index]
+    return moved
 
 
 def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
@@ -144,11 +149,12 @@ def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
 
 
 def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
+    """Return why no copies are advised; None if the rule `advised` gains something."""
     device = device_of(root)
     if root.stat().st_dev == observed.source.stat().st_dev or (device and device == device_of(observed.source)):
-        return f"{root} lies on the storage of the files themselves"
+        return f"{root} is on the same storage as the files"
     if not advised["files"]:
-        return f"{root} reads no file faster than the storage where it lies, or the capacity holds none"
+        return f"no file is read faster from {root} than from its own storage, or the capacity holds none"
     gain = advised["gain"]
     if gain["low"] <= 0 or gain["gain"] < _LEAST_GAIN:
         return f"a gain of {gain['gain']:.1%} ({gain['low']:.1%} to {gain['high']:.1%}) cannot be told from none"
@@ -156,12 +162,12 @@ def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
 
 
 def copies_of(plan: Plan) -> Path:
-    """Return the folder for the copies of a plan, one per folder of originals; it may not exist."""
+    """Return the folder for the copies of a plan (one per folder of originals), which may not exist yet."""
     return roots.own_path(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
 def made_home(root: Path) -> Path:
-    """Return our folder below the fast storage's root; make the folder if it is missing."""
+    """Return our folder below the root of the fast storage; it is created if missing."""
     try:
         return roots.own_folder(root, COPIES)
     except EnvironmentFaultError as error:
@@ -179,7 +185,7 @@ def load(folder: Path) -> Plan:
     try:
         plan = reading.read(folder / NAME, Plan, SCHEMA)
         if fault := _fault(plan):
-            raise ValueError(fault)  # noqa: TRY301 - told as the rest
+            raise ValueError(fault)  # noqa: TRY301 - reported as other damage
     except FileNotFoundError as error:
         raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
     except (ValueError, reading.NewerFileError) as error:
@@ -188,10 +194,10 @@ def load(folder: Path) -> Plan:
 
 
 def _fault(plan: Plan) -> str:
-    """Return what is wrong with a plan (a missing rule or file, a name that leads elsewhere); empty if nothing."""
+    """Return a sentence on a damaged plan: a rule or a file is missing, or a name leads elsewhere; empty if intact."""
     listed, rules = plan["listed"], plan["rules"]
     if missing := [rule for rule in RULES if rule not in rules]:
         return f"the rule {missing[0]} is missing"
-    if any(place >= len(listed) for rule in RULES for place in rules[rule]["files"]):
+    if any(index >= len(listed) for rule in RULES for index in rules[rule]["files"]):
         return "a rule has a file that is not listed"
     return staged_copies.strays((plan["source"], plan["root"]), (name for name, *_ in listed))

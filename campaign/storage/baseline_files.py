@@ -1,4 +1,4 @@
-"""The files of baselines: made, checked, removed; and the engine that reads or writes them."""
+"""Make, check and remove the files of baselines, and find the engine that reads or writes them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from jobs.system import files, lustre
 def prepared(
     settings: Settings, root: Path, layout: lustre.Layout, images: tuple[Path, Manifest] | None, progress: Progress
 ) -> Data:
-    """Return the facts on a baseline's file, which is made if it is read; if it is written, the room is checked.
+    """Return the facts on a baseline's file. A file to read is made; for a file to write, the free space is checked.
 
-    `images`: folder and manifest of the dataset whose mean size the blocks have, if any. A read costs about a seek and
+    `images`: folder and manifest of the dataset whose mean file size is the block size, if any. A read costs a seek and
     its bytes, so blocks of the mean size cost as much as the files; blocks of the median size would cost less.
     """
     folder = own_folder(root, f"{datafile.FOLDER}{layout.suffix}")
     if layout.is_requested:
         lustre.set_layout(folder, layout)
-    path, listing = images or (folder, None)
-    mean = listing.total_bytes / len(listing.files) if listing else None
+    path, manifest = images or (folder, None)
+    mean_bytes = manifest.total_bytes / len(manifest.files) if manifest else None
 
-    def made(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         progress(f"making the file of {root}", done, total, "MiB")
 
-    file, size, block_bytes = baseline.prepared(settings, folder, mean, made)
+    file, size, block_bytes = baseline.prepared(settings, folder, mean_bytes, report)
     data: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
     data |= {"bytes": size, "block_bytes": block_bytes}
-    if listing:
-        data["checksum"] = listing.checksum
+    if manifest:
+        data["checksum"] = manifest.checksum
     return {**data, **cast("Data", lustre.stripe_folder(folder, file, layout))} if file else data
 
 
@@ -51,7 +51,8 @@ def require_possible(settings: Settings, root: Path) -> None:
     folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
     size = baseline.file_bytes(settings)
     missing = datafile.lacking(folder, size) if baseline.reads(settings) else size
-    datafile.require_room(next(each for each in (folder, *folder.parents) if each.is_dir()), missing)
+    existing_folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    datafile.require_room(existing_folder, missing)
 
 
 def has_file(settings: Settings) -> bool:
@@ -60,9 +61,9 @@ def has_file(settings: Settings) -> bool:
 
 
 def engine(settings: Settings) -> str | None:
-    """Return the engine of a baseline on this machine, which all its runs must share.
+    """Return the engine of a baseline on this machine; all its runs must use the same one.
 
-    None for other cells, and if the engine is missing: then a run fails and says so.
+    None for other cells, and if the engine is missing: then the run fails with that reason.
     """
     with suppress(EngineError):
         return baseline.engine_of(settings) if has_file(settings) else None
@@ -80,36 +81,36 @@ def require_engine(settings: Settings) -> None:
 
 
 def request(item: WorkItem, raw: Path) -> FileRequest | None:
-    """Return the request of a baseline's run: the file it reads or writes, with sizes.
+    """Return the file that a baseline's run reads or writes, with sizes; None if the cell is no baseline.
 
-    None if the cell is no baseline.
+    `raw`: where the engine's own output is kept.
     """
     if not has_file(item["settings"]):
         return None
     data = item["dataset"]
-    file = Path(data["folder"]) / (data["file"] or _written(item))
+    file = Path(data["folder"]) / (data["file"] or _written_name(item))
     return {"file": str(file), "file_bytes": data["bytes"], "block_bytes": data["block_bytes"], "raw": str(raw)}
 
 
 @contextmanager
 def tidied(item: WorkItem) -> Iterator[None]:
-    """Remove at the end of the block the file that a run has written; in an object store the next run removes it."""
+    """Remove the file that a run has written, at the end of the block; in an object store the next run removes it."""
     try:
         yield
     finally:
         settings = item["settings"]
         if has_file(settings) and item["dataset"]["file"] is None and "kind" not in settings["storage"]:
             with suppress(OSError):
-                files.remove(Path(item["dataset"]["folder"]) / _written(item))
+                files.remove(Path(item["dataset"]["folder"]) / _written_name(item))
 
 
 def left(recorded: Record) -> list[Path]:
-    """Return the file that a cell's last, interrupted run wrote and left; the next run removes it."""
+    """Return the file that an interrupted run of a cell has left behind, if any; the next run removes it."""
     data = recorded.get("dataset") or {}
-    file = Path(data.get("folder", "/nowhere")) / _written(recorded["cell"])
+    file = Path(data.get("folder", "/nowhere")) / _written_name(recorded["cell"])
     return [file] if file.is_file() else []
 
 
-def _written(cell: RecordedCell | WorkItem) -> str:
-    """Return the name of the file that a cell's runs write: one name for all, so that an old one is replaced."""
+def _written_name(cell: RecordedCell | WorkItem) -> str:
+    """Return the name of the file that a cell's runs write: the same for all runs, so that each replaces the last."""
     return f"written-{cell['id']}.bin"

@@ -31,8 +31,8 @@ from jobs.system.device import Mount, mount_of
 def roots(settings: Settings) -> list[str]:
     """Return the absolute roots of a checkpoint target; a relative one is below the campaign's current folder."""
     return [
-        root if "://" in (root := each["root"]) else str(Path(root).expanduser().resolve())
-        for each in storages(settings).values()
+        root if "://" in (root := storage["root"]) else str(Path(root).expanduser().resolve())
+        for storage in storages(settings).values()
     ]
 
 
@@ -42,7 +42,7 @@ def storages(settings: Settings) -> dict[str, Node]:
 
 
 def require_storages(settings: Settings) -> None:
-    """Raise EnvironmentFaultError if a storage of the target is missing; a relative root is made, a bucket listed."""
+    """Raise EnvironmentFaultError if a storage of the target is missing; a relative root is created."""
     for role, storage in storages(settings).items():
         if "://" in storage["root"]:
             try:
@@ -61,7 +61,7 @@ def key_of(role: str) -> str:
 def places(item: WorkItem) -> Sequence[str]:
     """Return the paths that a cell of a work list uses: its data, their staged copies, its checkpoint target's roots.
 
-    For objects it is the disk named by ``storage.device``; without one they have no path on this machine.
+    Objects have the path of the disk that ``storage.device`` names; without it they have no path on this machine.
     """
     data, settings = item["dataset"], item["settings"]
     path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
@@ -78,19 +78,19 @@ def _copies(item: WorkItem) -> list[str]:
 
 
 def moved(item: WorkItem) -> str | None:
-    """Return a sentence if a path is on another storage than at this worker's first run (a mount has gone), or None."""
+    """Return a sentence if a path is not on the storage of this worker's first run (a mount has gone); else None."""
     for root in places(item):
-        then, now = _began_on(root), mount_of(Path(root))
-        if (then.point, then.source) != (now.point, now.source):
+        first, present = _first_mount(root), mount_of(Path(root))
+        if (first.point, first.source) != (present.point, present.source):
             return (
-                f"{root} was on {then.source} (mounted at {then.point}) when this began and is on {now.source} now;"
-                " mount it again, and the same command continues"
+                f"{root} was on {first.source} (mounted at {first.point}) when this began and is on {present.source}"
+                " now; mount it again, and the same command continues"
             )
     return None
 
 
 @lru_cache
-def _began_on(root: str) -> Mount:
+def _first_mount(root: str) -> Mount:
     return mount_of(Path(root))
 
 
@@ -102,59 +102,59 @@ def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
 
 
 def left(recorded: Record) -> list[Path]:
-    """Return the folders of snapshots that a cell's last, interrupted run left; the next run removes them."""
-    return [folder for folder in _places(recorded) if folder.is_dir()]
+    """Return the folders of snapshots that an interrupted run of a cell has left behind; the next run removes them."""
+    return [folder for folder in _snapshot_folders(recorded) if folder.is_dir()]
 
 
-def _places(recorded: Record) -> list[Path]:
+def _snapshot_folders(recorded: Record) -> list[Path]:
     cell = recorded["cell"]
-    there = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
-    return [own_path(root, FOLDER) / cell["id"] for root in there]
+    existing_roots = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
+    return [own_path(root, FOLDER) / cell["id"] for root in existing_roots]
 
 
 def campaign_id(folder: CampaignFolder, first: str) -> str:
-    """Return the name of a campaign in a bucket, made from the token of its first request and its folder.
+    """Return the name of a campaign in a bucket, from the token of its first request and its folder.
 
-    Other machines have the same paths, and a copied folder has the same token.
+    Both are needed: other machines have the same paths, and a copied folder has the same token.
     """
     return hashlib.sha256(f"{first} {folder.root}".encode()).hexdigest()[:12]
 
 
 def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
-    """Yield one sentence per cell whose last, interrupted run left snapshots in a bucket.
+    """Yield one sentence per cell of which an interrupted run left snapshots in a bucket.
 
     Each bucket is listed once, with the credentials of the present user.
     """
-    of: dict[str, list[Record]] = {}
-    for each in recorded:
-        for root in roots(each["cell"]["settings"]):
+    records_by_root: dict[str, list[Record]] = {}
+    for record in recorded:
+        for root in roots(record["cell"]["settings"]):
             if "://" in root:
-                of.setdefault(root, []).append(each)
-    for root, records in of.items():
+                records_by_root.setdefault(root, []).append(record)
+    for root, records in records_by_root.items():
         address = below(root, FOLDER, campaign)
         try:
             listed = Client({**storage_of(address), **IMPATIENT}).listed()
-            keys = Counter(each.key.partition("/")[0] for each in listed)
+            objects_by_cell = Counter(stored.key.partition("/")[0] for stored in listed)
         except JobError as error:
             yield f"warning: whether a run that was cut left snapshots in {address} cannot be seen: {error}"
             continue
-        for each in records:
-            if count := keys[each["cell"]["id"]]:
-                yield _in_bucket(each, below(address, each["cell"]["id"]), count)
+        for record in records:
+            if count := objects_by_cell[record["cell"]["id"]]:
+                yield _describe_left_objects(record, below(address, record["cell"]["id"]), count)
 
 
-def _in_bucket(recorded: Record, address: str, objects: int) -> str:
-    fast = next(iter(_places(recorded)), Path("FAST"))
+def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
+    fast = next(iter(_snapshot_folders(recorded)), Path("FAST"))
     sentence = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
-    gone = [] if fast.is_dir() else ["--gone"]
-    clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *gone, str(fast), address])
-    return f"{sentence} the next run of its cell removes them, or: {clear}"
+    flags = [] if fast.is_dir() else ["--gone"]
+    command = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *flags, str(fast), address])
+    return f"{sentence} the next run of its cell removes them, or: {command}"
 
 
 def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return the folders for the snapshots of a run, for `jobs.checkpoints.run_snapshots.opened`.
+    """Return the folders for the snapshots of a run (`jobs.checkpoints.run_snapshots.opened`); None if it saves none.
 
-    None if the cell saves nothing. A bucket has no locks: there each campaign has its own prefix (`campaign_id`).
+    In a bucket, which has no locks, each campaign has a prefix of its own (`campaign_id`).
     """
     if not item["targets"]:
         return None

@@ -1,4 +1,4 @@
-"""The data that cells read: checked or made before anything is started."""
+"""Check or make the data that cells read, before any run starts."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ FOLDER = "datasets"
 def datasets(
     entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool, processes: int | None = None
 ) -> dict[str, Data]:
-    """Return the data of each entry by cell id, made or checked; without `redo` it must be what earlier runs read.
+    """Return the data of each entry by cell id, after making or checking them.
 
-    Call `require_possible` before. Begun cells and users' own files come first, data that must be made last.
-    `processes`: number of processes that make it; None: one per processor.
+    Call `require_possible` before. Unless `redo`, a cell must have the same data as its earlier runs. Begun cells and
+    the user's own files come first, because errors are found there quickly. `processes`: number of processes that make
+    data; None: one per processor.
     """
     by_cell: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
-    for entry in sorted(entries, key=lambda each: (each.state == "planned", *_makes(each.cell.settings))):
+    for entry in sorted(entries, key=lambda entry: (entry.state == "planned", *_makes(entry.cell.settings))):
         settings, key = entry.cell.settings, data_key(entry.cell.settings)
         if key not in prepared:
             cores = processes or len(os.sched_getaffinity(0))
@@ -57,23 +58,23 @@ def datasets(
 
 
 def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
-    """Raise an error if the data of an entry cannot be read or made, `here` or on a node; nothing is made or written.
+    """Raise an error if the data of an entry cannot be read or made; nothing is made or written.
 
-    Objects in a store are checked later, when they are listed.
+    `here`: the cells run on this machine, not on a node. Objects in a store are checked later, when they are listed.
     """
     files_of: dict[str, Data | None] = {}
     for settings in (entry.cell.settings for entry in entries if entry.cell.settings["storage"].get("kind") != "s3"):
         if (key := data_key(settings)) not in files_of:
             files_of[key] = _count_own_files(settings)
-        if (own := files_of[key]) is not None:
-            _check_enough(settings, own)
+        if (own_files := files_of[key]) is not None:
+            _check_enough(settings, own_files)
             if here and (registry.of(settings).data, settings["cache"]) == ("files", "warm"):
                 with _errors_with_cures(settings, Path(settings["dataset"]["path"])):
-                    command.require_room(own["bytes"])
+                    command.require_room(own_files["bytes"])
 
 
 def _count_own_files(settings: Settings) -> Data | None:
-    """Return the count of the user's own files (None: data of ours); raise if the storage, room or folder is wrong."""
+    """Return number and bytes of the user's own files, None for data of ours; raise if they cannot be read."""
     require_seen(settings)
     root = storage_root(settings["storage"], make=False)
     with _errors_with_cures(settings, root):
@@ -87,38 +88,38 @@ def _count_own_files(settings: Settings) -> Data | None:
 
 
 def _makes(settings: Settings) -> tuple[bool, bool]:
-    """Return whether a baseline's file and whether a data set must be made, as a key: cells without both sort first."""
+    """Return whether a cell needs a baseline's file, and whether it needs a made data set; for sorting."""
     return baseline_files.has_file(settings), "path" not in settings.get("dataset", {})
 
 
 def data_key(settings: Settings) -> str:
-    """Return a key that cells have in common if they read the same data."""
+    """Return a key that is the same for cells that read the same data."""
     benchmark = settings["benchmark"]
-    own = benchmark if baseline_files.has_file(settings) else None
+    baseline = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str((settings.get("dataset"), settings["storage"], own, *copies, registry.of(settings).any_kind))
+    return str((settings.get("dataset"), settings["storage"], baseline, *copies, registry.of(settings).any_kind))
 
 
 def for_jobs(
     entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
 ) -> dict[str, Data | None]:
-    """Return the data by cell id, made or checked, on storages that every node sees; None if a node's own storage.
+    """Return the data by cell id, after making or checking them; None if a node or a job will do that.
 
-    None also for the cells in `by_jobs`, whose data a job makes. The node decides whether earlier runs of a cell may be
-    continued (`campaign.worker.session`).
+    A node makes or checks data on its own storage, a job the data of the cells in `by_jobs`. Whether earlier runs of a
+    cell may be continued is decided on the node (`campaign.worker.session`).
     """
     shared = [entry for entry in entries if entry.cell.access["shared"]]
     require_possible(shared)
-    here = [entry for entry in shared if entry.cell.id not in by_jobs]
+    entries_here = [entry for entry in shared if entry.cell.id not in by_jobs]
     for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
         if "root" in storage:
             storage_root(storage)  # the root must exist; a relative one is made
-    data = datasets(here, folder, progress, redo=True, processes=processes)
+    data = datasets(entries_here, folder, progress, redo=True, processes=processes)
     return dict.fromkeys((entry.cell.id for entry in entries), None) | data
 
 
 def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
-    """Return the data of one cell, made or checked on the node that reads it."""
+    """Return the data of one cell, after making or checking them on this node, which reads them."""
     data = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
     _check_enough(settings, data)
     return data
@@ -130,13 +131,13 @@ def _check_enough(settings: Settings, data: Data) -> None:
 
 
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """Return the data that one cell reads, or a baseline's file, made or checked."""
-    storage, own = settings["storage"], settings.get("dataset", {}).get("path")
-    root = storage_root(storage, make=own is None or baseline_files.has_file(settings))
+    """Return the data that one cell reads, or a baseline's file, after making or checking them."""
+    storage, own_folder = settings["storage"], settings.get("dataset", {}).get("path")
+    root = storage_root(storage, make=own_folder is None or baseline_files.has_file(settings))
     layout = layout_of(storage)
     # A relative root is the default, `data` in the current folder; the user's own files may lie elsewhere.
-    theirs = own if own is None or Path(storage["root"]).is_absolute() else str(root)
-    lock: Data = {"lock": str(lock_path(root, folder.root, theirs))}
+    is_below_root = own_folder is None or Path(storage["root"]).is_absolute()
+    lock: Data = {"lock": str(lock_path(root, folder.root, own_folder if is_below_root else str(root)))}
     with _errors_with_cures(settings, root):
         if registry.of(settings).data == "nothing":
             return {**lock, "path": str(root)}
@@ -168,11 +169,11 @@ def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
         yield
     except DatasetError as error:
         is_filled = settings["storage"].get("node_root") and not os.access(root, os.W_OK)
-        fill = "as root, with the words of this campaign: python -m campaign testbed fill …"
+        fill = "as root, with the settings of this campaign: python -m campaign testbed fill …"
         raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
     except OSError as error:
         raise EnvironmentFaultError(
-            f"cannot prepare what is to be read in {root}: {error}",
+            f"cannot prepare the data in {root}: {error}",
             "set storage.root=… to a folder that you may write to",
         ) from error
 
@@ -180,7 +181,7 @@ def _errors_with_cures(settings: Settings, root: Path) -> Iterator[None]:
 def _staged(
     settings: Settings, path: Path, listed: manifest.Manifest, folder: CampaignFolder, newest_ns: int
 ) -> tuple[Data, int]:
-    """Return the facts on staged copies that are read, and the latest change (ctime, ns) of any file or copy."""
+    """Return the facts on staged copies that a cell reads, and the latest change (ctime, ns) of any file or copy."""
     if stage := settings["benchmark"].get("stage"):  # the run makes and removes the copies
         return {"staged": {"root": stage.replace("{rank}", "0")}}, newest_ns
     if "staging" not in settings:
@@ -189,30 +190,30 @@ def _staged(
     staged_map = staged_copies.load_map(map_path)
     copies = [copy for file in listed.files if (copy := staged_map.path_of(path / file.name)) != path / file.name]
     if not copies:
-        raise UsageError(f"{map_path} stages nothing of {path}", "plan from a profile of this very data set")
+        raise UsageError(f"{map_path} has no copy of a file in {path}", "plan from a profile of this data set")
     listing = "".join(sorted(map(str, copies)))
     facts = {
         "map": str(map_path),
         "root": str(staged_map.root),
         "files": len(copies),
-        "bytes": sum(each.stat().st_size for each in copies),
+        "bytes": sum(copy.stat().st_size for copy in copies),
         "checksum": hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()[:10],
     }
-    return {"staged": facts}, max(newest_ns, *(each.stat().st_ctime_ns for each in copies))
+    return {"staged": facts}, max(newest_ns, *(copy.stat().st_ctime_ns for copy in copies))
 
 
 def _images(
     settings: Settings, root: Path, folder: CampaignFolder, progress: Progress, processes: int
 ) -> tuple[Path, Path, manifest.Manifest]:
-    """Return the folder of the images (found or made), the folder of their manifest, and the manifest."""
-    wanted = settings["dataset"]
-    if "path" not in wanted:
-        path, listed = _made_dataset(wanted, root, layout_of(settings["storage"]), progress, processes)
+    """Return the folder of the images, which are made if needed, the folder of their manifest, and the manifest."""
+    dataset = settings["dataset"]
+    if "path" not in dataset:
+        path, listed = _made_dataset(dataset, root, layout_of(settings["storage"]), progress, processes)
         return path, path, listed
-    path, listed = manifest.top_of(Path(wanted["path"])), _listed(settings)
+    path, listed = manifest.top_of(Path(dataset["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * registry.of(settings).any_kind or wanted.get("hdf5") or ""
-    manifest_folder = folder.manifest(f"{wanted['path']}{kind}{wanted.get('list') or ''}")
+    kind = "/any" * registry.of(settings).any_kind or dataset.get("hdf5") or ""
+    manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")
     files.write(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
     return path, manifest_folder, listed
 
@@ -222,26 +223,26 @@ def layout_of(storage: Node) -> lustre.Layout:
     return lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
 
 
-def folders_of(wanted: Node, root: Path, layout: lustre.Layout) -> list[Path]:
-    """Return the folders in which a dataset may lie; a new one is made in the last."""
-    own = f"{specs.dataset_id(wanted['name'], specs.spec_of(wanted))}{layout.suffix}"
-    return [folder / own for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
+def folders_of(dataset: Node, root: Path, layout: lustre.Layout) -> list[Path]:
+    """Return the folders that may hold a dataset; the last one is used for a new dataset."""
+    name = f"{specs.dataset_id(dataset['name'], specs.spec_of(dataset))}{layout.suffix}"
+    return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
 
 
 def _listed(settings: Settings) -> manifest.Manifest:
     """Return a manifest of the files in a user's own folder."""
-    wanted = settings["dataset"]
-    listed = Path(wanted["list"]) if wanted.get("list") else None
+    dataset = settings["dataset"]
+    list_file = Path(dataset["list"]) if dataset.get("list") else None
     any_kind = registry.of(settings).any_kind
-    return manifest.scan(Path(wanted["path"]), wanted.get("hdf5"), any_kind=any_kind, listed=listed)
+    return manifest.scan(Path(dataset["path"]), dataset.get("hdf5"), any_kind=any_kind, listed=list_file)
 
 
 def _made_dataset(
-    wanted: Node, root: Path, layout: lustre.Layout, progress: Progress, processes: int
+    dataset: Node, root: Path, layout: lustre.Layout, progress: Progress, processes: int
 ) -> tuple[Path, manifest.Manifest]:
-    name, spec = wanted["name"], specs.spec_of(wanted)
-    what = "images" if isinstance(spec, ImageSpec) else "files"
-    for folder in folders_of(wanted, root, layout):
+    name, spec = dataset["name"], specs.spec_of(dataset)
+    unit = "images" if isinstance(spec, ImageSpec) else "files"
+    for folder in folders_of(dataset, root, layout):
         if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (listed := _intact_manifest(folder, spec)):
             return folder, listed
     path = own_folder(root, FOLDER) / folder.name
@@ -252,26 +253,26 @@ def _made_dataset(
         spec,
         name=name,
         processes=processes,
-        progress=lambda done, total: progress(f"making dataset {name}", done, total, what),
+        progress=lambda done, total: progress(f"making dataset {name}", done, total, unit),
     )
     return path, listed
 
 
 def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
-    """Return the latest change (ctime, ns) of files; raise UsageError if a file or link's target is not on the storage.
+    """Return the latest change (ctime, ns) of files; raise UsageError if one of them is not on the storage.
 
-    A file that changes later than that is not the listed one any more.
+    A file that changes later is no longer the listed one. For a link its target counts.
     """
     device, newest_ns = device_number(root), 0
     for file in files:
         try:
             status = file.stat()
         except OSError:
-            continue  # for the benchmark to count
+            continue  # the benchmark counts it as unreadable
         if status.st_dev != device:
             raise UsageError(
                 f"{file} does not lie on storage {storage} ({root})",
-                "leave the storage away, and it is the file system that dataset.path lies on; or say where it lies:"
+                "leave out storage=…: it is then the file system of dataset.path; or name that storage yourself:"
                 " storage.name=… storage.root=… with a folder of the same file system",
             )
         newest_ns = max(newest_ns, status.st_ctime_ns)
@@ -279,7 +280,7 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
 
 
 def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
-    """Return the manifest of an intact dataset; None if another user's is damaged, and raise an error if ours is."""
+    """Return the manifest of an intact dataset; None for a damaged one of another user; raise for a damaged own one."""
     try:
         listed = manifest.load(path)
         manifest.verify(path, listed)
@@ -297,14 +298,16 @@ def _check_same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> N
         return
     recorded = record.read_record(folder.record(entry.cell.id))
     if not any(run["status"] == "ended" for run in (recorded or {"runs": []})["runs"]):
-        return  # for example its storage was missing: nothing was measured
+        return  # nothing was measured, for example because the storage was missing
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")
-    here = provenance.node(settings, data.get("disk", data["path"]), checkpoint_targets.roots(settings), copies)
-    difference = recorded and provenance.difference(recorded, data, here, shared=False)
+    present_provenance = provenance.node(
+        settings, data.get("disk", data["path"]), checkpoint_targets.roots(settings), copies
+    )
+    difference = recorded and provenance.difference(recorded, data, present_provenance, shared=False)
     if difference:
-        what, key, before, now = difference
+        difference_in_words, key, old_value, new_value = difference
         raise UsageError(
-            f"{entry.cell.id} was measured on {what} ({key} was {before}, is {now})",
+            f"{entry.cell.id} was measured on {difference_in_words} ({key} was {old_value}, is {new_value})",
             "measure it again with redo=true, or keep both in two folders: campaign_dir=…",
         )

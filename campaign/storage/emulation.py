@@ -1,4 +1,4 @@
-"""The emulated storages of a cell, so that all results can say that they are emulated."""
+"""Find the emulated storages of a cell, so that every result can say that its storage is emulated."""
 
 from __future__ import annotations
 
@@ -34,65 +34,63 @@ def emulated_storages(
     `targets`: the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run_snapshots.roles`;
     `copies`: the folder of the staged copies.
     """
-    places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
-    places |= {"staging": copies} if copies else {}
-    facts_of = {key: emulated_storage(Path(place).expanduser()) for key, place in places.items() if "://" not in place}
+    paths = {"storage": dataset} | dict(zip(_target_storages(settings), targets, strict=True))
+    paths |= {"staging": copies} if copies else {}
+    facts_of = {key: emulated_storage(Path(path).expanduser()) for key, path in paths.items() if "://" not in path}
     return {key: facts for key, facts in facts_of.items() if facts is not None}
 
 
 def with_expected(provenance: Provenance, data: Data, threads: int | None) -> Provenance:
     """Return a provenance with the expected speed (``expected``) of an emulated storage with a model.
 
-    ``mb_per_s``: reading the data's files in shuffled order, `threads` at once; ``ceiling_mb_per_s``: with twice as
-    many, because a disk arm that chooses among more requests is faster.
+    ``mb_per_s``: the files are read in shuffled order, `threads` at once; ``ceiling_mb_per_s``: twice as many at once,
+    because a disk arm that chooses among more requests is faster.
     """
     facts = (provenance.get("emulated") or {}).get("storage") or {}
     if not (facts.get("model") and threads and data.get("files") and data.get("bytes")):
         return provenance
     size = max(1, data["bytes"] // data["files"])
-    wanted = StorageRequest.of(facts, None)
+    declared = StorageRequest.of(facts, None)
     depths = {"mb_per_s": threads, "ceiling_mb_per_s": peaks.AT_ONCE * threads}
-    reads = {key: expected.reads_per_s(wanted, size, depth, data["bytes"]) for key, depth in depths.items()}
+    reads = {key: expected.reads_per_s(declared, size, depth, data["bytes"]) for key, depth in depths.items()}
     speeds = {key: reads_per_s * size / 1e6 for key, reads_per_s in reads.items() if reads_per_s}
     return {**provenance, "emulated": {**provenance["emulated"], "storage": {**facts, "expected": speeds}}}
 
 
 def as_found(provenance: Provenance) -> Provenance:
-    """Return a provenance without the calculated speeds of its storages."""
-    emulated_ = provenance.get("emulated") or {}
-    storages = {
-        key: {name: fact for name, fact in facts.items() if name != "expected"} for key, facts in emulated_.items()
-    }
-    return {**provenance, "emulated": storages} if emulated_ else provenance
+    """Return a provenance without the calculated speeds of its storages (`with_expected`)."""
+    facts_of = provenance.get("emulated") or {}
+    found = {key: {name: fact for name, fact in facts.items() if name != "expected"} for key, facts in facts_of.items()}
+    return {**provenance, "emulated": found} if found else provenance
 
 
-def unbounded(places: Iterable[str]) -> str | None:
-    """Return a sentence on an emulated storage whose limits are not as declared (its testbed is half down or changed).
+def unbounded(paths: Iterable[str]) -> str | None:
+    """Return a sentence on an emulated storage without its declared limits; None if all have them.
 
-    None if all are as declared, or if the kernel's limits cannot be read here.
+    Such a testbed is half down or was changed. Limits of the kernel that cannot be read here are not checked.
     """
-    for place in places:
-        facts = emulated_storage(Path(place)) or {}
+    for path in paths:
+        facts = emulated_storage(Path(path)) or {}
         if not facts.keys() >= BOUNDS:
             continue
-        device = Path(place).stat().st_dev
-        number, wanted = f"{os.major(device)}:{os.minor(device)}", StorageRequest.of(facts, None)
-        why = _unlike(Path(place), wanted)
+        device = Path(path).stat().st_dev
+        number, declared = f"{os.major(device)}:{os.minor(device)}", StorageRequest.of(facts, None)
+        fault = _model_difference(Path(path), declared)
         with suppress(EnvironmentFaultError):
-            bounded = not throttle.find_throttle().steps(number, wanted.limits())
-            why = why or ("" if bounded else "the kernel does not bound it so")
-        if why:
-            return f"{place} is on an emulated {facts['name']} ({bounds(facts)}), and {why}: {_CURE}"
+            is_bounded = not throttle.find_throttle().steps(number, declared.limits())
+            fault = fault or ("" if is_bounded else "the kernel does not limit it so")
+        if fault:
+            return f"{path} is on an emulated {facts['name']} ({bounds(facts)}), and {fault}: {_CURE}"
     return None
 
 
-def _unlike(place: Path, wanted: StorageRequest) -> str:
-    """Return how the serving model differs from the storage's declaration, in words; empty if both are the same."""
-    model = model_behind(place)
-    if model is None or wanted.model is None:
-        return (
-            "" if model is None and wanted.model is None else "no model serves it" if wanted.model else "a model does"
-        )
+def _model_difference(path: Path, declared: StorageRequest) -> str:
+    """Return how the model that serves a storage differs from the declared one, in words; empty if it does not."""
+    model = model_behind(path)
+    if model is None or declared.model is None:
+        if model is None and declared.model is None:
+            return ""
+        return "no model serves it" if declared.model else "a model serves it"
     try:
         answer = ask_server(model)
     except (OSError, ValueError):
@@ -100,31 +98,31 @@ def _unlike(place: Path, wanted: StorageRequest) -> str:
     if faults := [f"{name} {value:g}" for name, value in answer["faults"].items() if value]:
         return f"its model was given faults ({', '.join(faults)})"
     words = (f"kind={answer['kind']}", *(f"{key}={value:.10g}" for key, value in answer["parameters"].items()))
-    return "" if set(wanted.server_arguments()) <= set(words) else "its model has other parameters"
+    return "" if set(declared.server_arguments()) <= set(words) else "its model has other parameters"
 
 
 def names(settings: Settings, provenance: Provenance) -> list[str]:
-    """Return the names, without repetition, of a recorded cell's storages that were emulated."""
-    facts = provenance.get("emulated") or {}
-    called = {"storage": settings["storage"], **_keys(settings)}
-    return list(dict.fromkeys(str(called.get(key, each)["name"]) for key, each in facts.items()))
+    """Return the names of a recorded cell's emulated storages, each once."""
+    facts_of = provenance.get("emulated") or {}
+    storage_of = {"storage": settings["storage"], **_target_storages(settings)}
+    return list(dict.fromkeys(str(storage_of.get(key, facts)["name"]) for key, facts in facts_of.items()))
 
 
 def notices(cells: Iterable[Cell]) -> list[str]:
-    """Return one sentence per emulated storage of a grid, by its present state.
+    """Return one sentence per emulated storage of a grid, with its present limits.
 
-    Raises EnvironmentFaultError if a storage's model does not answer, before anything on it is touched.
+    Raises EnvironmentFaultError if the model of a storage does not answer; its files are not touched before.
     """
-    used = {
+    roots = {
         (storage["name"], str(storage["root"])): None
         for settings in (cell.settings for cell in cells)
-        for storage in (settings["storage"], *_keys(settings).values())
+        for storage in (settings["storage"], *_target_storages(settings).values())
         if "://" not in (storage.get("root") or "://")
     }
-    for name, root in used:
+    for name, root in roots:
         if model := silent_model(Path(root).expanduser()):
             raise EnvironmentFaultError(f"{name} is emulated, and its model, {model}, does not answer", _CURE)
-    facts_of = ((name, emulated_storage(Path(root).expanduser())) for name, root in used)
+    facts_of = ((name, emulated_storage(Path(root).expanduser())) for name, root in roots)
     return list(dict.fromkeys(f"{name} is emulated: {bounds(facts)}" for name, facts in facts_of if facts))
 
 
@@ -133,10 +131,10 @@ def bounds(facts: Node) -> str:
     if not facts.keys() >= BOUNDS:
         return "at an unknown speed"
     speeds = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
-    sentence = f"at most {', '.join(speeds)}" if speeds else "as fast as what lies beneath"
+    sentence = f"at most {', '.join(speeds)}" if speeds else "as fast as the storage beneath"
     return f"{sentence}, by a {model['kind']} model" if (model := facts.get("model")) else sentence
 
 
-def _keys(settings: Settings) -> dict[str, Node]:
+def _target_storages(settings: Settings) -> dict[str, Node]:
     """Return the storages of a checkpoint target by their keys in the settings."""
     return {key_of(role): storage for role, storage in storages(settings).items()}

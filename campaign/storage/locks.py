@@ -1,4 +1,4 @@
-"""Locks of storages: only one run uses a storage at a time, because two would disturb each other's measurement."""
+"""Lock storages: only one run uses a storage at a time, because two runs would disturb each other's measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
 
-_SILENT_S, _TURN_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
+_SILENT_S, _RETRY_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
 _DEVICES = Path("/sys/block")
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
@@ -28,52 +28,52 @@ _BETWEEN_LICENSES = re.compile(r"[,;|]")
 class Proof(TypedDict, total=False):
     """The proof that a run had a storage for itself: the method, the lock or Slurm's grant, and the wait."""
 
-    how: Required[str]
+    how: Required[str]  # the method: ``lock``, ``license``, ``singleton`` or ``none``
     lock: str
     licenses: str | None
     job_name: str | None
     waited_s: float
-    also: list[str]
+    also: list[str]  # further locks
 
 
 def lock_path(root: Path, fallback: Path, data: str | None = None) -> Path:
     """Return the lock file of a storage: in its root or, if nothing may be written there, in the folder `fallback`.
 
-    Nothing may be written if the root is not writable, or is the user's own `data` or below it. A root with two names
-    has one lock.
+    Nothing may be written into a root that is the user's own folder `data` or is below it. Two names of one root give
+    the same lock.
     """
     root = root.resolve()
     is_data = data is not None and root.is_relative_to(Path(data).resolve())
     return (root if os.access(root, os.W_OK) and not is_data else fallback) / _LOCK_NAME
 
 
-def device_locks(places: Iterable[str]) -> list[Path]:
+def device_locks(paths: Iterable[str]) -> list[Path]:
     """Return the lock files of the devices behind some paths of this node, whatever their roots and file systems.
 
     The lock files are files of the kernel (sysfs), which all users can lock without write permission. A network file
     system has no device, so its paths have no such lock file.
     """
     names = set()
-    for place in places:
-        with suppress(OSError):  # it is gone, as the run will say
-            names |= {device.name for device in devices_behind(Path(place))}
+    for path in paths:
+        with suppress(OSError):  # the path is gone; the run will report it
+            names |= {device.name for device in devices_behind(Path(path))}
     return [_DEVICES / name / "stat" for name in sorted(names)]
 
 
 def how(access: Access, *, slurm: bool) -> str:
-    """Return the method that keeps the storage for one user; outside Slurm only the lock (or none) is possible."""
+    """Return the method that keeps other runs away from the storage; outside Slurm only ``lock`` or ``none``."""
     method = str(access["exclusive"])
     return method if slurm or method == "none" else "lock"
 
 
 def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> AbstractContextManager[object]:
-    """Take the lock of a file, after a wait; return a context that releases it. `report` gets the holder meanwhile."""
-    if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
+    """Wait for the lock of a file and take it; return a context that releases it. `report` gets the present holder."""
+    if not path.parent.is_dir():  # FileLock would create it, and a run would measure the disk below the mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
         if path.is_relative_to(_DEVICES):
             return _locked_device(path, report)
-        # Other users must be able to take it too; a mere marker (soft) would outlive a process that dies.
+        # Other users must be able to take the lock, too. A soft lock would outlive a process that dies.
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
             return lock.acquire(timeout=_SILENT_S)
@@ -82,27 +82,28 @@ def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> Abstr
     except OSError as error:
         raise EnvironmentFaultError(
             f"cannot lock {path}: {error.strerror}",
-            "mount it with locks (Lustre: -o flock), or let Slurm keep it free: storage.exclusive=license or singleton",
+            "mount it with locks (Lustre: -o flock), or let Slurm do it: storage.exclusive=license or singleton",
         ) from error
 
 
 def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
-    """Return a locked file of the kernel, after a wait; to close it releases the lock."""
+    """Wait for the lock of a file of the kernel and take it; return the file, which releases the lock when closed."""
     file, silent_until = path.open("rb"), time.monotonic() + _SILENT_S
     try:
-        while not _take(file):
+        while not _try_lock(file):
             if time.monotonic() >= silent_until:
                 report({"code": Waiting.DEVICE, "words": path.parent.name, "holder": _holder(path)})
                 fcntl.flock(file, fcntl.LOCK_EX)
                 break
-            time.sleep(_TURN_S)
+            time.sleep(_RETRY_S)
     except BaseException:
         file.close()
         raise
     return file
 
 
-def _take(file: IO[bytes]) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
+    """Take the lock of a file if it is free; return whether it was."""
     with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -110,18 +111,18 @@ def _take(file: IO[bytes]) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Return the process of this machine that holds a lock, and its user, in words (by proc_locks(5))."""
+    """Return which process of which user holds a lock on this machine, in words (proc_locks(5))."""
     with suppress(OSError, ValueError, IndexError):
         inode = f":{path.stat().st_ino}"
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and fields[5].endswith(inode):
                 return f"process {fields[4]} of {files.user_name(Path('/proc', fields[4]).stat().st_uid)}"
-    return "a process that cannot be seen from here, on another node perhaps"
+    return "a process that is not visible here, perhaps on another node"
 
 
 def doubt(proof: Proof, access: Access) -> str | None:
-    """Return why a proof by licence does not count (Slurm does not show it as granted); None if it counts."""
+    """Return why a proof by licence does not count: Slurm does not show that it granted it; None if it counts."""
     if proof["how"] != "license":
         return None
     granted = _names(proof["licenses"])
@@ -133,7 +134,7 @@ def doubt(proof: Proof, access: Access) -> str | None:
 
 def _names(licenses: str | None) -> set[str]:
     """Return the names in a list of licences in the format of sbatch and scontrol, without the numbers."""
-    return {each.partition(":")[0] for each in _BETWEEN_LICENSES.split(licenses or "")} - {"", "(null)"}
+    return {word.partition(":")[0] for word in _BETWEEN_LICENSES.split(licenses or "")} - {"", "(null)"}
 
 
 @contextmanager
@@ -144,10 +145,10 @@ def held(
     also: Sequence[Path] = (),
     report: Callable[[Wait], None] = lambda _: None,
 ) -> Iterator[Proof]:
-    """Hold the locks of a run's storage, and those in `also` (other storages, devices), in a block; yield the proof.
+    """Hold the lock of a run's storage, and the locks in `also` (other storages, devices), in a block; yield the proof.
 
     `how`: ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has delayed the `job` until it was
-    alone), or ``none`` (others are not kept away). `report` gets the holder of a lock during a wait.
+    alone), or ``none`` (other runs are not kept away). `report` gets the holder of a lock during a wait.
     """
     proof: Proof = {"how": how}
     if how == "lock":
@@ -156,13 +157,13 @@ def held(
         proof["licenses"] = job.get("Licenses")
     elif how == "singleton":
         proof["job_name"] = job.get("JobName")
-    wanted = sorted({*also, lock} if how == "lock" else {*also})  # by name: two runs never wait for each other
-    before = time.perf_counter()
+    paths = sorted({*also, lock} if how == "lock" else {*also})  # sorted, so that two runs never wait for each other
+    started_s = time.perf_counter()
     with ExitStack() as locks:
-        for file in wanted:
+        for file in paths:
             locks.enter_context(locked(file, report))
-        if wanted:
-            proof["waited_s"] = time.perf_counter() - before
+        if paths:
+            proof["waited_s"] = time.perf_counter() - started_s
         if also:
             proof["also"] = list(map(str, also))
         yield proof

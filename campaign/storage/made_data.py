@@ -1,7 +1,7 @@
-"""The data that campaigns make on storages.
+"""Find the data that campaigns make on storages.
 
-`to_make` returns what is missing before cells can run. What was made is found by its markers (`made_below`) and removed
-if no campaign uses it (`remove_made`).
+`to_make` returns the data that cells still lack. `made_below` finds made data by their markers; `remove_made` removes
+them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from jobs.model.settings import Node, Settings
 from jobs.store.folder import Folder
 from jobs.system import files
 
-_OF_A_BASELINE = re.compile(r"\.{0,2}\.tfio-baseline.*|\.?(read-\d+|written-[\w.-]+)\.bin(\..*)?")
-_SOON_S = 1.0  # a lock that is not free within this time is held
+_BASELINE_NAME = re.compile(r"\.{0,2}\.tfio-baseline.*|\.?(read-\d+|written-[\w.-]+)\.bin(\..*)?")
+_SOON_S = 1.0  # a lock that is not free within this time counts as held
 _SAMPLE_BYTES = 16 << 20  # random bytes made to estimate the time for a file
 
 
 @dataclass(frozen=True)
 class Made:
-    """A folder that a campaign has made, with a marker of ours."""
+    """A folder with a marker of ours: a campaign has made it."""
 
     kind: str  # data set, baseline, staged copies or snapshots
     path: Path
@@ -55,25 +55,25 @@ class _Kind(NamedTuple):
     name: str
     folder: str  # below the root of a storage
     marker: str
-    remove: Callable[[Path], str]  # returns why not
+    remove: Callable[[Path], str]  # returns the reason if it removes nothing, else ""
 
 
 def made_below(roots: Collection[Path], used: Collection[Path]) -> list[Made]:
-    """Return the folders made below the roots of storages, the largest first; `used`: folders that campaigns read.
+    """Return the made folders below the roots of storages, the largest first; `used`: folders that campaigns read.
 
     Only folders of this user (or root) with a marker of ours count; no link is followed.
     """
-    things = [
-        folder_made
+    made_folders = [
+        made
         for root in dict.fromkeys(root.resolve() for root in roots if os.path.isdir(root))  # noqa: PTH112 - no error
         for kind in _KINDS
-        for folder in _folders(kind, root)
-        if (folder_made := _made(kind, root, folder, used))
+        for folder in _candidates(kind, root)
+        if (made := _describe_made(kind, root, folder, used))
     ]
-    return sorted(things, key=lambda folder_made: (-folder_made.bytes, folder_made.path))
+    return sorted(made_folders, key=lambda made: (-made.bytes, made.path))
 
 
-def _folders(kind: _Kind, root: Path) -> Iterator[Path]:
+def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
     """Yield the folders below a root that may be of a kind (a baseline has one folder per layout)."""
     for parent in dict.fromkeys((root / kind.folder, own_path(root, kind.folder))):
         with suppress(OSError):
@@ -84,7 +84,8 @@ def _folders(kind: _Kind, root: Path) -> Iterator[Path]:
                 yield from (parent / name for name in files.names(parent))
 
 
-def _made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made | None:
+def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made | None:
+    """Return a folder as made data; None if it has no marker of ours, or if another user may write to it."""
     with suppress(OSError):
         if files.distrust(folder):
             return None
@@ -97,44 +98,44 @@ def _made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made
 
 
 def remove_made(made: Made, campaign: Path) -> str:
-    """Remove a made folder; return the reason if it was left (a run holds its storage, or a file is not ours), else "".
+    """Remove a made folder and return ""; else return the reason: it is in use, or a file in it is not ours.
 
-    If a storage's root cannot be written, its lock is in the folder of the `campaign`.
+    `campaign`: the folder that has the lock of a storage whose root cannot be written.
     """
     kind = next(kind for kind in _KINDS if kind.name == made.kind)
     lock = locks.lock_path(made.root, campaign)  # of the storage: a run holds it
     try:
-        with _held(lock, mode=0o666) if lock.parent.is_dir() else nullcontext():
+        with _try_lock(lock, mode=0o666) if lock.parent.is_dir() else nullcontext():
             return kind.remove(made.path)
     except Timeout as error:
-        return f"{error.lock_file} is held: a run, or who makes it, uses it"
+        return f"{error.lock_file} is locked: a run uses it, or a process is making it"
     except (JobError, OSError) as error:
         return str(error)
 
 
-def _held(path: Path, mode: int = 0o644) -> AbstractContextManager[FileLock]:
+def _try_lock(path: Path, mode: int = 0o644) -> AbstractContextManager[FileLock]:
     return FileLock(path, mode=mode, fallback_to_soft=False).acquire(timeout=_SOON_S)
 
 
 def _remove_dataset(folder: Path) -> str:
-    with _held(folder / make.LOCK_NAME):
+    with _try_lock(folder / make.LOCK_NAME):
         try:
             names = {file.name for file in manifest.load(folder).files}
         except DatasetError:  # it is half made
             names = {name for name in files.tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
-        return _removed(folder, make.MARKER_NAME, lambda name: name in names)
+        return _remove_own_files(folder, make.MARKER_NAME, lambda name: name in names)
 
 
 def _remove_baseline(folder: Path) -> str:
-    with _held(folder / datafile.LOCK):
-        return _removed(folder, datafile.MARKER, lambda name: bool(_OF_A_BASELINE.fullmatch(name)))
+    with _try_lock(folder / datafile.LOCK):
+        return _remove_own_files(folder, datafile.MARKER, lambda name: bool(_BASELINE_NAME.fullmatch(name)))
 
 
 def _remove_copies(folder: Path) -> str:
     source = Path(os.fsdecode(files.read(folder / staged_copies.MARKER)))
     with staged_copies.locked(folder, source, _SOON_S):
-        _, left = staged_copies.remove_copies(source, folder)
-    return f"{left[0]} is no copy of a file that is still as it was copied" if left else ""
+        _, uncertain = staged_copies.remove_copies(source, folder)
+    return f"{uncertain[0]} is not the copy of an unchanged file" if uncertain else ""
 
 
 def _remove_snapshots(folder: Path) -> str:
@@ -148,10 +149,11 @@ def _has_name_of_ours(name: str) -> bool:
     return last.startswith((".tfio-", "..tfio-")) or name.endswith(files.TEMPORARY) or name == manifest.MANIFEST_NAME
 
 
-def _removed(folder: Path, marker: str, is_ours: Callable[[str], bool]) -> str:
-    """Remove a folder; if a file in it is not ours (or a link), remove nothing and return a sentence on that file.
+def _remove_own_files(folder: Path, marker: str, is_ours: Callable[[str], bool]) -> str:
+    """Remove a folder and return ""; if a file in it is not ours or is a link, remove nothing and return a sentence.
 
-    The manifest is removed first, so that it is no data set any more; the marker last, so that a kill leaves it.
+    The manifest is removed first, because without it the folder is no data set; the marker is removed last, so that the
+    rest is still found after a kill.
     """
     tree = files.tree(folder)
     for name, status in tree.items():
@@ -179,50 +181,52 @@ _KINDS = (
 
 @dataclass
 class ToMake:
-    """A missing data set or file: its size, the place where it will lie, and the cells that need it."""
+    """A missing data set or file: its size, the place where it will be, and the cells that need it."""
 
     what: str
     place: str
     files: int
     bytes: int
     processor_s: float  # time that one process takes to make it
-    shared: bool = True  # made once, not on each node
-    no_room: str = ""  # sentence on missing room on its storage, if known here
+    shared: bool = True  # made once for all nodes, not on each node
+    no_room: str = ""  # sentence on missing space on its storage; empty if there is enough, or if that is unknown
     cells: set[str] = field(default_factory=set)
 
 
 def to_make(entries: Sequence[Entry]) -> list[ToMake]:
     """Return the missing data of these cells; nothing is written. A bucket is asked once per data, for 5 s at most."""
-    of_data: dict[str, list[ToMake]] = {}
-    things: dict[tuple[str, str], ToMake] = {}
+    missing_by_key: dict[str, list[ToMake]] = {}
+    all_missing: dict[tuple[str, str], ToMake] = {}
     for entry in entries:
         key = datasets.data_key(entry.cell.settings)
-        if key not in of_data:
-            of_data[key] = [things.setdefault((each.what, each.place), each) for each in _missing(entry.cell)]
-        for thing in of_data[key]:
-            thing.cells.add(entry.cell.id)
-    return list(things.values())
+        if key not in missing_by_key:
+            missing_by_key[key] = [
+                all_missing.setdefault((data.what, data.place), data) for data in _missing_data(entry.cell)
+            ]
+        for data in missing_by_key[key]:
+            data.cells.add(entry.cell.id)
+    return list(all_missing.values())
 
 
-def _missing(cell: Cell) -> Iterator[ToMake]:
+def _missing_data(cell: Cell) -> Iterator[ToMake]:
     settings = cell.settings
     storage, dataset = settings["storage"], settings.get("dataset", {"path": ""})
     if storage.get("kind") == "s3":
         if "path" not in dataset:
-            yield from _dataset(dataset, *objects.lacking(storage, dataset))
+            yield from _missing_dataset(dataset, *objects.lacking(storage, dataset))
         return
     root, shared = Path(storage["root"]).expanduser().resolve(), cell.access.get("shared", True)
-    for thing in _files_below(root, settings, dataset):
-        yield replace(thing, shared=shared, no_room=_no_room(root, thing.bytes) if shared else "")
+    for data in _missing_files(root, settings, dataset):
+        yield replace(data, shared=shared, no_room=_no_room(root, data.bytes) if shared else "")
 
 
-def _files_below(root: Path, settings: Settings, dataset: Node) -> Iterator[ToMake]:
+def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[ToMake]:
     layout = datasets.layout_of(settings["storage"])
     if "path" not in dataset:
         folders = datasets.folders_of(dataset, root, layout)
         if not any(os.access(folder / manifest.MANIFEST_NAME, os.F_OK) for folder in folders):
             missing = make.lacking(Folder(folders[-1]), specs.spec_of(dataset), dataset["name"])
-            yield from _dataset(dataset, missing, str(folders[-1]))
+            yield from _missing_dataset(dataset, missing, str(folders[-1]))
     if baseline_files.has_file(settings) and baseline.reads(settings):
         size = baseline.file_bytes(settings)
         folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}")
@@ -231,21 +235,22 @@ def _files_below(root: Path, settings: Settings, dataset: Node) -> Iterator[ToMa
             yield ToMake("file of a baseline", path, 1, missing_bytes, _random_s(missing_bytes))
 
 
-def _dataset(dataset: Node, missing: make.Lacking, where: str) -> Iterator[ToMake]:
+def _missing_dataset(dataset: Node, missing: make.Lacking, place: str) -> Iterator[ToMake]:
     if missing.indices:
-        took_s = specs.processor_s(specs.spec_of(dataset), missing.indices)
-        yield ToMake(f"data set {dataset['name']}", where, len(missing.indices), missing.bytes, took_s)
+        processor_s = specs.processor_s(specs.spec_of(dataset), missing.indices)
+        yield ToMake(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)
 
 
 def _no_room(root: Path, size: int) -> str:
-    """Return the sentence that a storage lacks room; empty if it has room, or if it cannot be read here."""
-    there = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    """Return a sentence if a storage has too little space; empty if it has enough, or if that is unknown here."""
+    existing_folder = next(folder for folder in (root, *root.parents) if folder.is_dir())
     with suppress(OSError):
-        return files.lack_of_room(there, size)
+        return files.lack_of_room(existing_folder, size)
     return ""
 
 
 def _random_s(size: int) -> float:
+    """Return the estimated seconds to make random bytes."""
     began = time.perf_counter()
     os.urandom(_SAMPLE_BYTES)
     return (time.perf_counter() - began) * size / _SAMPLE_BYTES

@@ -1,4 +1,4 @@
-"""The data of cells in an object store: a made dataset, the user's own objects, or a baseline's object."""
+"""Check or make the data of cells in an object store: a made dataset, the user's own objects, a baseline's object."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from jobs.objects.client import Stored
 
 _FOLDER = "datasets"
-IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for questions to a bucket that may stay unanswered
+IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # for requests that the campaign can do without
 _LOCKS = "~/.cache/tfio-campaign"
-_ODD = {"", ".", ".."}
+_NO_NAMES = {"", ".", ".."}  # parts of a key that no file can have as a name
 
 
 def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    """Return the data that a cell reads, listed or made by `processes`; the manifest is kept with the campaign."""
+    """Return the data that a cell reads, after listing or making them; their manifest is kept with the campaign.
+
+    `processes`: number of processes that make data.
+    """
     settings, disk = cell.settings, cell.access.get("device")
     lock: Data = {"lock": str(bucket_lock(settings["storage"], cell.access, folder))}
     try:
@@ -50,9 +53,9 @@ def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: 
 
 
 def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
-    """Return the lock of a bucket, in the home folder: one for all campaigns of this user on machines that share it.
+    """Return the lock file of a bucket, in the home folder: all campaigns of this user share it.
 
-    If it cannot be made there, a lock in the campaign folder, unless ``storage.exclusive=lock``: then it is an error.
+    If it cannot be there, it is in the campaign folder, or with ``storage.exclusive=lock`` an error is raised.
     """
     name = hashlib.sha256(f"{host_and_port(storage['endpoint'])} {storage['bucket']}".encode()).hexdigest()[:10]
     try:
@@ -60,61 +63,63 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
         files.make_folder(folder_of_locks, exist_ok=True, parents=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         if access.get("exclusive") == "lock":
-            why = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
+            fault = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
             raise EnvironmentFaultError(
-                why, "see to that folder, or measure without a lock: storage.exclusive=none"
+                fault, "make that folder writable, or measure without a lock: storage.exclusive=none"
             ) from error
         folder_of_locks = folder.root
     return lock_path(folder_of_locks, folder_of_locks)
 
 
-def lacking(storage: Node, wanted: Node) -> tuple[make.Lacking, str]:
+def lacking(storage: Node, dataset: Node) -> tuple[make.Lacking, str]:
     """Return the missing part of a dataset in a bucket, and its address; all of it if the bucket does not answer."""
-    spec, below = _made_below(wanted)
+    spec, below = _made_below(dataset)
     with suppress(JobError):
         store = _store(Client({**storage, **IMPATIENT}), below)
-        return make.lacking(store, spec, wanted["name"]), str(store)
+        return make.lacking(store, spec, dataset["name"]), str(store)
     return make.lacking_of(spec), f"{storage['bucket']}/{below}, unless it is there"
 
 
 def _store(client: Client, below: str) -> Bucket:
-    """Return the part of a bucket below a name as a store."""
+    """Return the part of a bucket below a prefix as a store."""
     return Bucket({**client.storage, "prefix": f"{client.prefix}{below}"}, client.url_of(below))
 
 
-def _made_below(wanted: Node) -> tuple[specs.Spec, str]:
-    spec = specs.spec_of(wanted)
-    return spec, f"{_FOLDER}/{specs.dataset_id(wanted['name'], spec)}"
+def _made_below(dataset: Node) -> tuple[specs.Spec, str]:
+    spec = specs.spec_of(dataset)
+    return spec, f"{_FOLDER}/{specs.dataset_id(dataset['name'], spec)}"
 
 
 def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
-    wanted, any_kind = settings["dataset"], registry.of(settings).any_kind
-    spec, below = (None, wanted["path"].strip("/")) if "path" in wanted else _made_below(wanted)
+    dataset, any_kind = settings["dataset"], registry.of(settings).any_kind
+    spec, below = (None, dataset["path"].strip("/")) if "path" in dataset else _made_below(dataset)
     manifest_folder = folder.manifest(f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}")
     if spec is None:
-        kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := wanted.get("hdf5")) else {}
-        listed = _listing(client.listed(below), below, client.url_of(below), kind)
+        kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := dataset.get("hdf5")) else {}
+        manifest_of_objects = _listing(client.listed(below), below, client.url_of(below), kind)
     else:
-        what = f"making dataset {wanted['name']}"
+        title = f"making dataset {dataset['name']}"
 
-        def show(done: int, total: int) -> None:
-            progress(what, done, total, "objects")
+        def report(done: int, total: int) -> None:
+            progress(title, done, total, "objects")
 
-        listed = make.make(_store(client, below), spec, name=wanted["name"], processes=processes, progress=show)
-    files.write(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
+        manifest_of_objects = make.make(
+            _store(client, below), spec, name=dataset["name"], processes=processes, progress=report
+        )
+    files.write(manifest_folder / manifest.MANIFEST_NAME, manifest_of_objects.to_json())
     return {
         "path": client.url_of(below),
         "manifest": str(manifest_folder),
-        "checksum": listed.checksum,
-        "files": len(listed.files),
-        "bytes": listed.total_bytes,
+        "checksum": manifest_of_objects.checksum,
+        "files": len(manifest_of_objects.files),
+        "bytes": manifest_of_objects.total_bytes,
     }
 
 
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
-    """Return the facts on a baseline's object; one that is read is made of random bytes if it is missing, and stays.
+    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and stays.
 
-    Read and written objects are only in a folder that is empty or has our marker, so that no user's object is replaced.
+    The objects are in a prefix that has our marker or was empty before, so that no object of a user is replaced.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)
@@ -122,10 +127,10 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
     name = f"read-{size}.bin"
 
     store, key = _store(client, datafile.FOLDER), f"{datafile.FOLDER}/{name}"
-    there = store.entries()
+    entries = store.entries()
     refuse_foreign(store, make.MARKER_NAME, datafile.FOLDER)
     writes = benchmark["access"] == "write"
-    missing = not writes and (name not in there or there[name].size != size)
+    missing = not writes and (name not in entries or entries[name].size != size)
     if (writes or missing) and (lack := lack_of_room(store, size)):
         raise DatasetError(lack, store.more_room)
     mark_as_ours(store, make.MARKER_NAME, datafile.FOLDER)
@@ -146,13 +151,13 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
 
 
 def _listing(listed: Iterable[Stored], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
-    """Return the manifest of a user's own objects; empty ones are left out, because consoles mark folders by them.
+    """Return the manifest of a user's own objects without the empty ones, which web consoles make for folders.
 
-    `kind`: its parameters: ``any_kind``, or ``hdf5`` (the data set); empty for images.
+    `kind`: parameters of the manifest: ``any_kind``, or ``hdf5`` (the data set); empty for images.
     """
     suffixes = manifest.suffixes(kind)
-    by_name = {each.key.removeprefix(f"{below}/"): each for each in listed if each.size}
-    names = [name for name in by_name if name.lower().endswith(suffixes) and _ODD.isdisjoint(name.split("/"))]
+    by_name = {stored.key.removeprefix(f"{below}/"): stored for stored in listed if stored.size}
+    names = [name for name in by_name if name.lower().endswith(suffixes) and _NO_NAMES.isdisjoint(name.split("/"))]
     if not names:
         raise DatasetError(f"no objects in {url} that end in {', '.join(suffixes)}", "see dataset.path, storage.prefix")
     sizes, etags = ({name: getattr(by_name[name], key) for name in names} for key in ("size", "etag"))

@@ -1,4 +1,4 @@
-"""The provenance of a cell's runs: the machine, its software, its file systems and emulated storages."""
+"""Describe where a cell's runs were measured: the machine, its software, its file systems and emulated storages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def node(settings: Settings, path: str, targets: Sequence[str], copies: str | No
         **this_machine(path),
         "emulated": emulation.emulated_storages(settings, path, targets, copies),
     }
-    read, saved = [Path(each) for each in (path, copies) if each], [Path(each) for each in targets if "://" not in each]
-    provenance["conditions"] = observe_conditions(settings, read, saved)  # of this process; a run records its own
+    read_folders = [Path(folder) for folder in (path, copies) if folder]
+    target_folders = [Path(target) for target in targets if "://" not in target]
+    # Of this process; a run records its own conditions.
+    provenance["conditions"] = observe_conditions(settings, read_folders, target_folders)
     targets = [*targets, copies] if copies else targets
     if engine := baseline_files.engine(settings):
         provenance["engine"] = engine
-    folders = [path, *(each for each in targets if "://" not in each)]
-    if all(Path(each).exists() for each in folders):  # if a node lacks a folder, its record says so
-        # Not cached: another device may be mounted there meanwhile.
+    folders = [path, *(target for target in targets if "://" not in target)]
+    if all(Path(folder).exists() for folder in folders):  # else the run on this node fails with that reason
+        # Not cached, because another device may be mounted there later.
         provenance["filesystem"] = filesystem_of(Path(path))
         provenance["target_filesystems"] = [
             {"source": target, "fstype": "s3"} if "://" in target else filesystem_of(Path(target)) for target in targets
@@ -48,13 +50,13 @@ def this_machine(path: str) -> Provenance:
 
 
 def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) -> tuple[str, str, Any, Any] | None:
-    """Return the first difference that forbids continuing earlier runs here: words, dotted key, old value, new value.
+    """Return the first difference that forbids continuing a record's runs here: words, dotted key, old and new value.
 
-    None if there is none. Compared are data, machine, storages, engine, TensorFlow, conditions. Nodes of one kind may
-    continue each other's runs if they share the storage (`shared`); otherwise the host must be the same.
+    None if there is no difference in data, machine, storages, engine, TensorFlow or conditions. The host must be the
+    same, too, unless the storage is `shared`: then nodes of one kind may continue each other's runs.
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
-    compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
+    comparisons: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum", "staged"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
         ("a storage that is another now", _STORAGE, (emulation.as_found(recorded["provenance"]), here)),
@@ -62,21 +64,21 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
         ("other software", ("tensorflow",), software),
         ("a machine under other conditions", ("conditions",), (recorded["provenance"], here)),
     )
-    for what, keys, (before, now) in compared:
+    for what, keys, (recorded_part, present_part) in comparisons:
         for key in keys:
-            if key not in before or key not in now or before[key] == now[key]:
+            if key not in recorded_part or key not in present_part or recorded_part[key] == present_part[key]:
                 continue
-            if key != "path" or os.path.realpath(str(before[key])) != os.path.realpath(str(now[key])):
-                return what, *_first_part(key, before[key], now[key])
+            if key != "path" or os.path.realpath(str(recorded_part[key])) != os.path.realpath(str(present_part[key])):
+                return what, *_first_part(key, recorded_part[key], present_part[key])
     return None
 
 
-def _first_part(key: str, before: Any, now: Any) -> tuple[str, Any, Any]:
-    """Return dotted key, old and new value of the first differing part; ``unset`` if only one side has it."""
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        before, now = dict(enumerate(before)), dict(enumerate(now))
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in dict.fromkeys([*before, *now]):
-            if before.get(name) != now.get(name):
-                return _first_part(f"{key}.{name}", before.get(name, _UNSET), now.get(name, _UNSET))
-    return key, before, now
+def _first_part(key: str, old_value: Any, new_value: Any) -> tuple[str, Any, Any]:
+    """Return dotted key, old and new value of the first part that differs; ``unset`` stands for a missing value."""
+    if isinstance(old_value, list) and isinstance(new_value, list) and len(old_value) == len(new_value):
+        old_value, new_value = dict(enumerate(old_value)), dict(enumerate(new_value))
+    if isinstance(old_value, dict) and isinstance(new_value, dict):
+        for name in dict.fromkeys([*old_value, *new_value]):
+            if old_value.get(name) != new_value.get(name):
+                return _first_part(f"{key}.{name}", old_value.get(name, _UNSET), new_value.get(name, _UNSET))
+    return key, old_value, new_value

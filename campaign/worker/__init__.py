@@ -1,1 +1,1 @@
-"""Run on the node: work lists, sessions on cells, and runs forked from one process."""
+"""Code that runs on the node: it reads work lists, works on one cell after the other, and forks the runs."""

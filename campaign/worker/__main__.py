@@ -1,6 +1,6 @@
 """Run the cells of a work list, with the same code on a workstation and in a Slurm job.
 
-It imports no TensorFlow: runs are forked from a template process (`campaign.worker.runner`). By hand::
+This process imports no TensorFlow: runs are forked from a template process (`campaign.worker.runner`). By hand::
 
     python -m campaign.worker WORK_LIST.json
 """
@@ -42,25 +42,25 @@ from jobs.system.files import keep_trying, write_json
 from jobs.terminal import open_streams
 
 _PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
-_GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
+_GIVE_UP_AFTER = 2  # failed runs in succession; a run that hangs takes run_timeout_s
 _STOPPED_EXIT = 128 + signal.SIGTERM
 
 
 @dataclass
 class Worker:
-    """A worker with its work list and the process that runs are forked from."""
+    """A worker with its work list and the process from which runs are forked."""
 
     folder: CampaignFolder
     work: WorkList
-    template: Template  # where runs are forked from
-    # What Slurm says of its job; asked for before each run until there is an answer.
+    template: Template
+    # Slurm's facts on its job; before each run Slurm is asked for them until it answers.
     job: Mapping[str, str] = field(default_factory=dict)
     leader: Leader | None = None  # of the other ranks, in a job on several nodes
-    _pair: int | None = None  # of measured runs of cells that take turns
+    _pair: int | None = None  # number of the present pair of measured runs, if cells take turns
 
     def run_all(self) -> bool:
-        """Run every cell of the list, one after the other; return whether each of them is done."""
-        self.template.start()  # before the first run begins: its stamp is not that of an import
+        """Run every cell of the list, one after the other; return whether all of them are done."""
+        self.template.start()  # before the first run, whose start time would include the import
         self._require_accelerator()
         cells = self.work["cells"]
         groups = [cells] if self.work["conduct"]["in_turn"] else [[item] for item in cells]
@@ -75,7 +75,7 @@ class Worker:
                 raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
 
     def run_cells(self, items: Sequence[ListedItem]) -> bool:
-        """Run cells in turn, there and back, until they are over; return whether all of them are done."""
+        """Run one run of each cell in turn, forth and back, until all cells are over; return whether all are done."""
         self._pair = session.next_pair_number(self.folder, items) if len(items) > 1 else None
         cells, outcomes = [self._run_cell(item) for item in items], []
         while cells:
@@ -105,17 +105,17 @@ class Worker:
                 self.leader.gather()
                 self.leader.make_data(item, item_with_data["dataset"])
             return (yield from self._run_session(item_with_data))
-        except UsageError as error:  # of this cell: the others of the list may be well
+        except UsageError as error:  # only this cell cannot run
             return self._refuse(item, {"code": RunEnd.NO_DATA, "words": f"{error.message}; {error.hint}"})
         except session.TakenOverError as error:
-            with suppress(OSError):  # who read the log may be gone
+            with suppress(OSError):  # the reader of the log may be gone
                 print(f"{item['id']}: {error}", file=sys.stderr, flush=True)
             if error.same_list:
                 raise
             return True
 
     def _run_session(self, item: WorkItem) -> Generator[None, None, bool]:
-        """Yield after the warm-ups and each missing run of one cell; the record is whole on disk then."""
+        """Yield after each warm-up and each missing run of one cell; return whether the cell is done."""
         recorded, missing = session.begin_session(self.folder, self.work, item)
         verdicts, failures = Verdicts(self.folder, recorded["terms"]), 0
         report = partial(self._save_waiting, recorded)
@@ -126,17 +126,17 @@ class Worker:
                 failures = failures + 1 if run["status"] == "failed" else 0
                 if failures >= _GIVE_UP_AFTER or run.get("cause") in REFUSALS or not disturbance.may_continue(run):
                     break
-                if self._pair is not None:  # its next run, which would save it, comes after those of other cells
+                if self._pair is not None:  # else the next run saves the record; here other cells run before
                     self._save_record(recorded)
                 yield
-        except NotQuietError:  # of this cell's runs, or of another one's with which it takes turns
+        except NotQuietError:  # of this cell, or of a cell with which it takes turns
             self._end_session(recorded)
             raise
         return self._end_session(recorded)
 
     @staticmethod
     def _judge_last_run(verdicts: Verdicts, recorded: Record, run: Run) -> Run:
-        """Return the last run with its verdict; it has failed if its benchmark left metrics out."""
+        """Return the last run with its verdict; the run is marked as failed if its benchmark left out metrics."""
         try:
             return verdicts.judged(recorded)["runs"][-1]
         except record.DamagedRecordError as error:
@@ -160,17 +160,17 @@ class Worker:
         return Verdicts(self.folder, recorded["terms"]).judged(recorded)["status"] == "done"
 
     def _run_once(self, recorded: Record, next_run: session.NextRun, item: WorkItem) -> Run:
-        """Do one run while the storage is locked for it; it begins, and is recorded, when it has the lock."""
+        """Do one run while its storages are locked; the run begins, and is recorded, when it has the locks."""
         lock = Path(item["dataset"]["lock"])
         if any(run.get("token") == self.work["token"] for run in recorded["runs"]):
-            self._save_record(recorded)  # for the run before is in it; else there is nothing that would be lost
+            self._save_record(recorded)  # it has the last run, which is not on disk yet
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.describe_job()
-        how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
+        method = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
         report = partial(self._save_waiting, recorded)
-        devices = locks.device_locks(checkpoint_targets.places(item)) if how == "lock" else []
-        also = [*checkpoint_targets.locks(item, self.folder), *devices]
-        with locks.held(how, lock, self.job, also, report) as proof:
+        devices = locks.device_locks(checkpoint_targets.places(item)) if method == "lock" else []
+        other_locks = [*checkpoint_targets.locks(item, self.folder), *devices]
+        with locks.held(method, lock, self.job, other_locks, report) as proof:
             run = record.begin_run(recorded, next_run.role, self.work["token"], next_run.added, self._pair_of(next_run))
             run["exclusive"] = proof
             run |= place_of_process()
@@ -178,47 +178,47 @@ class Worker:
             if refusal := self._refusal(run, item, proof):
                 run |= {"status": "failed", "end": refusal}
             else:
-                with self._hold_other_nodes(how, lock, item):
+                with self._hold_other_nodes(method, lock, item):
                     self._execute(recorded, run, item)
         return run
 
     def _pair_of(self, next_run: session.NextRun) -> int | None:
-        """Return the number of a run's pair: of two runs of one cell, or of cells in turn."""
+        """Return the number of a run's pair: two runs of one cell, or of cells that take turns; None without one."""
         return next_run.pair if next_run.role != "measured" or next_run.pair is not None else self._pair
 
-    def _hold_other_nodes(self, how: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
-        """Return a context that holds the storages of the other nodes of the job, if each has its own."""
+    def _hold_other_nodes(self, method: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
+        """Return a context that holds the locks on the job's other nodes, if each has a storage of its own."""
         if self.leader is None:
             return nullcontext()
         self.leader.gather()
-        return nullcontext() if how != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
+        return nullcontext() if method != "lock" or item["access"]["shared"] else self.leader.hold_storages(lock)
 
     def _refusal(self, run: Run, item: WorkItem, proof: locks.Proof) -> End | None:
         """Return why a run must not begin; None if it may."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] == "slurm" and not conduct["cluster"]["oversubscribe"] and run["cpus"] < threads:
             return {"code": RunEnd.TOO_FEW_CPUS, "threads": threads, "cpus": run["cpus"]}  # of the allocation
-        if why := checkpoint_targets.moved(item):
-            return {"code": RunEnd.STORAGE_MOVED, "words": why}
-        if why := emulation.unbounded(checkpoint_targets.places(item)):
-            return {"code": RunEnd.NOT_EMULATED, "words": why}
-        why = locks.doubt(proof, item["access"])
-        return {"code": RunEnd.NOT_EXCLUSIVE, "words": why} if why else None
+        if reason := checkpoint_targets.moved(item):
+            return {"code": RunEnd.STORAGE_MOVED, "words": reason}
+        if reason := emulation.unbounded(checkpoint_targets.places(item)):
+            return {"code": RunEnd.NOT_EMULATED, "words": reason}
+        reason = locks.doubt(proof, item["access"])
+        return {"code": RunEnd.NOT_EXCLUSIVE, "words": reason} if reason else None
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
-        """Let the template do the run, and put its metrics into `run`."""
+        """Execute the run in a fork of the template, and put its metrics into `run`."""
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
         request = self._make_request(run, item)
         try:
             with baseline_files.tidied(item):
-                figures = self._run_in_template(request, log)
+                metrics = self._run_in_template(request, log)
         except (WorkerStoppedError, RankLostError) as stop:
             run["status"], run["end"] = "failed", _end_by_stop(stop)
             with suppress(session.TakenOverError):
                 self._save_record(recorded)
             raise
-        run |= figures
+        run |= metrics
         if not log.exists():  # a full disk
             run["log"] = None
 
@@ -230,21 +230,25 @@ class Worker:
                 request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
             ending_s = registry.of(request["settings"]).ending_s
             run = self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
-            if "seconds" in run.get("end", {}):  # the user asked for these, and not for those in which it ends
+            if "seconds" in run.get("end", {}):  # the user set this limit; `ending_s` is not part of it
                 run["end"]["seconds"] = conduct["run_timeout_s"]
             return run
         ranks = self.leader.ranks if self.leader else runner.local_ranks(self.template, nodes)
         return runner.run_on_ranks(ranks, request, log, conduct)
 
-    def _make_request(self, begun: Run, item: WorkItem) -> Request:
+    def _make_request(self, run: Run, item: WorkItem) -> Request:
         """Return the request for a run: its settings, data and files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
-        run = begun["run"]
-        is_profiled = begun["role"] != stopping.UNPROFILED
+        number = run["run"]
+        is_profiled = run["role"] != stopping.UNPROFILED
         trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
-        traced: TraceRequest | None = None
+        trace_request: TraceRequest | None = None
         if interval_s is not None:
-            traced = {"file": str(cell / f"trace-{run}.csv"), "interval_s": interval_s, "tail_s": trace["tail_s"]}
+            trace_request = {
+                "file": str(cell / f"trace-{number}.csv"),
+                "interval_s": interval_s,
+                "tail_s": trace["tail_s"],
+            }
         return {
             "settings": item["settings"],
             "dataset": data["path"],
@@ -252,13 +256,13 @@ class Worker:
             "listed_ns": data.get("listed_ns"),
             "staged": data.get("staged", {}).get("map"),
             "disk": data.get("disk"),
-            "trace": traced,
-            "profile": str(cell / f"profile-{run}.npz") if is_profiled else None,
-            "tensorflow": str(cell / f"tensorflow-{run}.npz") if is_profiled else None,
-            "timelog": str(cell / f"timelog-{run}.timelog"),
-            "steps": str(cell / f"run-{run}.npz"),
+            "trace": trace_request,
+            "profile": str(cell / f"profile-{number}.npz") if is_profiled else None,
+            "tensorflow": str(cell / f"tensorflow-{number}.npz") if is_profiled else None,
+            "timelog": str(cell / f"timelog-{number}.timelog"),
+            "steps": str(cell / f"run-{number}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct, self.work["campaign_id"]),
-            "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
+            "baseline": baseline_files.request(item, cell / f"engine-{number}.txt"),
             "limit_s": conduct["run_timeout_s"],
         }
 
@@ -274,9 +278,9 @@ class Worker:
 
 
 def main(work_list: str) -> int:
-    """Run the work list at this path; return exit code 0 if every cell of it is done, else 1.
+    """Run the work list at this path; return the exit code: 0 if all its cells are done, else 1.
 
-    An error of the whole worker (no TensorFlow, no space for a record) is left in ``<work list>.error.json`` for the
+    An error of the whole worker (no TensorFlow, no space for a record) is written to ``<work list>.error.json`` for the
     front process, and raised.
     """
     path = Path(work_list)
@@ -290,14 +294,14 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, raise_on_signals(slurm=work["cluster"] == "slurm"):
         try:
-            # The file is left from before a requeue.
+            # An earlier start of a requeued job may have left the file.
             keep_trying(partial(fault.unlink, missing_ok=True), session.disk_patience_s(work))
             if work["cluster"] == "slurm" and job.was_restarted_too_often(work["conduct"]["cluster"], fault):
                 return 1
             _make_data_sets(folder, work)
             return 0 if not work["cells"] or Worker(folder, work, template, leader=leader).run_all() else 1
         except session.TakenOverError:
-            return 1  # and no fault: its file is the other's, too
+            return 1  # no error is written: the other worker has the same file for it
         except RankLostError as lost:
             job.requeue_or_explain(work["conduct"]["cluster"], fault, str(lost))
             return _STOPPED_EXIT
@@ -308,7 +312,7 @@ def main(work_list: str) -> int:
                 job.requeue_or_explain(work["conduct"]["cluster"], fault)
             return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
-            with suppress(OSError):  # its folder is gone, or full
+            with suppress(OSError):  # the folder is gone or full
                 write_json(fault, _fault_of(error))
             raise
         finally:
@@ -318,7 +322,7 @@ def main(work_list: str) -> int:
 
 
 def _make_data_sets(folder: CampaignFolder, work: WorkList) -> None:
-    """Make the data of cells that later jobs run."""
+    """Make the data of the cells that later jobs run."""
     with console.progress() as progress:
         for item in work.get("to_make", ()):
             session.make_missing_data(folder, item, progress)
@@ -338,11 +342,11 @@ def _make_leader(path: Path, work: WorkList, template: Template) -> Leader | Non
 
 
 def _fault_of(error: CampaignError | OSError) -> Fault:
-    """Return an error as the worker leaves it for the front process."""
+    """Return an error in the form that the front process reads."""
     if isinstance(error, CampaignError):
         fault: Fault = {"message": error.message, "hint": error.hint}
         return {**fault, "not_quiet": True} if isinstance(error, NotQuietError) else fault
-    hint = "fix it; `python -m campaign doctor` checks what a node sees"
+    hint = "fix it; `python -m campaign doctor` checks the folders on a node"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "make room, then repeat the same command"
     return {"message": f"the worker cannot go on: {error}", "hint": hint}

@@ -1,18 +1,16 @@
-"""Keep a batch: the work lists that are submitted together, and how their workers ended.
+"""Store a batch: the work lists that are submitted together, and how their workers ended.
 
 ::
 
     workers/<token>-<number>/
-      batch.json            its request and its workers; written before the submission
+      batch.json            the batch and the cells of its workers; written before the submission
       work-<index>.json     the work list of one worker
-      ended.json            how workers ended that left cells behind, once anybody has found out
-      cancelled.json        the workers whose jobs were cancelled by the verb; Slurm forgets those that waited
+      ended.json            the known ends of workers
+      cancelled.json        the workers whose jobs the verb `cancel` ended; Slurm forgets a job that never started
       job.sh                the script for sbatch
       …                     logs of the workers
 
-A batch is found again by its folder, from any process on any day: nothing here depends on a job id.
-
-Work lists: what a worker is to do.
+Any later process finds a batch by its folder; nothing here depends on a job id.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ from jobs.system.files import write_json
 
 _FILE = "batch.json"
 _ENDED, _CANCELLED = "ended.json", "cancelled.json"
-# Slurm's, below the cause.
-_LINES_OF_SLURM = re.compile(r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*")
+# Lines that Slurm writes into a log below the cause.
+_SLURM_LINES = re.compile(r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*")
 _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
@@ -49,7 +47,7 @@ class Fault(TypedDict):
 
     message: str
     hint: str
-    not_quiet: NotRequired[bool]  # others disturbed its runs: another try may do better
+    not_quiet: NotRequired[bool]  # others disturbed its runs: another try may succeed
 
 
 class _BatchFile(TypedDict):
@@ -68,14 +66,14 @@ class _BatchFile(TypedDict):
 class Batch:
     """A batch of workers."""
 
-    folder: Path  # where it lies; on Slurm the jobs' working directory, and so their identity
+    folder: Path  # on Slurm also the working directory of its jobs, which identifies them
     cluster: str  # ``slurm``, ``local`` or ``debug``
     token: str  # of the submission; every record and run names it
     job_name: str
-    cells: list[list[str]]  # ids of the cells of each worker, in the order in which it takes them
+    cells: list[list[str]]  # ids of the cells of each worker, in the order in which it runs them
     submitted_utc: str
-    job_id: str | None = None  # what the scheduler called it; for people
-    refused: str | None = None  # the scheduler's words, where it did not take it
+    job_id: str | None = None  # Slurm's id, for messages
+    refused: str | None = None  # Slurm's message, if it refused the jobs
     ended: dict[int, WorkerEnd] = field(default_factory=dict, compare=False)
 
     def work_list(self, index: int) -> Path:
@@ -94,11 +92,11 @@ class Batch:
         return None
 
     def last_words(self, index: int) -> str:
-        """Return the last meaningful line of a worker's log, and the path of the log; empty if there is none."""
+        """Return the last line of a worker's log that is not Slurm's, with the path of the log; empty if none."""
         logs = sorted(self.folder.glob(f"*_{index}_0_log.err" if self.cluster == "slurm" else "*_log.err"))
         lines = [line for line in last_lines(logs[-1]).splitlines() if line.strip()] if logs else []
-        telling = [line for line in lines if not _LINES_OF_SLURM.match(line)] or lines
-        return f"{telling[-1][:_LONGEST_LINE]} ({logs[-1]})" if telling else ""
+        own_lines = [line for line in lines if not _SLURM_LINES.match(line)] or lines
+        return f"{own_lines[-1][:_LONGEST_LINE]} ({logs[-1]})" if own_lines else ""
 
     def save(self) -> None:
         """Write ``batch.json``, and make its folder if there is none."""
@@ -107,18 +105,18 @@ class Batch:
         write_json(self.folder / _FILE, {key: values[key] for key in values if key not in ("folder", "ended")})
 
     def save_ends(self, ends: Mapping[int, WorkerEnd]) -> None:
-        """Write the ends of workers into ``ended.json``, because the scheduler forgets them."""
+        """Add the ends of workers to ``ended.json``, because the scheduler forgets them."""
         new = {index: end for index, end in ends.items() if index not in self.ended}
         if new:
             self.ended.update(new)
             write_json(self.folder / _ENDED, {str(index): end for index, end in self.ended.items()})
 
     def save_cancelled(self, indices: Iterable[int]) -> None:
-        """Add workers to the list of those whose jobs are cancelled."""
+        """Add workers to ``cancelled.json``."""
         write_json(self.folder / _CANCELLED, sorted({*indices, *self.cancelled_workers()}))
 
     def cancelled_workers(self) -> list[int]:
-        """Return the workers whose jobs ``cancel`` ended, read from the file."""
+        """Return the workers whose jobs ``cancel`` ended, from ``cancelled.json``."""
         with suppress(OSError, ValueError):
             return reading.read(self.folder / _CANCELLED, list[int])
         return []
@@ -131,7 +129,7 @@ class Batch:
 def read_batches(folder: CampaignFolder) -> list[Batch]:
     """Return every batch of a campaign, oldest first."""
     batches = [_read_batch(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
-    # Of one submission the longer name has the larger number: token-10 comes after token-9.
+    # Within one submission a longer name has a larger number: token-10 comes after token-9.
     return sorted(batches, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
 
 
@@ -173,15 +171,15 @@ _SLURM_OPTIONS = {
 
 @dataclass(frozen=True)
 class Request:
-    """A call of the command: the user's overrides, and how the campaign is conducted."""
+    """One call of the command: the user's overrides and the conduct of the campaign."""
 
     folder: CampaignFolder
     conduct: Conduct
-    token: str  # eight hex digits that everything of this submission carries
-    utc: str  # when; a later request's worker has precedence over an earlier one's
-    words: Sequence[str]
-    attempt: int = 0  # of ``retries``
-    first: str = ""  # token of the campaign's first request, where this is a later one
+    token: str  # eight hex digits that identify this submission
+    utc: str  # time of the call; a worker of a later request has precedence
+    words: Sequence[str]  # the overrides as typed
+    attempt: int = 0  # number of the retry (``retries``)
+    first: str = ""  # token of the campaign's first request, if this is a later one
 
     @property
     def campaign_id(self) -> str:
@@ -193,8 +191,8 @@ class Request:
     ) -> WorkList:
         """Return the work list of a worker under ``slurm``, ``local`` or ``debug``.
 
-        `data` holds the dataset of each cell id, None where the worker makes it; `first` is the position of the first
-        entry in the shuffled order of the whole submission.
+        `data`: the dataset by cell id, None if the worker makes it; `first`: the position of the first entry in the
+        shuffled order of the whole submission.
         """
         return {
             "token": self.token,

@@ -1,18 +1,18 @@
-"""Lead the ranks of a Slurm job from its first rank, and follow from the others, each on a node of its own.
+"""Lead the ranks of a Slurm job from its first rank, and follow it from the other ranks, each on a node of its own.
 
-`srun` starts the same command on each node. The first rank writes a file beside its work list that says where it
-listens; the others find it there. Each side proves to the other that it knows the secret in that file
-(`jobs.ranks.peers`), then the others carry out the orders of the first one until it has gone::
+`srun` starts the same command on each node. The first rank writes the meeting file beside its work list: the address
+where it listens. The other ranks read it. Both sides prove to each other that they know the secret in that file
+(`jobs.ranks.peers`), then the other ranks carry out the orders of the first rank until it has gone::
 
     {"rank", "node", "address", "boot"}               first message of another rank
     {"do": "run", "request", "log", "timeout_s"}  ->  {"run", "ended_s"}
-    {"do": "stop"}, for a run under way               no answer but the run's
+    {"do": "stop"}, for a run under way               no answer but that of the run
     {"do": "lock", "path"}, {"do": "unlock"}      ->  {}
     {"do": "data", "item"}                        ->  {"data"} or {"error", "hint"}
-    {"alive"}, every few seconds before an answer to "lock" and "data", for these may take long
+    {"alive"}, every few seconds before an answer to "lock" and "data", because these may take long
 
-The file is there until all ranks have come, or the first one ends; if that was killed, another rank removes it. No
-request carries the secret of the hub where its ranks meet: each rank derives it from the secret of the job.
+The meeting file is removed when all ranks have come, or when the first rank ends; if the first rank was killed, another
+rank removes it. No request has the secret of the hub: each rank derives it from the secret of the job.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived
 from jobs.ranks.rank import boot
 from jobs.system import files
 
-_LOOK_S = 0.2  # between two looks at a file, or at whether a run is over
-HELLO_S = 10.0  # for a word that needs no work
-_ALIVE_S = 5.0  # between two words of a rank that works on an order
-_SILENT_S = 60.0  # after which a rank that says nothing, not even that it is alive, is lost
-HUB = "hub"  # what the second secret is for
+_POLL_S = 0.2  # between two looks for the meeting file
+HELLO_S = 10.0  # for an answer that needs no work
+_ALIVE_S = 5.0  # between two signs of life of a rank that works on an order
+_SILENT_S = 60.0  # a rank that sends nothing for so long is lost
+HUB = "hub"  # the purpose of the second secret
 
 
 class Meeting(TypedDict):
-    """The address where the first rank listens, in which start of which job."""
+    """The content of the meeting file: the address of the first rank, its secret, and the start of the job."""
 
     job: str
     restarts: int
@@ -68,68 +68,68 @@ def rank_here() -> int:
 
 
 def meeting_file(work_list: Path) -> Path:
-    """Return the file beside a work list that says where its first rank is."""
+    """Return the path of the meeting file, beside a work list."""
     return work_list.with_suffix(".ranks.json")
 
 
 def identify_start() -> dict[str, Any]:
-    """Return the job and the number of its restarts, which tell this start from others."""
+    """Return the job id and the number of restarts, which identify this start of the job."""
     return {"job": os.environ.get("SLURM_JOB_ID", ""), "restarts": job.number_of_restarts()}
 
 
 def follow_first_rank(path: Path, work: WorkList) -> int:
-    """Serve the first rank of this job until it has gone, or does not come in time; return 0."""
+    """Carry out the orders of the first rank until it has gone, or if it does not come in time; return 0."""
     for number in (signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # the first rank writes down what they mean, and goes
+        signal.signal(number, signal.SIG_IGN)  # the first rank handles them
     template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), preload_of(work))
     serve_first_rank(path, work, rank_here(), template)
     return 0
 
 
 def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) -> None:
-    """Do as `follow_first_rank` does, without changing signals."""
+    """Carry out the orders of the first rank until it has gone, without changing signal handlers."""
     try:
         template.start()
-        where = _wait_for_meeting(meeting_file(path), work["conduct"]["ranks_timeout_s"])
+        meeting = _wait_for_meeting(meeting_file(path), work["conduct"]["ranks_timeout_s"])
         hello = {"rank": rank, "boot": boot(), "address": job.node_address()}
         with (
-            closing(connect(where["address"], where["port"], where["secret"], HELLO_S)) as channel,
-            ExitStack() as held,
+            closing(connect(meeting["address"], meeting["port"], meeting["secret"], HELLO_S)) as channel,
+            ExitStack() as held_locks,
         ):
             channel.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
-            follower = _RankWorker(channel, template, work, derived(where["secret"], HUB), held)
+            follower = _RankWorker(channel, template, work, derived(meeting["secret"], HUB), held_locks)
             with suppress(ClosedError):
                 while True:
                     order = channel.receive().value
-                    if order["do"] != "stop":  # of a run that has ended meanwhile
+                    if order["do"] != "stop":  # the run to stop has ended meanwhile
                         channel.send(follower.carry_out(order))
-            remove_meeting_file(meeting_file(path))  # where the first rank was killed
+            remove_meeting_file(meeting_file(path))  # in case the first rank was killed
     except (ClosedError, TimeoutError) as error:
-        if isinstance(error, StrangerError):  # who listened there has gone
+        if isinstance(error, StrangerError):  # another process listens there: the first rank has gone
             remove_meeting_file(meeting_file(path))
-        with suppress(OSError):  # who read the log may be gone
+        with suppress(OSError):  # the reader of the log may be gone
             print(f"rank {rank} ends: {error}", file=sys.stderr, flush=True)
     finally:
         template.close()
 
 
 def remove_meeting_file(file: Path) -> None:
-    """Remove the file of the first rank, unless a later start of the job has put its own there."""
+    """Remove the meeting file, unless it is of another start of the job."""
     with suppress(OSError, ValueError):
         if _is_of_this_start(reading.read(file, Meeting)):
             file.unlink()
 
 
 def _wait_for_meeting(file: Path, timeout_s: float) -> Meeting:
-    """Return the address of the first rank in this start of the job; raises ClosedError if it does not come."""
+    """Wait for the meeting file of this start of the job and return its content; raises ClosedError on a timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
-            os.scandir(file.parent).close()  # an NFS client looks for new files only so
+            os.scandir(file.parent).close()  # makes an NFS client look for new files
             meeting = reading.read(file, Meeting)
             if _is_of_this_start(meeting):
                 return meeting
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise ClosedError("the first rank was not found")
 
 
@@ -139,13 +139,13 @@ def _is_of_this_start(meeting: Meeting) -> bool:
 
 @dataclass(frozen=True)
 class _RankWorker:
-    """Carries out the orders of the first rank on another one; `held` are the locks that it holds."""
+    """Carries out the orders of the first rank on another rank."""
 
     channel: Channel
     template: Template
     work: WorkList
     hub_secret: str
-    held: ExitStack
+    held_locks: ExitStack
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out an order of the first rank; return the answer."""
@@ -153,11 +153,11 @@ class _RankWorker:
             began = time.perf_counter()
             return {"run": self._run(order), "ended_s": time.perf_counter() - began}
         if order["do"] == "unlock":
-            self.held.close()
+            self.held_locks.close()
             return {}
-        with self._said_to_be_alive():
+        with self._report_alive():
             if order["do"] == "lock":
-                self.held.enter_context(locks.locked(Path(order["path"])))
+                self.held_locks.enter_context(locks.locked(Path(order["path"])))
                 return {}
             try:
                 return {"data": session.make_missing_data(self._folder, order["item"])["dataset"]}
@@ -165,21 +165,21 @@ class _RankWorker:
                 return {"error": error.message, "hint": error.hint}
 
     @contextmanager
-    def _said_to_be_alive(self) -> Iterator[None]:
-        """Tell the first rank every few seconds that this rank works on the order of the first rank."""
-        over = threading.Event()
+    def _report_alive(self) -> Iterator[None]:
+        """Send the first rank a sign of life every few seconds while the code inside runs."""
+        is_done = threading.Event()
 
-        def tell() -> None:
+        def send_signs() -> None:
             with suppress(ClosedError, TimeoutError):
-                while not over.wait(_ALIVE_S):
+                while not is_done.wait(_ALIVE_S):
                     self.channel.send({"alive": True})
 
-        thread = threading.Thread(target=tell, daemon=True)
+        thread = threading.Thread(target=send_signs, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            is_done.set()
             thread.join()
 
     @property
@@ -187,31 +187,31 @@ class _RankWorker:
         return CampaignFolder(Path(self.work["campaign_dir"]))
 
     def _run(self, order: dict[str, Any]) -> Run:
-        """Run a request, unless the first rank stops it or goes away meanwhile."""
+        """Run a request, and stop it if the first rank says so or has gone; return the run."""
         log = Path(order["log"])
         if not log.resolve().is_relative_to(self._folder.root.resolve()):
-            where = f"the log {log} is not in {self._folder.root}"
-            return {"status": "failed", "end": {"code": RunEnd.LOG_ELSEWHERE, "words": where}}
+            fault = f"the log {log} is not in {self._folder.root}"
+            return {"status": "failed", "end": {"code": RunEnd.LOG_ELSEWHERE, "words": fault}}
         answers = self.template.begin([set_hub_secret(order["request"], self.hub_secret)], [log], order["timeout_s"])
         if self.channel in ready([answers, self.channel], None):
             self.template.stop()
         run = self.template.outcomes()[0].run
         if self.template.was_stopped:
-            self.channel.receive(HELLO_S)  # the word that stopped it
+            self.channel.receive(HELLO_S)  # the order that stopped it
         return run
 
 
 def set_hub_secret(request: Request, secret: str) -> Request:
-    """Return a request with another secret of the hub; unchanged if it is not one of a rank."""
+    """Return a request with this secret of the hub; unchanged if it is not a request of a rank."""
     return {**request, "rank": {**request["rank"], "secret": secret}} if "rank" in request else request
 
 
-_GRACE_S = 5.0  # in which ranks end by themselves when another one has failed
+_GRACE_S = 5.0  # until the other ranks are stopped when one rank has failed
 _STOPPED: Run = {"status": "failed", "end": {"code": RunEnd.RANK_FAILED}}
 
 
 class RankLostError(Exception):
-    """Raised when a rank's node, or its worker there, has gone."""
+    """Raised if a rank's node or worker has gone."""
 
 
 @dataclass
@@ -224,25 +224,25 @@ class _FollowerChannel:
     address: str
     boot: str
 
-    def ask(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Tell it something and return its answer. Raises RankLostError, also where it is silent for long."""
-        self.tell(value)
-        while "alive" in (answer := self.answer(_SILENT_S)):
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Send an order and return the answer; raises RankLostError if nothing comes for 60 s."""
+        self.send(order)
+        while "alive" in (answer := self.receive(_SILENT_S)):
             pass
         return answer
 
-    def tell(self, value: dict[str, Any]) -> None:
-        """Tell it something. Raises RankLostError."""
-        with self._lost_where_silent():
-            self.channel.send(value)
+    def send(self, order: dict[str, Any]) -> None:
+        """Send an order; raises RankLostError."""
+        with self._explain_loss():
+            self.channel.send(order)
 
-    def answer(self, seconds: float) -> dict[str, Any]:
-        """Return its answer. Raises RankLostError."""
-        with self._lost_where_silent():
-            return self.channel.receive(seconds).value
+    def receive(self, timeout_s: float) -> dict[str, Any]:
+        """Return the next answer; raises RankLostError."""
+        with self._explain_loss():
+            return self.channel.receive(timeout_s).value
 
     @contextmanager
-    def _lost_where_silent(self) -> Iterator[None]:
+    def _explain_loss(self) -> Iterator[None]:
         try:
             yield
         except (ClosedError, TimeoutError) as error:
@@ -250,7 +250,7 @@ class _FollowerChannel:
 
 
 class Leader:
-    """The other ranks of a job, as the first one sees them; they must come within `timeout_s`."""
+    """The first rank's view of the other ranks of a job; they must come within `timeout_s`."""
 
     def __init__(self, template: Template, work_list: Path, size: int, timeout_s: float) -> None:
         self._template, self._size, self._timeout_s = template, size, timeout_s
@@ -262,7 +262,7 @@ class Leader:
 
     @property
     def ranks(self) -> Ranks:
-        """Return the ranks, each on its node."""
+        """Return all ranks of the job, each on its node."""
         return Ranks(self.addresses, self.hub_secret, self.run)
 
     def gather(self) -> None:
@@ -277,109 +277,110 @@ class Leader:
                     raise self._missing_ranks_error(listener.strangers())
                 for newcomer in listener.turn(left_s)[0]:
                     self._welcome(newcomer)
-            if others := listener.strangers():
-                with suppress(OSError):  # who read the log may be gone
-                    print(f"{others}; no rank waited for them", file=sys.stderr, flush=True)
+            if strangers := listener.strangers():
+                with suppress(OSError):  # the reader of the log may be gone
+                    print(f"{strangers}; no rank waited for them", file=sys.stderr, flush=True)
         remove_meeting_file(self._file)
-        self._followers.sort(key=lambda each: each.rank)
-        self.addresses = [listener.address, *(each.address for each in self._followers)]
+        self._followers.sort(key=lambda follower: follower.rank)
+        self.addresses = [listener.address, *(follower.address for follower in self._followers)]
 
     def _announce(self, listener: Listener) -> None:
         meeting = {**identify_start(), "address": listener.address, "port": listener.port, "secret": self._secret}
-        with files.whole(self._file, mode=0o600) as file:  # who reads it can be a rank
+        with files.whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
             file.write(json.dumps(meeting).encode())
 
     def close(self) -> None:
-        """Close the connections; Slurm ends ranks that are still to come (``srun --wait``)."""
-        for each in self._followers:
-            each.channel.close()
+        """Close the connections; Slurm ends ranks that have not come yet (``srun --wait``)."""
+        for follower in self._followers:
+            follower.channel.close()
         remove_meeting_file(self._file)
 
     def _welcome(self, newcomer: Newcomer) -> None:
-        """Take a newcomer as a rank, unless that rank is there already."""
+        """Accept a newcomer as a rank, unless its rank is wrong or is present already."""
         hello: dict[str, Any] = newcomer.hello
         rank: Any = hello.get("rank")
-        node, address, kernel = (str(hello.get(key)) for key in ("node", "address", "boot"))
-        if rank not in range(1, self._size) or rank in [each.rank for each in self._followers]:
+        node, address, boot_id = (str(hello.get(key)) for key in ("node", "address", "boot"))
+        if rank not in range(1, self._size) or rank in [follower.rank for follower in self._followers]:
             newcomer.channel.close()
             return
-        self._followers.append(_FollowerChannel(newcomer.channel, int(rank), node, address, kernel))
+        self._followers.append(_FollowerChannel(newcomer.channel, int(rank), node, address, boot_id))
 
-    def _missing_ranks_error(self, others: str) -> EnvironmentFaultError:
-        present = {each.rank for each in self._followers}
+    def _missing_ranks_error(self, strangers: str) -> EnvironmentFaultError:
+        present = {follower.rank for follower in self._followers}
         missing = ", ".join(str(rank) for rank in range(1, self._size) if rank not in present)
         return EnvironmentFaultError(
-            f"rank {missing} of the job did not come within {self._timeout_s:g} s" + (f"; {others}" if others else ""),
+            f"rank {missing} of the job did not come within {self._timeout_s:g} s"
+            + (f"; {strangers}" if strangers else ""),
             "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
-        """Run one request on each node. Raises RankLostError where one of them has gone."""
+        """Run one request on each node and return the outcomes by rank; raises RankLostError if a rank has gone."""
         began, outcomes = time.perf_counter(), dict[int, Outcome]()
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
-        for each in self._followers:
-            request, log = set_hub_secret(requests[each.rank], ""), str(logs[each.rank])
-            each.tell({"do": "run", "request": request, "log": log, "timeout_s": timeout_s})
-            waiting[each.channel] = each.rank
-        deadline, stopped = began + timeout_s + MARGIN_S, False
+        for follower in self._followers:
+            request, log = set_hub_secret(requests[follower.rank], ""), str(logs[follower.rank])
+            follower.send({"do": "run", "request": request, "log": log, "timeout_s": timeout_s})
+            waiting[follower.channel] = follower.rank
+        deadline, is_stopped = began + timeout_s + MARGIN_S, False
         while waiting:
-            heard = ready(waiting, deadline - time.perf_counter())
-            for channel in heard:
+            ready_channels = ready(waiting, deadline - time.perf_counter())
+            for channel in ready_channels:
                 rank = waiting.pop(channel)
-                outcomes[rank] = self._outcome(rank, time.perf_counter() - began, stopped=stopped)
+                outcomes[rank] = self._outcome(rank, time.perf_counter() - began, is_stopped=is_stopped)
                 patience_s = _GRACE_S if outcomes[rank].run.get("status") == "failed" else MARGIN_S
                 deadline = min(deadline, time.perf_counter() + patience_s)
-            if not heard and stopped:
+            if not ready_channels and is_stopped:
                 raise RankLostError(f"rank {', '.join(map(str, sorted(waiting.values())))} is lost: it does not stop")
-            if not heard:
-                self._stop(waiting.values())
-                deadline, stopped = time.perf_counter() + MARGIN_S, True
+            if not ready_channels:
+                self._stop_ranks(waiting.values())
+                deadline, is_stopped = time.perf_counter() + MARGIN_S, True
         for outcome in outcomes.values():
             if "end" in outcome.run and outcome.run["end"]["code"] == RunEnd.RANK_LOST:
                 raise RankLostError(outcome.run["end"]["words"])
         return [outcomes[rank] for rank in range(self._size)]
 
-    def _stop(self, ranks: Iterable[int]) -> None:
+    def _stop_ranks(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
             if rank == 0:
                 self._template.stop()
             else:
-                with suppress(RankLostError):  # its connection says so, too
-                    self._followers[rank - 1].tell({"do": "stop"})
+                with suppress(RankLostError):  # `run` finds it on the connection
+                    self._followers[rank - 1].send({"do": "stop"})
 
-    def _outcome(self, rank: int, ended_s: float, *, stopped: bool) -> Outcome:
-        """Return how a rank's run ended: what it was before it was stopped, if it was, is of no account."""
+    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> Outcome:
+        """Return the outcome of a rank's run; a run that was stopped has failed because another rank had failed."""
         if rank == 0:
-            (own,) = self._template.outcomes()
-            return own._replace(ended_s=ended_s, alone=own.alone or self._template.was_stopped)
+            (outcome,) = self._template.outcomes()
+            return outcome._replace(ended_s=ended_s, alone=outcome.alone or self._template.was_stopped)
         try:
-            answer = self._followers[rank - 1].answer(HELLO_S)
+            answer = self._followers[rank - 1].receive(HELLO_S)
         except RankLostError as error:
             return Outcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
-        if stopped:
+        if is_stopped:
             return Outcome(_STOPPED, answer["ended_s"], alone=True)
         return Outcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
 
     @contextmanager
     def hold_storages(self, lock: Path) -> Iterator[None]:
-        """Hold each node's own storage in the order of ranks, so that two jobs never wait for each other."""
-        holders: dict[str, _FollowerChannel] = {}  # by what tells kernels apart
+        """Lock the storage of each other node, in the order of ranks, so that two jobs never wait for each other."""
+        holders: dict[str, _FollowerChannel] = {}  # one per running kernel, by its boot id
         try:
-            for each in self._followers:
-                if each.boot not in {boot(), *holders}:
-                    each.ask({"do": "lock", "path": str(lock)})
-                    holders[each.boot] = each
+            for follower in self._followers:
+                if follower.boot not in {boot(), *holders}:
+                    follower.ask({"do": "lock", "path": str(lock)})
+                    holders[follower.boot] = follower
             yield
         finally:
-            for each in holders.values():
+            for holder in holders.values():
                 with suppress(RankLostError):
-                    each.ask({"do": "unlock"})
+                    holder.ask({"do": "unlock"})
 
     def make_data(self, item: ListedItem, data: Data) -> None:
-        """Let each node make the data on its own storage; raises UsageError if the data differ there."""
-        for each in self._followers:
-            answer = each.ask({"do": "data", "item": item})
+        """Make the data on each other node's own storage; raises UsageError if the data differ there."""
+        for follower in self._followers:
+            answer = follower.ask({"do": "data", "item": item})
             if "error" in answer:
-                raise UsageError(f"rank {each.rank} on {each.node}: {answer['error']}", answer["hint"])
+                raise UsageError(f"rank {follower.rank} on {follower.node}: {answer['error']}", answer["hint"])
             if answer["data"].get("checksum") != data.get("checksum"):
-                raise UsageError(f"rank {each.rank} on {each.node} has other data", "remove the dataset there")
+                raise UsageError(f"rank {follower.rank} on {follower.node} has other data", "remove the dataset there")

@@ -24,14 +24,14 @@ from jobs.system import files
 from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
-_IMPORT_S = 600.0  # for what the runs need to be imported from a storage that is slow
-MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
+_IMPORT_S = 600.0  # for the imports of the runs, TensorFlow's for example, from a slow storage
+MARGIN_S = 60.0  # beyond the time limit of a run, until its end is reported
 _JOB = "jobs.run:execute"
 _PRELOAD = ("jobs.run", *Benchmark.imports)
 
 
 class _Answer(TypedDict):
-    """The end of a run, as the fork server reports it (`jobs.fork_server`)."""
+    """The fork server's report on the end of a run (`jobs.fork_server`)."""
 
     result: Run | None
     exit: int | None
@@ -42,10 +42,10 @@ class _Answer(TypedDict):
 
 
 class Outcome(NamedTuple):
-    """The end of one rank of a run, and its seconds; `alone`: the rank failed only because another rank had failed."""
+    """The end of one rank of a run; `alone`: the rank failed only because another rank had failed."""
 
     run: Run
-    ended_s: float
+    ended_s: float  # from the start of the run
     alone: bool = False
 
 
@@ -83,7 +83,7 @@ class Template:
         self._channel, self.was_stopped = self.start(), False
         self._begun = logs, timeout_s
         request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
-        with suppress(ClosedError, TimeoutError):  # `outcomes` says so
+        with suppress(ClosedError, TimeoutError):  # `outcomes` reports it
             self._channel.send(request)
         return self._channel
 
@@ -91,28 +91,28 @@ class Template:
         """Wait for the end of the requests of `begin`; a template that exceeds their time limit is killed."""
         logs, timeout_s = self._begun
         end: End = {"code": RunEnd.TEMPLATE_KILLED}
-        ends: list[_Answer] = []
+        answers: list[_Answer] = []
         try:
             if self._channel:
-                ends = [cast("_Answer", self._channel.receive(timeout_s + MARGIN_S).value) for _ in logs]
+                answers = [cast("_Answer", self._channel.receive(timeout_s + MARGIN_S).value) for _ in logs]
         except TimeoutError:
             end = {"code": RunEnd.TEMPLATE_SILENT, "seconds": MARGIN_S}
             self.close()
         except ClosedError:
             self.close()
-        lost: Run = {"status": "failed", "end": end}
-        if not ends:
-            return [Outcome({**lost, "log_tail": last_lines(log)}, 0.0) for log in logs]
-        return [_outcome(answer, timeout_s, log) for answer, log in zip(ends, logs, strict=True)]
+        lost_run: Run = {"status": "failed", "end": end}
+        if not answers:
+            return [Outcome({**lost_run, "log_tail": last_lines(log)}, 0.0) for log in logs]
+        return [_outcome(answer, timeout_s, log) for answer, log in zip(answers, logs, strict=True)]
 
     def stop(self) -> None:
-        """Kill the template, and with it the run that another thread waits for."""
+        """Kill the template with its run; another thread may wait for this run."""
         if self._process is not None:
             self.was_stopped = True
             self._process.kill()
 
     def close(self) -> None:
-        """End the template, and a run if one is under way; a later `run` starts the template again."""
+        """End the template and a run under way; a later `run` starts the template again."""
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
@@ -148,7 +148,7 @@ class Template:
         except (ClosedError, TimeoutError) as error:
             self.close()
             raise EnvironmentFaultError(
-                f"what a run needs cannot be imported: {last_lines(self._log, 1)}",
+                f"a module that the runs need cannot be imported: {last_lines(self._log, 1)}",
                 f"run `python -m campaign doctor`; the full log is {self._log}",
             ) from error
         return self._channel
@@ -188,12 +188,12 @@ def _outcome(answer: _Answer, timeout_s: float, log: Path) -> Outcome:
 
 
 def failed_with_another(run: Run) -> bool:
-    """Return whether a rank's run failed only because another one had."""
+    """Return whether a rank's run failed only because another rank had failed."""
     return "end" in run and run["end"]["code"] in OF_OTHERS
 
 
 def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
-    """Return why a run has no metrics, with the last line of its log if it exited by itself."""
+    """Return the end of a run without metrics; the last line of its log is in it if the run exited by itself."""
     if answer["left_alone"]:
         return {"code": RunEnd.RANK_FAILED}
     if answer["exit"] is None and answer["signal"] is None:
@@ -208,8 +208,8 @@ def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
 class Ranks(NamedTuple):
     """The ranks of a run: all on this machine, or each on a node of its own."""
 
-    addresses: Sequence[str]  # of each rank's node, for the other ranks; at the first one is the hub
-    hub_secret: str  # what each rank knows, and nobody else
+    addresses: Sequence[str]  # of each rank's node, for the other ranks; the first one is the address of the hub
+    hub_secret: str  # only the ranks know it
     run_ranks: Callable[[Sequence[Request], Sequence[Path], float], list[Outcome]]  # one request per rank
 
 
@@ -228,20 +228,20 @@ def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) ->
         outcomes = ranks.run_ranks(requests, logs, conduct["run_timeout_s"])
     finally:
         hub.close()
-    if any(_has_failed(each.run) for each in outcomes):
+    if any(_has_failed(outcome.run) for outcome in outcomes):
         return _first_failure(outcomes, logs, hub.late)
-    metrics = combine_ranks([each.run for each in outcomes], hub.seen, registry.of(request["settings"]).combined)
-    took_s = max(each.ended_s for each in outcomes)
+    metrics = combine_ranks([outcome.run for outcome in outcomes], hub.seen, registry.of(request["settings"]).combined)
+    took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
 
 
 def file_of_rank(file: Path, rank: int) -> Path:
-    """Return a rank's own file; that of the first rank has the run's name."""
+    """Return the path of a rank's own file; the first rank has the path of the run's file."""
     return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
 def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Request:
-    """Return the request of one rank: with files of its own; only the first one saves snapshots."""
+    """Return the request of one rank: each rank has files of its own, and only the first one saves snapshots."""
     rank_request: RankRequest = {
         "rank": rank,
         "size": hub.size,
@@ -252,17 +252,17 @@ def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Req
         "address": ranks.addresses[rank],
         "timeout_s": hub.timeout_s,
     }
-    own: Request = {**request, "rank": rank_request}
-    own["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
+    request_of_rank: Request = {**request, "rank": rank_request}
+    request_of_rank["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
     if rank:
-        own["checkpoint"] = None
-    if trace := own["trace"]:
-        own["trace"] = {**trace, "file": str(file_of_rank(Path(trace["file"]), rank))}
-    named = cast("dict[str, Any]", own)
+        request_of_rank["checkpoint"] = None
+    if trace := request_of_rank["trace"]:
+        request_of_rank["trace"] = {**trace, "file": str(file_of_rank(Path(trace["file"]), rank))}
+    paths = cast("dict[str, Any]", request_of_rank)
     for name in ("profile", "tensorflow", "steps"):
-        if file := named.get(name):
-            named[name] = str(file_of_rank(Path(file), rank))
-    return own
+        if file := paths.get(name):
+            paths[name] = str(file_of_rank(Path(file), rank))
+    return request_of_rank
 
 
 def _has_failed(run: Run) -> bool:
@@ -270,10 +270,10 @@ def _has_failed(run: Run) -> bool:
 
 
 def _first_failure(outcomes: Sequence[Outcome], logs: Sequence[Path], late: str) -> Run:
-    """Return the failure of the rank that failed first, and by itself."""
-    failed = [(each.alone, each.ended_s, rank) for rank, each in enumerate(outcomes) if _has_failed(each.run)]
-    _, _, rank = min(failed)
+    """Return the run of the rank that failed first without another rank's fault; `late` names ranks that were late."""
+    failed_ranks = [rank for rank, outcome in enumerate(outcomes) if _has_failed(outcome.run)]
+    rank = min(failed_ranks, key=lambda rank: (outcomes[rank].alone, outcomes[rank].ended_s))
     run = outcomes[rank].run
     end = run["end"]
-    waited = {"late": late} if end["code"] in OUT_OF_TIME else {}
-    return cast("Run", {**run, "end": {**end, "rank": rank, **waited}, "log": logs[rank].name})
+    late_ranks = {"late": late} if end["code"] in OUT_OF_TIME else {}
+    return cast("Run", {**run, "end": {**end, "rank": rank, **late_ranks}, "log": logs[rank].name})

@@ -1,7 +1,7 @@
-"""Open a worker's session on one cell: take the lease, read or make the record, plan the runs; and what ends it early.
+"""Open a worker's session on one cell: take the lease, read or make the record, plan the runs, and end it early.
 
-Runs that others disturb do not count (`jobs.checks.quiet`); without `Disturbance`, a machine that is never quiet would
-have all of them measured and thrown away.
+Runs that others disturb do not count (`jobs.checks.quiet`). On a machine that is never quiet all runs would be measured
+in vain; `Disturbance` waits for a quiet machine instead, and gives up after a while.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from jobs.system.device import device_of
 from jobs.system.files import keep_trying, write_json
 from jobs.system.layers import layers_below
 
-_SPOILED_RUNS = 2  # the first may be a moment's; a second one in succession is a neighbour's that stays
-_LOOK_S, _SAY_S = 1.0, 5.0  # of one look at the counters, and between two words about it
+_DISTURBED_RUNS = 2  # in succession; a single one may be a short disturbance
+_WATCH_S, _REPORT_S = 1.0, 5.0  # length of one look at the counters; pause between two reports
 
 
 class TakenOverError(Exception):
     """Raised if another worker has begun the cell after this worker, and now owns its record.
 
-    `same_list`: the other worker has the same work list, for Slurm took this worker for lost and began its job again.
+    `same_list`: the other worker has the same work list, because Slurm believed this worker lost and restarted its job.
     """
 
     def __init__(self, *, same_list: bool) -> None:
@@ -67,15 +67,15 @@ class _Lease(TypedDict):
 def require_lease(folder: CampaignFolder, recorded: Record) -> None:
     """Raise TakenOverError unless the last session in this record, the caller's, still has the lease of its cell.
 
-    The lease is a file of its own: a record that the other's worker had half written comes over ours, once, and not
-    over our lease.
+    The lease is not part of the record: another worker that is just writing may replace our record once more, but not
+    our lease.
     """
     own_session = recorded["sittings"][-1]
     try:
         lease = reading.read(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
-        return  # no worker leaves it so
+        return  # no worker has removed or damaged it
     if lease["id"] != own_session["id"]:
         raise TakenOverError(same_list=lease["token"] == own_session["token"])
 
@@ -86,17 +86,17 @@ def _take_lease(folder: CampaignFolder, work: WorkList, cell_id: str, session: S
 
     def put() -> None:
         refuse_removed(folder)
-        for each in (folder.records, path.parent):
-            each.mkdir(mode=0o700, exist_ok=True)
+        for parent in (folder.records, path.parent):
+            parent.mkdir(mode=0o700, exist_ok=True)
         write_json(path, session)
 
     keep_trying(put, disk_patience_s(work))
 
 
 def refuse_removed(folder: CampaignFolder) -> None:
-    """Raise EnvironmentFaultError if the campaign folder was removed, and not if only its disk is away.
+    """Raise EnvironmentFaultError if the campaign folder was removed; not if only its disk is away.
 
-    The working directory of a job lies in that folder, and has no link if the folder was removed.
+    The working directory of a job is in that folder; its number of links is 0 if it was removed.
     """
     try:
         is_removed = Path().stat().st_nlink == 0
@@ -104,20 +104,21 @@ def refuse_removed(folder: CampaignFolder) -> None:
         is_removed = error.errno in (errno.ENOENT, errno.ESTALE)
     if is_removed:
         raise EnvironmentFaultError(
-            f"{folder.root} was removed while a job of its campaign ran", "the job ends, and makes nothing anew"
+            f"{folder.root} was removed while a job of its campaign ran",
+            "the job ends; start the campaign again if you need it",
         )
 
 
 def disk_patience_s(work: WorkList) -> float:
-    """Return the seconds that a worker waits for a disk; 0 on a workstation, where somebody can repair the disk."""
+    """Return how many seconds a worker waits for a disk; 0 on a workstation, where the user can repair the disk."""
     return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
 def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
-    """Return whether a cell is done, if this worker has nothing left to do; None if runs are left.
+    """Return whether a cell is done, if nothing is left to do for this worker; None if runs are left.
 
-    A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
-    brought it to its end before it was requeued; its end stands, be it good or bad.
+    Nothing is left if a later submission has the cell (then the result is True), or if this work list has finished the
+    cell before its job was requeued.
     """
     try:
         recorded = record.read_record(folder.record(cell_id))
@@ -135,20 +136,25 @@ def verdict_if_over(folder: CampaignFolder, work: WorkList, cell_id: str) -> boo
 def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
     """Read the cell's record or make one; a record that may not be continued is set aside, never overwritten.
 
-    Returns the record and how many measured runs it owes: by the record, for a list may come out of the queue a second
-    time. Where the item has no dataset the session can do no more than say why.
+    Returns the record and the number of measured runs that it lacks. The number is by the record, not by the work list,
+    because the job of a list may be requeued. If the item has no dataset, the session can only record the reason.
     """
     data: Data = item["dataset"] or {}
     path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
-    here = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
+    present_provenance = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
     campaign = _submission_of(work, item["position"])
-    session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
+    session: Session = {
+        **campaign,
+        "id": secrets.token_hex(4),
+        "started_utc": utc_now(),
+        "slurm": present_provenance["slurm"],
+    }
     _take_lease(folder, work, item["id"], session)
-    recorded = _record_to_continue(folder.record(item["id"]), work, item, here)
+    recorded = _record_to_continue(folder.record(item["id"]), work, item, present_provenance)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
         recorded = record.make_record(cell, campaign, data, terms_of(work["conduct"]))
-        recorded["provenance"] = {**here, "started_utc": utc_now()}
+        recorded["provenance"] = {**present_provenance, "started_utc": utc_now()}
     threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
     recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
@@ -162,7 +168,7 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
 
 
 def _end_of_open_runs(folder: CampaignFolder, recorded: Record) -> End:
-    """Return the end for runs that are still open: how their worker ended, if that was found out."""
+    """Return the end for runs that are still open: how their worker ended, if that is known."""
     cell, tokens = recorded["cell"]["id"], {run.get("token") for run in recorded["runs"] if run["status"] == "running"}
     ends = [
         batch.ended[index]
@@ -190,31 +196,31 @@ def _submission_of(work: WorkList, position: int) -> Submission:
 
 
 class NextRun(NamedTuple):
-    """A run to do: its role, why ``until_spread`` adds it (if so), and the number of its pair (if any)."""
+    """A run to do."""
 
     role: Role
-    added: Addition | None = None
-    pair: int | None = None
+    added: Addition | None = None  # why ``until_spread`` adds it, if it does
+    pair: int | None = None  # number of its pair, if it has one
 
 
 def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[NextRun]:
-    """Yield the runs of a session one by one; the caller has recorded each run before it asks for the next.
+    """Yield the runs of a session one by one; the caller records each run before it asks for the next one.
 
     The number of runs, valid or not, never exceeds the limit of the cell.
     """
     terms = recorded["terms"]
 
-    def why_add() -> Addition | None:
+    def reason_to_add() -> Addition | None:
         return stopping.reason_to_add(verdicts.judged(recorded), terms)
 
-    if not missing and why_add() is None:
+    if not missing and reason_to_add() is None:
         return
-    room = stopping.most_missing_runs(verdicts.judged(recorded), terms)
-    # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
+    runs_at_most = stopping.most_missing_runs(verdicts.judged(recorded), terms)
+    # Each session has its warm-ups: after a break the machine is cold in ways that no check sees.
     yield from [NextRun("warmup")] * terms["warmup_runs"]
     in_pairs = stopping.is_paired(recorded["cell"]["settings"], terms)
-    for index in range(room):
-        added = None if index < missing else why_add()
+    for index in range(runs_at_most):
+        added = None if index < missing else reason_to_add()
         if index >= missing and added is None:
             return
         if in_pairs:
@@ -228,12 +234,14 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
 
 
 def next_pair_number(folder: CampaignFolder, items: Iterable[ListedItem]) -> int:
-    """Return the number of the next pair of runs of cells that take turns, the same for all of them."""
+    """Return the number of the next pair of runs, which is the same for all these cells that take turns."""
     records = [record.read_or_fault(folder.record(item["id"]))[0] for item in items]
-    return 1 + max((run.get("pair", -1) for each in records if each for run in each["runs"]), default=-1)
+    return 1 + max((run.get("pair", -1) for recorded in records if recorded for run in recorded["runs"]), default=-1)
 
 
-def _record_to_continue(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:
+def _record_to_continue(
+    path: Path, work: WorkList, item: ListedItem | WorkItem, present_provenance: Provenance
+) -> Record | None:
     """Return the record to continue; None if the record is missing or was set aside."""
     try:
         recorded = record.read_record(path)
@@ -249,14 +257,14 @@ def _record_to_continue(path: Path, work: WorkList, item: ListedItem | WorkItem,
         _set_aside(path, "superseded", disk_patience_s(work))
         return None
     data = item["dataset"] or recorded["dataset"]
-    if provenance.difference(recorded, data, here, shared=item["access"]["shared"]):
+    if provenance.difference(recorded, data, present_provenance, shared=item["access"]["shared"]):
         _set_aside(path, "elsewhere", disk_patience_s(work))
         return None
     return recorded
 
 
 def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progress = lambda *_: None) -> WorkItem:
-    """Return the item with its data set; make data that this node has to make.
+    """Return the item with its data set, which is made if this node has to make it.
 
     A node makes data on its own storage, and data that are too large for a login node.
     """
@@ -270,30 +278,30 @@ def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progre
     return {**item, "dataset": data}
 
 
-def _set_aside(path: Path, why: str, patience_s: float) -> None:
-    """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
-    prefix = f"{why}-{utc_now().replace(':', '')}-"
+def _set_aside(path: Path, reason: str, patience_s: float) -> None:
+    """Move a record and its logs into a folder beside it, which the analysis does not read; `reason` is in its name."""
+    prefix = f"{reason}-{utc_now().replace(':', '')}-"
     aside = Path(keep_trying(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     patterns = ("run-*.*", "trace-*.csv", "profile-*.npz", "tensorflow-*.npz", "engine-*.txt", "timelog-*.timelog")
     run_files = [file for pattern in patterns for file in path.parent.glob(pattern)]
-    for file in (*run_files, path):  # the record last: without it they would seem nobody's
+    for file in (*run_files, path):  # the record last: files without a record would belong to no run
         keep_trying(partial(file.replace, aside / file.name), patience_s)
 
 
 class Disturbance:
-    """Watches the runs of one cell; `folder` is where its data are, `report` gets the reason of each wait."""
+    """Watches whether others disturb the runs of one cell; `folder` has its data; `report` gets the cause of a wait."""
 
     def __init__(self, conduct: Conduct, folder: Path, report: Callable[[Wait], None]) -> None:
         self._limits, self._patience_s = conduct["checks"], conduct["wait_quiet_s"]
         self._folder, self._report = folder, report
-        self._failed: list[Check] = []  # of the last runs, as many as were disturbed in succession
+        self._failed: list[Check] = []  # failed checks of the last runs, which were disturbed in succession
         self._has_waited = False
 
     def may_continue(self, run: Run) -> bool:
-        """Return whether another run may count after this one; waits if others disturbed several in succession.
+        """Return whether another run is worth while; wait first if several runs in succession were disturbed.
 
-        Runs cannot be judged if the machine is quiet except during them: work that others do for a run looks like
-        their own work.
+        It is not if the machine was quiet between the runs and they were disturbed again: then other processes work for
+        the runs themselves, and no run would count.
 
         Raises
         ------
@@ -302,7 +310,7 @@ class Disturbance:
         """
         failed = judge.failed_quiet_checks([run])
         self._failed = [*self._failed, *failed] if failed else []
-        if self._patience_s is None or len(self._failed) < _SPOILED_RUNS:
+        if self._patience_s is None or len(self._failed) < _DISTURBED_RUNS:
             return True
         if self._has_waited:
             return False
@@ -311,32 +319,35 @@ class Disturbance:
         return True
 
     def _wait_until_quiet(self, patience_s: float) -> None:
-        """Wait until a check finds the machine quiet; raise NotQuietError after `patience_s`."""
+        """Wait until the machine is quiet; raise NotQuietError after `patience_s`."""
         allowing = judge.settings_allowing(self._failed, self._limits)
-        spoiled = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
+        disturbance = f"{len(self._failed)} runs in succession were disturbed, {self._failed[-1]['message']}"
         began = report_at = time.monotonic()
-        while (now := check_quiet(self._folder, self._limits))["passed"] is False:
+        while (latest_check := check_quiet(self._folder, self._limits))["passed"] is False:
             waited_s = time.monotonic() - began
             if waited_s >= patience_s:
                 raise NotQuietError(
-                    f"{spoiled}; the machine did not become quiet in {patience_s:g} s",
-                    f"the same command when it is quiet, {allowing} to let such runs count here, or wait_quiet_s=…"
-                    " to wait longer",
+                    f"{disturbance}; the machine did not become quiet in {patience_s:g} s",
+                    f"repeat the command when the machine is quiet; or {allowing} to let such runs count here; or"
+                    " wait_quiet_s=… to wait longer",
                 )
             if time.monotonic() >= report_at:
-                report_at = time.monotonic() + _SAY_S
-                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": spoiled, "allowing": allowing}
-                self._report({**wait, "now": f"{now['message']}, {waited_s:.0f} s so far"})
+                report_at = time.monotonic() + _REPORT_S
+                wait: Wait = {"code": Waiting.QUIET, "seconds": patience_s, "words": disturbance, "allowing": allowing}
+                self._report({**wait, "now": f"{latest_check['message']}, {waited_s:.0f} s so far"})
 
 
 def check_quiet(folder: Path, limits: dict[str, float]) -> Check:
-    """Return the check `quiet` of one second in which nothing of ours runs."""
+    """Return the check `quiet` for one second in which no run of ours is under way."""
     exists = folder.is_dir()
     device, lowest = (device_of(folder), layers_below(folder).lowest) if exists else (None, None)
-    before = counters.read_counters(device, lowest)
-    time.sleep(_LOOK_S)
-    after = counters.read_counters(device, lowest)
-    idle = {**counters.subtract_readings(before, after), "device_use": counters.use_of_devices(before, after)}
+    first_reading = counters.read_counters(device, lowest)
+    time.sleep(_WATCH_S)
+    second_reading = counters.read_counters(device, lowest)
+    idle = {
+        **counters.subtract_readings(first_reading, second_reading),
+        "device_use": counters.use_of_devices(first_reading, second_reading),
+    }
     return checks.quiet(cast("Run", idle), Limits(**limits))
 
 
@@ -356,14 +367,14 @@ def raise_on_signals(*, slurm: bool) -> Iterator[None]:
         return
 
     def stop(number: int, _frame: object) -> None:
-        for each in before:  # a second one must not interrupt the recording of the first
-            signal.signal(each, signal.SIG_IGN)
+        for handled in old_handlers:  # a second signal must not interrupt the recording
+            signal.signal(handled, signal.SIG_IGN)
         raise WorkerStoppedError(number)
 
     numbers = [signal.SIGTERM, *([signal.SIGUSR2] if slurm else [])]
-    before = {number: signal.signal(number, stop) for number in numbers}
+    old_handlers = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)

@@ -89,7 +89,7 @@ def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monke
     (nodes,) = _of(examined(), "nodes")
 
     assert nodes.passed is False
-    assert "a job failed at `/moved/away/bin/python -P -m campaign.doctor_node asked`: " in nodes.message
+    assert "a job failed at `/moved/away/bin/python -P -m campaign.doctor_node request`: " in nodes.message
     assert "No such file or directory" in nodes.message
     assert "install this code" in nodes.hint
 
@@ -119,8 +119,8 @@ def test_an_answer_that_something_else_printed_into_is_found_out(examined, no_te
         ("echo 'PENDING (Priority)'", None, "PENDING (Priority)"),
         ("echo 'CONFIGURING (None)'", None, "CONFIGURING"),
         ("exit 1", None, "the scheduler does not answer"),
-        ("exit 0", False, "nothing of it is seen"),
-        ("echo 'RUNNING (None)'", False, "nothing of it is seen"),
+        ("exit 0", False, "its files are not visible"),
+        ("echo 'RUNNING (None)'", False, "its files are not visible"),
     ],
     ids=["it waits", "it is made ready", "nobody knows", "the nodes do not share the folder", "nor while it runs"],
 )
@@ -170,7 +170,8 @@ def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
 
     assert _of(findings, "submission")[0].passed is False
     assert "invalid partition specified: nowhere" in _of(findings, "submission")[0].message
-    assert _of(findings, "nodes")[0].message == "the probe job was not taken: invalid partition specified: nowhere"
+    message = "sbatch did not accept the probe job: invalid partition specified: nowhere"
+    assert _of(findings, "nodes")[0].message == message
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_variables_that_are_not_used_are_named(programs, examined, monkeypatch):
     _, named = _of(examined(), "slurm")
 
     assert (named.passed, named.message) == (
-        None, "SBATCH_ACCOUNT, SBATCH_PARTITION in the environment: not used for our jobs",
+        None, "our jobs ignore SBATCH_ACCOUNT, SBATCH_PARTITION of the environment",
     )  # fmt: skip
 
 

@@ -200,16 +200,16 @@ def test_records_are_to_be_written_where_the_campaign_will_be(tmp_path):
     assert doctor_node.check_python().passed is True
 
 
-def test_a_node_answers_in_json_with_the_word_that_it_was_given(machine, tmp_path, monkeypatch, capsys):
-    asked = {"word": "w", "storages": [], "checks": {"other_cpu_max": 1000.0}, "needing_tensorflow": ["micro"]}
-    (tmp_path / "asked").write_text(json.dumps(asked), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["node", str(tmp_path / "asked")])
+def test_a_node_answers_in_json_with_the_nonce_of_the_request(machine, tmp_path, monkeypatch, capsys):
+    asked = {"nonce": "w", "storages": [], "checks": {"other_cpu_max": 1000.0}, "needing_tensorflow": ["micro"]}
+    (tmp_path / "request").write_text(json.dumps(asked), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["node", str(tmp_path / "request")])
 
     with pytest.raises(SystemExit) as ended, pytest.warns(RuntimeWarning):  # it is imported already
         runpy.run_module("campaign.doctor_node", run_name="__main__", alter_sys=True)
 
     answer = json.loads(capsys.readouterr().out)
-    assert (ended.value.code, answer["word"], answer["host"]) == (0, "w", os.uname().nodename)
+    assert (ended.value.code, answer["nonce"], answer["host"]) == (0, "w", os.uname().nodename)
     assert [found["what"] for found in answer["findings"]] == ["tensorflow", "clock", "load"]
 
 

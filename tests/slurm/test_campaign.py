@@ -395,7 +395,7 @@ def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        ("threads=4", 2, "threads=4: a job gets 2 CPUs of a node at most in partition debug"),
+        ("threads=4", 2, "threads=4: partition debug gives a job at most 2 CPUs of a node"),
         ("threads=2 cluster.cpus_per_task=1 --dry-run", 2, "threads=2 with cluster.cpus_per_task=1"),
         ("cluster.mem_gb=9999 detach=true", 4, "Requested node configuration is not available"),
     ],
@@ -448,7 +448,7 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
         told = front.communicate(timeout=240)[0]
 
     assert front.returncode == 0, told
-    assert "what is missing is submitted when the others are over" in told
+    assert "the missing cells are submitted when the jobs of the others are over" in told
     campaign.assert_whole(4)
 
 

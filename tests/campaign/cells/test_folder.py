@@ -44,7 +44,7 @@ def test_its_name_is_no_file_and_no_link_that_another_user_may_turn_elsewhere(tm
     os.lchown(tmp_path / "link", 65534, 65534)
     with pytest.raises(EnvironmentFaultError, match="another user's link"):
         folders.folder_named(str(tmp_path / "link"))
-    with pytest.raises(UsageError, match="is a file, and no campaign's folder"):
+    with pytest.raises(UsageError, match="is a file, not the folder of a campaign"):
         folders.folder_named(str(tmp_path / "file"))
 
 

@@ -188,7 +188,7 @@ def test_cluster_local_does_not_begin_beside_open_jobs(folder, said, programs, m
     leave_batch(folder, cells=[["a"]])
     monkeypatch.setattr(local, "run_campaign_here", lambda *_: pytest.fail("it began"))
 
-    with pytest.raises(EnvironmentFaultError, match="1 job of this campaign on the cluster"):
+    with pytest.raises(EnvironmentFaultError, match="the cluster still has 1 job of this campaign"):
         run.main([f"campaign_dir={folder.root}", "cluster=local"])
 
 

@@ -258,7 +258,7 @@ def test_runs_are_followed_in_the_order_of_workers_and_a_silence_is_said_when_it
     told = [followed(workers, silent_s) for silent_s in (9.9, 10.0, 60.0)]
 
     assert told[0] == (ids, "")
-    assert [why.startswith("Slurm's controller does not answer since") for _, why in told] == [False, True, True]
+    assert [why.startswith("Slurm's controller has not answered since") for _, why in told] == [False, True, True]
 
 
 def test_how_workers_of_all_batches_ended_is_written_beside_their_work_lists(folder, batch, programs, begun):

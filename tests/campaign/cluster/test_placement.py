@@ -97,7 +97,7 @@ def test_nersc_s_data_are_counted_and_what_does_not_fit_is_refused_before_anythi
 
     assert re.fullmatch(
         r"to make: data set climate: 62,739 files, 3\.8 TB, /.*/datasets/climate-\w+, by a job before the others,"
-        r" in about [\d.]+ (h|min) of one of its processors; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
+        r" in about [\d.]+ (h|min) of processor time; IT DOES NOT FIT: /.* needs 3,775,739 MB more,.* free",
         "\n".join(data.lines),
     )
     assert data.by_job == {entry.cell.id for entry in cdb.entries}
@@ -116,8 +116,8 @@ THINGS = [
     ((7, 1_900_000, 90.0), True, "7 files, 1.9 MB, /p, on this login node by 4 processes of nice 19, in about 22 s"),
     ((1, 999_000_000, 90.0), True, "999 MB, /p, on this login node by 1 process of nice 19, in about 1.5 min"),
     ((2, 10**10, 7e4), True, "2 files, 10 GB, /p, on this login node by 2 processes of nice 19, in about 9.7 h"),
-    ((3, 10**10 + 1, 7e4), True, f"3 files, 10 GB, /p, {BY_A_JOB}, in about 19 h of one of its processors"),
-    ((1, 2_300_000_000_000, 0.01), False, "2.3 TB, /p, unless it is there, by each node that reads it"),
+    ((3, 10**10 + 1, 7e4), True, f"3 files, 10 GB, /p, {BY_A_JOB}, in about 19 h of processor time"),
+    ((1, 2_300_000_000_000, 0.01), False, "2.3 TB, /p, by each node that reads it, unless it is there"),
 ]  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(program
     monkeypatch.setenv("SLURM_CONF", "/lab/slurm.conf")
     (array,) = arrays()
 
-    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {})
+    batch = array.submit(dict.fromkeys([array.tasks[0][0].cell.id]), {})
 
     assert f"sbatch {batch.folder}/job.sh" in programs.calls
     seen = (tmp_path / "environment").read_text().splitlines()
@@ -221,7 +221,7 @@ def test_a_job_that_slurm_took_although_sbatch_failed_is_handed_over(programs, a
     programs.answer("squeue", squeue_line(array, 0, "PENDING"))
     programs("sbatch", "exit 1")
 
-    assert array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), {}).job_id == "70"
+    assert array.submit(dict.fromkeys([array.tasks[0][0].cell.id]), {}).job_id == "70"
 
 
 def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_another(arrays, folder):

@@ -68,7 +68,7 @@ class Scene:
         if state:
             self.programs.answer("squeue", squeue_line(made, 0, state, node="n1"))
 
-    def hand_over(self, array):
+    def submit(self, array):
         self.asked.append([entry.cell.id for task in array.tasks for entry in task])
         batch = array.make_batch()
         if len(self.asked) in self.refuses:
@@ -93,7 +93,7 @@ def scene(folder, point, programs, clock, monkeypatch):
     programs("srun")
     programs("sbatch")
     clock(fleet, scheduler)
-    monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
+    monkeypatch.setattr(Array, "submit", lambda array, *_: scene.submit(array))
     monkeypatch.setattr(fleet, "follow_fleet", scene.follow)
     monkeypatch.setattr(datasets, "for_jobs", lambda *words: scene.prepared.append(words) or {})
     monkeypatch.setattr(slurm.console, "say", scene.said.append)
@@ -154,7 +154,7 @@ NOTHING = "nothing to run: 2 of 2 cells are done"
     ("before", "conduct", "submitted", "said"),  # whether cells are recorded, one is in a job, and what is refused
     [
         ((True, True, ()), {"redo": True}, ["other"], None),  # a job of an earlier start does the one anew
-        ((True, False, (2,)), {"redo": True}, ["one", "other", "again"], f"{REFUSED}what is missing is submitted"),
+        ((True, False, (2,)), {"redo": True}, ["one", "other", "again"], f"{REFUSED}the missing cells are submitted"),
         ((False, False, (2,)), {"detach": True}, ["one", "other"], f"{REFUSED}the same command submits"),
         ((True, False, ()), {"detach": True}, [], NOTHING),
         ((False, False, ()), {"detach": True}, ["one", "other"], None),
@@ -252,7 +252,7 @@ def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, n
     scene.preview(*now)
 
     late = [each for each in scene.said if "does not reach" in each or "submits them with it" in each]
-    cure = f"`python -m campaign cancel {scene.folder.root}`, then this command, submits them with it"
+    cure = f"to submit them with it: `python -m campaign cancel {scene.folder.root}`, then this command"
     assert late == ([f"{line} does not reach 1 cell in these jobs", cure] if line else [])
 
 
@@ -293,7 +293,7 @@ def examine(folder, nodes):
     ("words", "message", "cure"),
     [
         ("threads=1,4 cluster.cpus_per_task=2", "threads=4 with cluster.cpus_per_task=2", "cluster.cpus_per_task=4"),
-        ("threads=9", "threads=9: a job gets 8 CPUs of a node at most in partition debug", "threads=8 or less"),
+        ("threads=9", "threads=9: partition debug gives a job at most 8 CPUs of a node", "threads=8 or less"),
         ("threads=5 cluster.partition=long", "threads=5: a job gets 4 CPUs", "threads=4 or less"),
         ("cluster.cpus_per_task=9", "cluster.cpus_per_task=9: a job gets 8 CPUs", "cluster.cpus_per_task=8 or less"),
     ],

@@ -239,7 +239,7 @@ def test_a_profile_of_the_copies_of_a_rule_tells_what_it_has_gained(words, rate,
         ((5_939_999,), r"b\.npz has read 5\.9 MB of the plan's files, a\.npz 6\.0"),
         ((6_060_001,), r"has read 6\.1 MB of the plan's files"),
         ((6_000_000, 5_399_999), r"at least 0\.6 of 6\.0 MB came from memory"),
-        ((6_000_000, None, "a"), "has read 1 copies, which are those of no rule"),
+        ((6_000_000, None, "a"), "has read 1 copies, and no applied rule"),
     ],
 )
 def test_a_profile_of_other_reads_or_from_memory_is_refused(words, why, hold):

@@ -55,8 +55,8 @@ def test_a_file_takes_whole_blocks_of_the_capacity(planned):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"fast": cost.Cost(9e-3, 9e-9)}, "reads no file faster"),
-        ({"capacity": 4_000}, "reads no file faster"),
+        ({"fast": cost.Cost(9e-3, 9e-9)}, "no file is read faster"),
+        ({"capacity": 4_000}, "no file is read faster"),
         ({"waits": 0.001}, "cannot be told from none"),
     ],
 )
@@ -91,7 +91,7 @@ def test_the_storage_of_the_files_themselves_is_no_faster_one(root, devices, sam
 
     made = planned(10**6, root=root, sizes=[8_000, 9_000, 80_000])
 
-    assert ("storage of the files themselves" in (made["why_not"] or "")) is same
+    assert ("on the same storage as the files" in (made["why_not"] or "")) is same
 
 
 def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):

@@ -55,7 +55,7 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
     [
         (FACTS, "at most 163 MB/s read, 80 reads/s"),
         ({"name": "unknown"}, "at an unknown speed"),
-        (dict.fromkeys(FACTS), "as fast as what lies beneath"),
+        (dict.fromkeys(FACTS), "as fast as the storage beneath"),
         (FACTS | {"model": {"kind": "disk"}}, "at most 163 MB/s read, 80 reads/s, by a disk model"),
     ],
 )
@@ -88,7 +88,7 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
 
     assert (told is not None) is refused
     assert (
-        not refused or "emulated hdd (at most 163 MB/s read, 80 reads/s), and the kernel does not bound it so" in told
+        not refused or "emulated hdd (at most 163 MB/s read, 80 reads/s), and the kernel does not limit it so" in told
     )
 
 
@@ -117,7 +117,7 @@ HDD = Path("/bed/hdd.model")
     [
         (True, HDD, SERVED, None),
         (True, None, SERVED, "no model serves it"),
-        (False, HDD, SERVED, "a model does"),
+        (False, HDD, SERVED, "a model serves it"),
         (True, HDD, {**SERVED, "kind": "flash"}, "other parameters"),
         (True, HDD, {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
         (True, HDD, {**SERVED, "faults": {"eio_every": 50}}, r"given faults \(eio_every 50\)"),

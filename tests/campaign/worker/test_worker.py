@@ -371,7 +371,7 @@ def test_a_template_starts_though_its_log_cannot_be_written_and_says_what_cannot
     assert template.start() is template.start()
     template.close()
 
-    with pytest.raises(EnvironmentFaultError, match=r"what a run needs cannot be imported: .*no_such_module"):
+    with pytest.raises(EnvironmentFaultError, match=r"the runs need cannot be imported: .*no_such_module"):
         Template(tmp_path / "template.log", preload=("no_such_module",)).start()
 
 
