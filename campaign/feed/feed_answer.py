@@ -27,7 +27,7 @@ class Answer:
     client: int | None = None  # the most that this client can emulate, if that is what ended the search
     fed_step_s: float | None = None  # of one accelerator, below one: a step that is long enough
     starved_step_s: float | None = None  # and one that is not
-    beyond: str = ""  # what twice as many did, if that is odd
+    beyond: str = ""  # what twice as many did, if that is odd; or why no more were tried
 
     @property
     def share(self) -> float | None:
@@ -44,12 +44,7 @@ class Answer:
             least = f"; {where} feeds at least {self.fed}" if self.fed else ""
             return f"{where}: this client can emulate at most {self.client} {what} ({self._why_client()}){least}"
         if self.not_fed is None:
-            why = (
-                "the data suffice for no more"
-                if self.target.most_accelerators() <= self.fed
-                else "--most allows no more"
-            )
-            return f"{where} feeds {self.fed} {what} at least (worst rank {worst(self.fed)}); {why}"
+            return f"{where} feeds {self.fed} {what} at least (worst rank {worst(self.fed)}); {self.beyond}"
         if self.fed:
             shares = f"worst rank {worst(self.fed)}, {worst(self.not_fed)}"
             return f"{where} feeds {self.fed} {what}, not {self.not_fed} ({shares})"
@@ -111,6 +106,7 @@ class Answer:
 def find_answer(target: Target, runs: int, most: int) -> Answer:
     """Search for the number of accelerators that a storage feeds, with the controls of the client."""
     minimum = 100 * float(target.point["accelerator"]["minimum"])
+    allows = "--most allows" if most <= target.most_accelerators() else "the data suffice for"
     most = min(most, target.most_accelerators())
 
     def is_fed(number: int, runs: int = 1, step_s: float | None = None) -> bool:
@@ -121,7 +117,7 @@ def find_answer(target: Target, runs: int, most: int) -> Answer:
     if (client := _client_limit(target, high or low, minimum)) is not None:
         return Answer(target, min(low, client), high, client)
     if high is None:
-        return Answer(target, low, None)
+        return Answer(target, low, None, beyond=f"{allows} no more")
     if low:
         odd = 2 * low > high and 2 * low <= most and is_fed(2 * low)
         return Answer(target, low, high, beyond=f"{2 * low} are fed in one run, though {high} are not" if odd else "")
@@ -168,7 +164,7 @@ def lines_of_answer(answer: Answer) -> list[str]:
         f"{arithmetic} {target.baseline_mb_per_s / target.demand_mb_per_s:.3g}",
         f"meets_size_rule: {'yes' if met else 'no'} ({rule})",
         *([] if target.fits_memory() else ["the data do not fit into memory: no control with data in memory"]),
-        *([answer.beyond] if answer.beyond else []),
+        *([answer.beyond] if answer.beyond and answer.not_fed else []),
     ]
     others = "judged by looser checks, so what others did may be the limit: "
     looser = [others + ", ".join(answer.looser)] if answer.looser else []
