@@ -134,7 +134,7 @@ def test_a_program_of_somebody_keeps_its_folder_though_it_imports_us(tmp_path):
 def test_a_checkout_that_is_not_installed_works_in_its_root(words, tmp_path):
     """Its own modules are then files of the current folder."""
     for package in OURS:
-        shutil.copytree(ROOT / package, tmp_path / package)
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     bare = f"import sys; sys.path[:] = [each for each in sys.path if each != {str(ROOT)!r}]"
     (tmp_path / "startup").mkdir()
     (tmp_path / "startup" / "sitecustomize.py").write_text(bare)

@@ -68,8 +68,21 @@ def save(template, tmp_path, classes):
     return run
 
 
+def undisturbed(train, holds):
+    """Train until something holds that a time slice of another program may prevent, three times at most."""
+    for _ in range(3):
+        figures = train()
+        if holds(figures):
+            break
+    return figures
+
+
+def waits_for_its_drain(figures):
+    return figures["drain_wait_s"] >= figures["checkpoints"][-1]["exposed_s"] - 0.1
+
+
 def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save):
-    figures = save(BUFFERED, **LONG_STEPS)
+    figures = undisturbed(lambda: save(BUFFERED, **LONG_STEPS), waits_for_its_drain)
 
     blocked_s = sum(line["blocked_s"] for line in figures["checkpoints"])
     assert figures["checkpoint_s"] == pytest.approx(blocked_s + figures["checkpoint_finish_s"], rel=0.1)
@@ -82,18 +95,23 @@ def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the
         assert line["durable_slow_s"] > line["durable_fast_s"]
         assert 0 <= line["exposed_s"] <= line["drain_s"]
     assert figures["checkpoints"][-1]["exposed_s"] > 0  # the last one is saved at the last step
-    assert figures["drain_wait_s"] >= figures["checkpoints"][-1]["exposed_s"] - 0.1
+    assert waits_for_its_drain(figures)
+
+
+def waits_for_the_last_one(figures):
+    last = figures["checkpoints"][-1]
+    return figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
 
 
 @pytest.mark.shows("checkpoint.mode")
 def test_in_the_background_training_stands_still_for_the_copy_alone(save):
-    figures = save({**DIRECT, "mode": "async", "every": 4}, **LONG_STEPS)
+    background = {**DIRECT, "mode": "async", "every": 4}
+    figures = undisturbed(lambda: save(background, **LONG_STEPS), waits_for_the_last_one)
 
-    first, last = figures["checkpoints"]
+    first, _ = figures["checkpoints"]
     assert figures["status"] == "valid", figures["reason"]
     assert first["blocked_s"] < first["write_s"] < first["durable_fast_s"]
-    # For the last one it waits.
-    assert figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
+    assert waits_for_the_last_one(figures)
     assert figures["checkpoint_s"] >= figures["checkpoint_finish_s"]
 
 
