@@ -61,6 +61,12 @@ def show_lines(text: str) -> None:
         show(line)
 
 
+def show_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+    """Print rows as `format_table` returns them on stdout."""
+    for line in format_table(rows, right):
+        show(line)
+
+
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
     """Return rows as lines with columns of one width; the columns `right` hold numbers and are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -10,6 +10,7 @@ import difflib
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -17,7 +18,16 @@ from jobs.model.codes import ExitCode
 from jobs.terminal import complain, open_streams
 
 END_OF_FLAGS = "--"
-_UNRECOGNIZED = "unrecognized arguments: "
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """The formatter of help that folds each paragraph by itself, and leaves one with columns as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002 - of argparse, which indents nothing
+        return "\n\n".join(
+            each if "  " in each else textwrap.fill(" ".join(each.split()), width, break_on_hyphens=False)
+            for each in text.strip().split("\n\n")
+        )
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *words: Any, open_ended: bool = False, **options: Any) -> None:
-        super().__init__(*words, **{"allow_abbrev": False, **options})
+        super().__init__(*words, **{"allow_abbrev": False, "formatter_class": _Paragraphs, **options})
         self._open_ended = open_ended
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -47,8 +57,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words as argparse's message says; the cure is the help."""
-        if message.startswith(_UNRECOGNIZED):
-            message = f"there is no use here for '{message.removeprefix(_UNRECOGNIZED)}'"
         self.refuse(message, f"{self.prog} --help")
 
     def refuse(self, message: str, hint: str) -> NoReturn:

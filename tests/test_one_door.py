@@ -16,7 +16,6 @@ PARSERS = {
 OPENERS = {"open", "os.open"}
 METHODS = {"read_text", "read_bytes"}
 OF_OUR_OWN = {
-    "analysis/cli/command.py": "/dev/null",
     "analysis/figures/kit/save.py": "the folder of a figure, to make its name durable; a figure drawn a moment before",
     "analysis/output/tables.py": "what was made a text a moment before",
     "analysis/statistics/selection.py": "what was made a text a moment before",
@@ -27,7 +26,6 @@ OF_OUR_OWN = {
     "campaign/config/reference.py": "our own configuration",
     "campaign/console.py": "/dev/tty",
     "campaign/doctor_node.py": "/sys",
-    "campaign/errors.py": "/dev/null",
     "campaign/slurm/scheduler.py": "Slurm's log of finished jobs",
     "campaign/staging/cost.py": "files whose reading is timed, as a run reads them",
     "campaign/storage/locks.py": "/proc and /sys",

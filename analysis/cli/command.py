@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import sys
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from jobs.terminal import complain
 
 
 def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> Parser:
-    """Return a parser of a verb, which prints `epilog` as it is written."""
-    form = argparse.RawDescriptionHelpFormatter
-    return Parser(program, usage, about, epilog, formatter_class=form)
+    """Return the parser of a verb."""
+    return Parser(program, usage, about, epilog)
 
 
 def campaign_folder(text: str) -> Path:

@@ -15,6 +15,7 @@ from campaign.cells.folder import open_existing
 from campaign.cells.record import stamp_of
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
+from jobs.model.codes import ExitCode
 from jobs.system.programs import python
 
 _ANSWERS = (0, 1)  # of an analysis that wrote its report: 1 where it left records out
@@ -42,12 +43,15 @@ def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False
 
     `quiet`: nothing of it is printed but warnings of records that are left out, and errors.
 
-    Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own.
+    Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own,
+    BrokenPipeError where the reader of what it prints has ended: the report is written by then.
     """
     page = (out or campaign) / "report.html"
     before = stamp_of(page)
     words = [str(campaign), *(["--out", str(out)] if out else []), *(["--quiet"] if quiet else [])]
     code = run_analysis(*words, stdout=subprocess.DEVNULL if quiet else None)
+    if code == ExitCode.READER_ENDED:
+        raise BrokenPipeError
     if code > max(_ANSWERS) or (code in _ANSWERS and stamp_of(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"

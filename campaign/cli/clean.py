@@ -153,8 +153,7 @@ def _print_table(things: Sequence[Made], what: str) -> None:
         used, hours = "used" if each.used else "", (time.time() - each.made_s) / _HOUR_S
         age = f"{hours / _DAY_H:.0f} d" if hours >= _DAY_H else f"{hours:.0f} h"
         rows.append((each.kind, f"{each.bytes / 1e6:,.1f}", f"{each.files:,}", age, used, str(each.path)))
-    for line in console.format_table(rows, range(1, 5)):
-        console.show(line)
+    console.show_table(rows, range(1, 5))
 
 
 def _thing_as_json(each: Made, chosen: Sequence[Made], left: dict[Made, str]) -> dict[str, object]:

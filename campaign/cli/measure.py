@@ -36,21 +36,23 @@ from jobs.model.record import Record
 from jobs.system import files
 from jobs.system.device import mount_of
 
-HELP = """\
-python -m campaign measure PATH [--data DIR] [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes] [--json]
-
+_USAGE = """\
+PATH [--data DIR] [KEY=VALUE[,VALUE...] ...] [--only CELL]
+         [--dry-run] [--yes] [--json]"""
+_ABOUT = """\
 How fast does the storage of a folder feed TensorFlow? An ordinary campaign on it: what it gives by itself, one file
 from end to end and blocks at random places; what the pipeline reads of it, with 1, 4 and 16 threads; and the same with
 decoding (conf/measure has the recipe). It ends with one table and two sentences: how fast it feeds, what would help.
 
-  PATH         a folder on the storage, where you may write: 0.3 GB of test files are made there once, and stay
-  --data DIR   your own JPEG and PNG, on the same file system, instead of images that are made; never changed
-  KEY=VALUE    as of `python -m campaign`: threads=1,2,8, runs=3, cluster=…, campaign_dir=…, checks.other_cpu_max=…
+  PATH         a folder on the storage, where you may write: 0.3 GB of
+               test files are made there once, and stay
+  KEY=VALUE    as of `python -m campaign`: threads=1,2,8, runs=3, …
 
 It says first how many bytes it reads and writes and how long that takes, and on a terminal it asks; --yes and
 CAMPAIGN_YES=1 do not ask. What is recorded is not measured again: the same command goes on after an interruption.
 --dry-run prints the cells and their state and starts nothing. --json gives the table and the sentences to
 programs. Exit codes: those of `python -m campaign`."""
+_DATA = "your own JPEG and PNG, on the same file system, instead of images that are made; never changed"
 
 _PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # what PATH and DIR say
 _FILES, _SECONDS = 1024, 2.0  # images that a run reads; seconds of a run of random reads
@@ -62,13 +64,9 @@ _RUN_S, _START_S, _IMAGES_PER_S = 1.5, 20.0, 200.0  # of a run beside its reads;
 
 def main(argv: Sequence[str]) -> int:
     """Measure the storage of a folder; the exit code is that of the campaign."""
-    parser = arguments.Parser("python -m campaign measure", add_help=False, open_ended=True)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--data")
+    parser = arguments.make_parser("measure", _ABOUT, _USAGE, json=False, open_ended=True)
+    parser.add_argument("--data", metavar="DIR", help=_DATA)
     options, rest = arguments.take_options(parser, argv, command_line.FLAGS)
-    if options.help:
-        print(f"usage: {HELP}")
-        return 0
     data = None if options.data is None else _folder(options.data, "--data")
     split = command_line.parse_command_line(rest)
     if split.hydra_flags:
@@ -91,8 +89,7 @@ def main(argv: Sequence[str]) -> int:
         raise EnvironmentFaultError(
             no_room, "free some, name another folder, or lower benchmark.file_mb or dataset.files"
         )
-    if planned.to_do and not (split.dry_run or split.assume_yes) and console.ask_for_yes("start?") is False:
-        console.say("nothing was started")
+    if planned.to_do and not run.may_start(sure=split.dry_run or split.assume_yes):
         return 1
     again = ["measure", str(path), *([f"--data={data}"] if data else []), *rest]
     return run.run_plan(planned, again, split, lambda after: _show(after, path), lambda after: _as_json(after, path))

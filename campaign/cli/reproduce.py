@@ -12,7 +12,7 @@ from campaign import console
 from campaign.cells import cell_plan
 from campaign.cells.cell_plan import Plan
 from campaign.cells.folder import CampaignFolder
-from campaign.cli import analyse, run
+from campaign.cli import analyse, arguments, run
 from campaign.cluster import price
 from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.cluster.progress import Follower
@@ -25,10 +25,10 @@ from jobs.benchmarks import registry
 from jobs.judging import peaks
 from jobs.model.conduct import Point
 
-HELP = """\
-usage: python -m campaign reproduce [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]
-                                   [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes] [--json]
-
+_USAGE = """\
+[paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]
+         [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes] [--json]"""
+_ABOUT = """\
 A whole paper as one campaign: the baselines of the storages (Table I), then every recipe of the paper in conf/paper on
 each storage that the site has, then tables, figures, verdicts and report.html. paper=chien2018 is the default,
 tfdarshan the one of the profiler; its cells with staged files are measured once `stage apply` has made the copies. What
@@ -47,10 +47,8 @@ _PAPER = "paper="
 
 def main(argv: Sequence[str]) -> int:
     """Collect every recipe, print the cost, and run them as one campaign; return the exit code."""
-    if {"-h", "--help"}.intersection(argv):
-        print(HELP)
-        return 0
-    papers, rest = _take_papers(argv)
+    parser = arguments.make_parser("reproduce", _ABOUT, _USAGE, json=False, open_ended=True)
+    papers, rest = _take_papers(arguments.take_options(parser, argv, command_line.FLAGS)[1])
     split = replace(command_line.parse_command_line(rest), of_recipes=True)
     if any(_RECIPE.match(word) for word in split.overrides):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
@@ -61,7 +59,6 @@ def main(argv: Sequence[str]) -> int:
         )
     planned = run.restrict_plan(run.plan_points(_compose_recipes(split, papers)), split.only)
     if not split.dry_run and not _ask_for_consent(planned, sure=split.assume_yes):
-        console.say("nothing was started")
         return 1
     return run.run_plan(planned, ["reproduce", *argv], split, as_json=_as_json)
 
@@ -172,4 +169,4 @@ def _ask_for_consent(planned: Plan, *, sure: bool) -> bool:
     console.say(f"{amount}; {times or 'how long they take is not known: nothing is recorded yet'}")
     for line in plan_data(todo, None).lines:
         console.say(line)
-    return sure or console.ask_for_yes("start?") is not False
+    return run.may_start(sure=sure)

@@ -64,6 +64,14 @@ def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
     return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in ids_kept))
 
 
+def may_start(*, sure: bool) -> bool:
+    """Ask on the terminal whether to start what was priced, unless that is `sure`; without a terminal it is a yes."""
+    if sure or console.ask_for_yes("start?") is not False:
+        return True
+    console.say("nothing was started")
+    return False
+
+
 def plan_as_json(*plans: Plan) -> dict[str, Any]:
     """Return the cells of plans, with the state of each and the runs that it lacks, as ``--json`` prints them."""
     entries = [entry for plan in plans for entry in plan.entries]

@@ -152,8 +152,7 @@ def _print_plan(plan: Plan) -> None:
         )
         bounds = (f"{gain['gain']:+.1%}", f"{gain['low']:+.1%} to {gain['high']:+.1%}") if number else ("nothing", "")
         rows.append((name, *amounts, *bounds))
-    for line in console.format_table(rows, range(1, len(rows[0]))):
-        console.show(line)
+    console.show_table(rows, range(1, len(rows[0])))
     if plan["why_not"]:
         console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
 
@@ -223,8 +222,7 @@ def _print_outcomes(outcomes: Mapping[str, Outcome]) -> None:
         rows.append(
             (rule, f"{gain['gain']:+.1%}", bounds, f"{each.measured:+.1%}", runs, "holds" if each.holds else "FAILED")
         )
-    for line in console.format_table(rows, range(1, len(rows[0]))):
-        console.show(line)
+    console.show_table(rows, range(1, len(rows[0])))
 
 
 def _undo_plan(options: argparse.Namespace) -> int:

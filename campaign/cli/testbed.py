@@ -34,6 +34,10 @@ latency, the seeks and the queues of a disk, of flash and of a file server (mode
 what is missing of them; check measures them against that (2 minutes); down takes them away. A campaign uses them with
 site=twin. up nodes=4 makes four emulated nodes, each with a page cache of its own, for storage=nodes; fill makes the
 datasets of a campaign, whose words it takes, on what they read."""
+_USAGE = """\
+%(prog)s up [--dry-run] [KEY=VALUE ...] | down [--keep] [--dry-run] |
+         fill KEY=VALUE ... | status [--json] | check [--json] [NAME ...]
+         [--folder DIR]"""
 _NONE, _EXAMPLE = "-", "+paper=hepcnn +size=smoke"
 _FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
@@ -79,11 +83,9 @@ def _add_folder(argv: list[str], folder: Path) -> list[str]:
 def _make_parser() -> arguments.Parser:
     parser = arguments.Parser(
         prog="python -m campaign testbed",
-        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | fill KEY=VALUE ... | status [--json] |"
-        " check [--json] [NAME ...] | down [--keep] [--dry-run]",
+        usage=_USAGE,
         description=_ABOUT,
         epilog="The keys of up: python -m campaign help testbed",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("up", "fill", "status", "check", "down"))
     parser.add_argument(
@@ -93,7 +95,9 @@ def _make_parser() -> arguments.Parser:
         help="of up: storages=[hdd,ssd], hdd.size_gb=3, …; of fill: a campaign's",
     )
     place = os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER
-    parser.add_argument("--folder", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})")
+    parser.add_argument(
+        "--folder", metavar="DIR", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, as for a shell; needs no root"
     )
@@ -257,8 +261,7 @@ def _print_state(state: TestbedState) -> None:
         size_text, *figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
         model = (each.get("model") or {"kind": "rates"})["kind"]
         rows.append((name, each["state"], size_text, model, *figures, each["device"] or _NONE, each["root"]))
-    for line in console.format_table(rows):
-        console.show(line)
+    console.show_table(rows)
     for name, each in storages.items():
         if each["missing"]:
             console.show(f"{name} is incomplete: {each['missing']}")

@@ -30,7 +30,8 @@ NOT_STORAGES = {
     "system/threads.py": "/proc",
     "system/tunables.py": "/proc and /sys, and a folder of a storage for its attributes",
     "system/untrusted.py": "names and kinds of what lies in a folder; files are opened by files.py",
-    "terminal.py": "/dev/tty",
+    "parser.py": "/dev/null",
+    "terminal.py": "/dev/null",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
     "data/readers/h5py_parts.py": "objects within an HDF5 file that is open",
 }

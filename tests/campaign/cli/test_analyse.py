@@ -23,6 +23,13 @@ def test_a_new_report_is_one_whatever_was_left_out(code, ends, tmp_path):
     assert analyse.write_report(tmp_path) == code
 
 
+def test_a_reader_that_ends_early_ends_the_program_too(ends, tmp_path):
+    ends(f"{WRITES} sys.exit(141)")
+
+    with pytest.raises(BrokenPipeError):
+        analyse.write_report(tmp_path)
+
+
 def test_errors_of_its_own_are_handed_on(ends, tmp_path):
     ends("raise SystemExit(2)")
 

@@ -71,6 +71,18 @@ def test_a_verb_that_tells_prints_one_document_and_nothing_else(verb, campaigns,
     assert not Path("new").exists()
 
 
+@pytest.mark.parametrize("verb", TELL)
+def test_an_error_is_on_stderr_alone(verb, campaigns, capfd):
+    words = TELL[verb]
+    before = words.index("--") if "--" in words else len(words)
+
+    code = run_guarded([*words[:before], "--json", "--no-such-flag", *words[before:]])
+
+    said = capfd.readouterr()
+    assert (code, said.out) == (2, "")
+    assert said.err.startswith("error: unknown flag '--no-such-flag'\n\nhint: ")
+
+
 @pytest.mark.parametrize("words", [["profile", PROFILE], ["timelog", LOG], ["timelog", "--budget", LOG]])
 def test_a_reader_of_logs_does_so_too(words, capsys):
     assert analysis.main([*map(str, words), "--json"]) == 0

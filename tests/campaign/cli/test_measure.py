@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from campaign import console
+from campaign.__main__ import run_guarded
 from campaign.advice import command
 from campaign.cells import record
 from campaign.cli import measure
@@ -195,7 +196,7 @@ def test_it_asks_on_a_terminal_and_needs_none(answer, flags, starts, place, ask)
 
 
 def test_help_names_all_that_it_takes(capsys):
-    assert measure.main(["--help"]) == 0
+    assert run_guarded(["measure", "--help"]) == 0
 
     said = capsys.readouterr().out
     assert all(word in said for word in ("--data DIR", "threads=1,2,8", "--yes", "--dry-run", "Exit codes"))

@@ -84,7 +84,7 @@ def test_a_key_of_the_campaign_is_no_flag_of_a_verb(helps):
         (["stage", "plan", "--fast=.", "--capacty=1GB"], "unknown flag '--capacty'", "did you mean '--capacity'?"),
         (["stage", "aply"], "invalid choice: 'aply'", "python -m campaign stage --help"),
         (["show"], "required: CELL|FILE", "python -m campaign show --help"),
-        (["status", "a", "b"], "there is no use here for 'b'", "python -m campaign status --help"),
+        (["status", "a", "b"], "unrecognized arguments: b", "python -m campaign status --help"),
         (["--jsn", "status"], "unknown flag '--jsn'", "did you mean '--json'?"),
         (["--", "--json"], "'--json' is neither a verb nor KEY=VALUE", ""),
         (["stall", "runs=3", "--", "true"], "runs=…: stall itself sets that", "--runs N"),
