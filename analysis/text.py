@@ -51,11 +51,6 @@ def code(text: str) -> str:
     return f"`{line}`"
 
 
-def line(cells: Iterable[str]) -> str:
-    """Return a line of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
 def listed(values: Iterable[Any]) -> str:
     """Return the distinct values as text, joined by commas."""
     return ", ".join(str(each) for each in dict.fromkeys(values))

@@ -32,12 +32,13 @@ from analysis.figures.kit import save
 from analysis.output import terminal
 from analysis.output.notes import forget, say, warn
 from analysis.output.terminal import of_columns
+from analysis.output.text_table import Code, TextTable
 from analysis.records import read_records
 from analysis.records.frame import Row, cells_frame, json_rows, rows_of, runs_frame
 from analysis.records.read_records import Found
 from analysis.records.settings import Facts, distinguishing, is_storage
 from analysis.statistics.medians import RATE, READ, WRITTEN, medians
-from analysis.text import DASH, NONE, TIMES, code, escaped, line, number, typed
+from analysis.text import DASH, NONE, TIMES, escaped, number, typed
 
 # Settings that the row shows elsewhere, or that do not help a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
@@ -45,6 +46,7 @@ NUMBERS = ("batch_size", "prefetch", "threads")
 FIGURES = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", "wall_s": "runtime s"}
 STYLE = {FASTER: "green", SLOWER: "red"}
 HEADINGS = ("cell", "A", "B", "B / A", "95 % interval", "verdict", "why")
+CELLS = ("cell of A", "cell of B")
 METHOD = (
     f"A and B: median of the valid measured runs (their number). B / A: ratio of the medians with the {INTERVAL}."
     " No change: the interval holds 1, or the ratio is within the tolerance of the site, the limit of the records'"
@@ -88,12 +90,12 @@ def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
     """Return the comparison as Markdown; `sides` describe A and B."""
     lines = ["# Comparison", "", *(f"- {escaped(side)}" for side in sides), "", f"{counts(table)}. {METHOD}", ""]
     for heading, rows in sections(table):
-        lines += [f"## {escaped(heading)}", "", line([*HEADINGS, "cell of A", "cell of B"])]
-        lines += [line(["---", *["---:"] * 4, *["---"] * 4])]
-        for row in rows_of(rows):
-            ids = [code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")]
-            lines.append(line([*map(escaped, texts(row)), *ids]))
-        lines.append("")
+        cells = [
+            [*texts(row), *(Code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b"))]
+            for row in rows_of(rows)
+        ]
+        left = [name not in HEADINGS[1:5] for name in (*HEADINGS, *CELLS)]
+        lines += [f"## {escaped(heading)}", "", TextTable([*HEADINGS, *CELLS], cells, left).markdown(), ""]
     return "\n".join(lines)
 
 

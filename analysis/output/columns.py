@@ -135,7 +135,8 @@ TRAINING = (
 BASELINE = (STORAGE, ACCESSES, THREADS, _merit("MB/s", "mb_per_s"), SECONDS, ENGINE)
 
 # Columns that a narrow terminal drops, in this order, and the column shown instead; the tables in files keep them.
-EXPENDABLE = {BOUND_BECAUSE: BOUND, INPUT: None, BETWEEN: None, ONE_CHECKPOINT: None}
+EXPENDABLE = {BOUND_BECAUSE: BOUND, INPUT: None, BETWEEN: None, ONE_CHECKPOINT: None, SAVING: None, MB: None,
+              OF_BASELINE: None, BOUND: None}  # fmt: skip
 
 
 def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from analysis.output.text_table import Code, TextTable
 from jobs.model.results import METRICS
 
 # A line for each column: its name, the unit in brackets if it has one, and what it is.
@@ -215,12 +216,12 @@ def page() -> Iterator[str]:
     yield "Made by `python -m analysis.output.csv_columns > docs/reference/columns.md`. A missing value is empty; 1 MB"
     yield "is 10^6 bytes; a number without a unit is a count or a share. A file has the columns of its benchmarks."
     for file, columns in FILES.items():
-        yield from ("", f"## tables/{file}", "", "| column | unit | meaning |", "| --- | --- | --- |")
-        for each in columns:
-            unit = METRICS[each.name].unit if each.name in METRICS else each.unit
-            yield f"| `{each.name}` | {unit} | {each.meaning} |"
+        units = [METRICS[each.name].unit if each.name in METRICS else each.unit for each in columns]
+        rows = [[Code(each.name), unit, each.meaning] for each, unit in zip(columns, units, strict=True)]
+        yield from ("", f"## tables/{file}", "")
+        yield from TextTable(("column", "unit", "meaning"), rows, [True] * 3).markdown().splitlines()
     yield from ("", "## Columns by a pattern", "", "| columns | in | meaning |", "| --- | --- | --- |")
-    yield from (f"| {line} |" for line in _PATTERNS.splitlines())
+    yield from (f"| {line} |" for line in _PATTERNS.splitlines())  # our own Markdown, with links
 
 
 if __name__ == "__main__":

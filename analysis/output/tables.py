@@ -15,6 +15,7 @@ from analysis import paper, spreadsheet
 from analysis.claims.judge_claim import BY_MODEL, kind_of
 from analysis.figures.kit import save
 from analysis.output.columns import DISTURBED, OF_TRAINING, Column, columns, mark, shown_rows
+from analysis.output.text_table import Code, TextTable
 from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
 from analysis.records.settings import EMULATED, MODELLED, Facts, describe, distinguishing, family_key, unmarked
 from analysis.statistics import medians
@@ -29,7 +30,6 @@ from analysis.text import (
     PLUS_MINUS,
     code,
     escaped,
-    line,
     number,
     one_line,
     share,
@@ -139,9 +139,9 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     lines = ["# Medians", "", OVER, ""]
     for heading, rows in sections(table):
         shown = columns(rows, whole=True)
-        lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
-        lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
-        lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in shown_rows(rows)]
+        texts = [[*(_cell(each, row) for each in shown), Code(row["cell"])] for row in shown_rows(rows)]
+        headings, left = [*(each.heading for each in shown), "cell"], [*(each.left for each in shown), True]
+        lines += [f"## {escaped(heading)}", "", TextTable(headings, texts, left).markdown()]
         lines += ["", *(f"{escaped(reason)}\n" for reason in no_ratios(rows))]
     if table["disturbed"].notna().any():
         lines += [DISTURBED, ""]
@@ -173,12 +173,13 @@ def verdicts(tested: pd.DataFrame) -> str:
     )
     lines = ["# Verdicts", "", about_all, ""]
     for about, rows in tested.groupby("about", sort=False):
-        lines += [f"## {escaped(str(about)) or NOT_MEASURED_HERE}", "", line(VERDICT_HEADINGS), line(["---"] * 9)]
+        texts = []
         for row in rows_of(rows):
             claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
-            texts = [claim, row["kind"], row["source"], row["published"], *evidence(row), verdict_of(row), why_of(row)]
-            lines.append(line(escaped(str(text)) for text in texts))
-        lines.append("")
+            facts = [claim, row["kind"], row["source"], row["published"], *evidence(row), verdict_of(row), why_of(row)]
+            texts.append([*map(str, facts)])
+        table = TextTable(VERDICT_HEADINGS, texts, [True] * len(VERDICT_HEADINGS))
+        lines += [f"## {escaped(str(about)) or NOT_MEASURED_HERE}", "", table.markdown(), ""]
     return "\n".join(lines)
 
 
@@ -245,7 +246,7 @@ def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]
 
 
 def _cell(column: Column, row: Row) -> str:
-    return " ".join(filter(None, [escaped(column.text(row)), mark(column, row)]))
+    return " ".join(filter(None, [column.text(row), mark(column, row)]))
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:

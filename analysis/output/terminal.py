@@ -164,34 +164,36 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
 
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
-    """Return the table of medians of one set of cells, one line per cell, with fewer columns on a narrow terminal."""
+    """Return the table of medians of one set of cells, a line per cell; on a narrow terminal it has fewer columns.
+
+    Words are folded before a number or the id of a cell is cut.
+    """
     console, shown = _console(), list(columns(rows, whole=False))
     # Widths are measured without a limit: within the console's limit, every table seems to fit.
     free = console.options.update(max_width=10 * PIPED_WIDTH)
     table = _medians(rows, short, shown)
     for column, instead in EXPENDABLE.items():
         if console.measure(table, options=free).minimum <= console.width:
-            break
+            return table
         shown = [new for old in shown if (new := instead if old is column else old)]
         table = _medians(rows, short, shown)
-    return table
+    return table if console.measure(table, options=free).minimum <= console.width else _medians(rows, short, shown, 1)
 
 
-def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], least_width: int = 99) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     lines = [*shown_rows(rows)]
-    for each in shown:
-        heading = each.heading.replace(" ", "\n")
-        if each.left:
-            longest = max(len(each.text(row)) for row in lines)
-            table.add_column(each.heading, overflow="fold", min_width=min(longest, each.least_width))
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("cell", no_wrap=True)
-    for row in lines:
-        texts = [one_line(each.text(row)) + mark(each, row) for each in shown]
+    texts = {each: [one_line(each.text(row)) + mark(each, row) for row in lines] for each in shown}
+    for each, words in texts.items():
+        heading = each.heading if each.left else each.heading.replace(" ", "\n")
+        least = min([max(map(len, words)), *[each.least_width, least_width] * each.left])
+        least = max(least, *map(len, heading.split()))
+        table.add_column(heading, justify="left" if each.left else "right", overflow="fold", min_width=least)
+    cells = [short[row["cell"]] for row in lines]
+    table.add_column("cell", overflow="fold", min_width=max(map(len, cells)))
+    for row, *words in zip(lines, *texts.values(), cells, strict=True):
         style = "" if row["status"] == "done" else "red"
-        table.add_row(*texts, short[row["cell"]], style=GREY if row["disturbed"] else style)
+        table.add_row(*words, style=GREY if row["disturbed"] else style)
     return table
 
 

@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from analysis.output import tables
 from analysis.output.columns import DISTURBED, columns, mark, shown_rows
-from analysis.page.part import MOST_CELLS, MOST_LINES, MOST_ROWS, PageTable, Results, render, some
+from analysis.output.text_table import TextTable
+from analysis.page.part import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, render, some
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import FILE, UnreadableError, judged
 from analysis.records.record import Record
@@ -131,7 +132,7 @@ def _run(run: Row) -> dict[str, Any]:
     }
 
 
-def _ranks(ranks: Sequence[Mapping[str, Any]]) -> PageTable | None:
+def _ranks(ranks: Sequence[Mapping[str, Any]]) -> TextTable | None:
     """Return a table with what each rank did, and when by the hub's clock; None for a run of one rank."""
     rows = [
         [
@@ -145,7 +146,7 @@ def _ranks(ranks: Sequence[Mapping[str, Any]]) -> PageTable | None:
         for each in ranks
     ]
     headings = ["rank", "node", "s", "MB", "began within ms", "ended after s"]
-    return PageTable(headings, rows, [False, True, False, False, False, False]) if rows else None
+    return TextTable(headings, rows, [False, True, False, False, False, False]) if rows else None
 
 
 def _added(why: Mapping[str, Any]) -> str:

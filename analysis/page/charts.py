@@ -11,12 +11,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.output.text_table import TextTable
 from analysis.page.part import (
     MOST_CSV_BYTES,
     MOST_FIGURES,
     MOST_LINES,
     MOST_SVG_BYTES,
-    PageTable,
     Results,
     paragraphs_and_tables,
     render,
@@ -88,8 +88,8 @@ def calls(cells: Sequence[tuple[Record, Row]]) -> Markup:
     )
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> PageTable:
-    return PageTable(headings, rows, [*left, *[False] * (len(headings) - len(left) - 1), True])
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> TextTable:
+    return TextTable(headings, rows, [*left, *[False] * (len(headings) - len(left) - 1), True])
 
 
 def _of_cell(record: Record) -> list[str]:
@@ -132,7 +132,7 @@ def steps(results: Results) -> Markup:
     left = [True, *[False] * 3, True, *[False] * (len(STEP_HEADINGS) - 6), True]
     words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)
     more = some(len(rows), len(found), "cells", "tables/runs.csv")
-    return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", PageTable(STEP_HEADINGS, rows, left), more)
+    return paragraphs_and_tables(f"{ABOUT_STEPS} {words}. {TESTED_BY}", TextTable(STEP_HEADINGS, rows, left), more)
 
 
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
@@ -168,7 +168,7 @@ def _figure(spec: FigureSpec, image: Markup) -> dict[str, Any]:
         "image": image if len(image) <= MOST_SVG_BYTES else "",
         "csv": _csv_link(spec),
         "count": len(spec.frame),
-        "numbers": PageTable([str(name) for name in spec.frame], rows, left),
+        "numbers": TextTable([str(name) for name in spec.frame], rows, left),
         "more": some(len(rows), len(spec.frame), "rows", f"figures/{spec.stem}.csv"),
     }
 

@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from analysis.claims.judge_claim import NOT_MEASURED
 from analysis.output import tables
-from analysis.page.part import MOST_LINES, MOST_ROWS, PageTable, Results, paragraphs_and_tables, render, some
+from analysis.output.text_table import TextTable
+from analysis.page.part import MOST_LINES, MOST_ROWS, Results, paragraphs_and_tables, render, some
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
 from analysis.text import NONE, share, significant, span
@@ -82,7 +83,7 @@ def proofs(results: Results) -> Markup:
         return paragraphs_and_tables("No checks.")
     note = "Of measured runs; spread: of cells. A run that failed a check counts in no median."
     headings = ("check", "proved", "failed", "unverifiable", "limit", "claim")
-    return paragraphs_and_tables(PageTable(headings, rows, [True, False, False, False, False, True]), note)
+    return paragraphs_and_tables(TextTable(headings, rows, [True, False, False, False, False, True]), note)
 
 
 def _thresholds(limits: Mapping[str, set[float]]) -> str:
@@ -177,7 +178,7 @@ def advice(folder: Path) -> Markup:
     rows = [_test_row(each) for each in [*failed, *(each for each in tests if each not in failed)][:MOST_LINES]]
     return paragraphs_and_tables(
         f"{told}: {rules}." if failed else f"{told}.",
-        PageTable(_TEST_HEADINGS, rows, _TEST_LEFT),
+        TextTable(_TEST_HEADINGS, rows, _TEST_LEFT),
         some(len(rows), len(tests), "tests", ADVICE),
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis.page.part import MOST_LINES, PageTable, Results, paragraphs_and_tables, some
+from analysis.output.text_table import TextTable
+from analysis.page.part import MOST_LINES, Results, paragraphs_and_tables, some
 from analysis.page.summary import ROLES
 from analysis.records.record import Record, emulation_mark
 from analysis.records.settings import storage_name, with_emulated
@@ -33,7 +34,7 @@ def machines(results: Results) -> Markup:
 
 def _listing(
     alike: Sequence[tuple[Record, int]], facts: Callable[[Record], list[dict[str, str]]], what: str
-) -> Iterator[PageTable | str]:
+) -> Iterator[TextTable | str]:
     """Yield a table of the distinct facts, each with its number of cells; `facts` returns those of a record."""
     groups: Counter[tuple[tuple[str, str], ...]] = Counter()
     for record, count in alike:
@@ -41,7 +42,7 @@ def _listing(
             groups[tuple(each.items())] += count
     rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
     headings = [*facts(alike[0][0])[0], "cells"]
-    yield PageTable(headings, rows, [*[True] * (len(headings) - 1), False])
+    yield TextTable(headings, rows, [*[True] * (len(headings) - 1), False])
     yield some(len(rows), len(groups), what, "the records")
 
 

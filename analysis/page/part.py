@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.figures.kit.figure_spec import FigureSpec
+from analysis.output.text_table import TextTable
 from analysis.records.read_records import Found
 from analysis.text import fit
 
@@ -47,39 +48,6 @@ def some(shown: int, of: int, what: str, where: str) -> str:
 
 
 FOLDER = Path(__file__).with_name("templates")
-# Texts with more letters than this are wrapped; every other text in a table stays on one line.
-LONG = 40
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table of texts: headings, rows, and for each column whether it holds words (`left`) or numbers.
-
-    Raises ValueError if a row, or `left`, does not have one item per heading.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: Sequence[bool]
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if a text would be shown in the wrong column."""
-        if any(len(each) != len(self.headings) for each in (*self.rows, self.left)):
-            raise ValueError("each row of a table must have a text for each of its headings")
-
-    def __bool__(self) -> bool:
-        """Return True, so that a table without rows is shown too."""
-        return True
-
-    @property
-    def sides(self) -> list[str | None]:
-        """The CSS class of each column."""
-        return [None if is_left else "n" for is_left in self.left]
-
-    @staticmethod
-    def side(text: str, side: str | None) -> str | None:
-        """Return the CSS class of a cell: that of its column, or `prose` if its words may be wrapped."""
-        return "prose" if len(text) > LONG and " " in text else side
 
 
 def render(template: str, **data: Any) -> Markup:
@@ -87,7 +55,7 @@ def render(template: str, **data: Any) -> Markup:
     return Markup(_environment().get_template(template).render(data))  # noqa: S704 - a template escapes
 
 
-def paragraphs_and_tables(*parts: str | PageTable) -> Markup:
+def paragraphs_and_tables(*parts: str | TextTable) -> Markup:
     """Return texts as paragraphs and tables as tables, in order; empty texts are left out."""
     return render("tables.html", parts=[part for part in parts if part])
 

@@ -21,7 +21,7 @@ from analysis.text import DASH, MINUS, NONE, TIMES
         (words.share(0.1256), "13 %"), (words.share(0.1256, 1), "12.6 %"), (words.share(math.nan), NONE),
         (words.times(1.6549), f"1.65{TIMES}"),
         (words.typed("a b"), "a b"), (words.typed(True), "true"), (words.typed(None), "null"),  # noqa: FBT003
-        (words.listed([2, 1, 2]), "2, 1"), (words.line(["a", "b"]), "| a | b |"),
+        (words.listed([2, 1, 2]), "2, 1"),
         (words.visible("a\tb\N{NO-BREAK SPACE}c\x1b\n\u202e"), "a\tb\N{NO-BREAK SPACE}c\\x1b\\n\\u202e"),
         (words.one_line(" a\n b\x1b "), "a b\\x1b"),
         (words.escaped("a|b < c <b> [x](y)"), "a\\|b < c &lt;b> [x]\\(y)"), (words.code("`a`"), "`'a'`"),

@@ -199,6 +199,22 @@ def test_no_figure_or_cell_is_cut_at_any_usual_width(capsys, monkeypatch, width)
     assert "…" not in out
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_on_a_narrow_terminal_a_cell_is_one_line_with_its_whole_id_and_headings_are_whole(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    hdd = baseline([163.0] * 3, "read", storage="hdd")
+    made = [*(record([90.0 * n, 99.0 * n], threads=n, storage="hdd") for n in (1, 8)), record([9.0], storage="lustre")]
+    short = {id_of(each): id_of(each)[-10:] for each in made}
+    table = frames(hdd, *made)[0]
+
+    terminal.put(terminal.medians(table[table["cell"].isin(short)], short))
+
+    *headings, first, second, third = capsys.readouterr().out.splitlines()
+    assert {"storage", "threads", "images/s", "cell"} <= set(headings[-1].split())
+    assert [line.split()[0] for line in (first, second, third)] == ["hdd", "hdd", "lustre"]
+    assert {line.split()[-1] for line in (first, second, third)} == set(short.values())
+
+
 @pytest.mark.parametrize(("width", "has_numbers"), [(120, True), (52, False)])
 def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(width, has_numbers, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

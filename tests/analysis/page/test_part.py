@@ -4,7 +4,8 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from analysis.page.part import FOLDER, PageTable, paragraphs_and_tables, render
+from analysis.output.text_table import TextTable
+from analysis.page.part import FOLDER, paragraphs_and_tables, render
 
 HOSTILE = "<script>\"'&\x00\ud800"
 ESCAPED = "&lt;script&gt;&#34;&#39;&amp;" + 2 * chr(0xFFFD)
@@ -12,7 +13,7 @@ ESCAPED = "&lt;script&gt;&#34;&#39;&amp;" + 2 * chr(0xFFFD)
 
 def test_text_is_escaped_as_text_and_as_attribute_and_only_markup_is_not():
     figure = {"stem": HOSTILE, "title": HOSTILE, "caption": HOSTILE, "csv": HOSTILE, "count": 1, "more": HOSTILE,
-              "image": Markup("<svg></svg>"), "numbers": PageTable([HOSTILE], [[HOSTILE]], [True])}  # fmt: skip
+              "image": Markup("<svg></svg>"), "numbers": TextTable([HOSTILE], [[HOSTILE]], [True])}  # fmt: skip
 
     made = render("figures.html", figures=[figure], more=HOSTILE)
 
@@ -35,7 +36,7 @@ def test_data_that_lack_a_name_are_an_error():
 
 @pytest.mark.parametrize(("left", "side"), [(False, ' class="n"'), (True, "")])
 def test_a_table_scrolls_and_puts_numbers_on_the_right(left, side):
-    made = "".join(paragraphs_and_tables("", PageTable(["h"], [["1"]], [left]), "end").splitlines())
+    made = "".join(paragraphs_and_tables("", TextTable(["h"], [["1"]], [left]), "end").splitlines())
 
     assert made == (
         f'<div class="scroll" tabindex="0"><table><thead><tr><th{side} scope="col">h</th></tr></thead>'
@@ -48,9 +49,9 @@ def test_a_table_scrolls_and_puts_numbers_on_the_right(left, side):
 )
 def test_a_row_that_does_not_fit_its_headings_is_refused(headings, row, left):
     with pytest.raises(ValueError, match="a text for each of its headings"):
-        PageTable([*headings], [[*row]], left)
+        TextTable([*headings], [[*row]], left)
 
 
 @pytest.mark.parametrize(("text", "broken"), [("x " * 20, False), ("x " * 20 + "x", True), ("x" * 41, False)])
 def test_words_of_more_than_40_letters_are_broken_into_lines(text, broken):
-    assert ('<td class="prose">' in paragraphs_and_tables(PageTable(["h"], [[text]], [True]))) is broken
+    assert ('<td class="prose">' in paragraphs_and_tables(TextTable(["h"], [[text]], [True]))) is broken
