@@ -1,4 +1,4 @@
-"""Keep the predictions of the rules and their outcomes in ``advice.json``; failed predictions stay in the file."""
+"""Store the predictions of the rules and their outcomes in ``advice.json``; failed predictions stay there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 
 SCHEMA = 1
-_CURE = "restore it, or move it away: the predictions so far are then forgotten"
+_CURE = "restore it, or move it away: then its predictions are lost"
 
 
 def load_predictions(folder: CampaignFolder) -> list[Tested]:
@@ -48,7 +48,7 @@ def record_prediction(
     `command_and_metric`: the command that measures the second cell, and the present metric of the first one.
     """
     cell, tested = cells
-    made: Tested = {
+    prediction: Tested = {
         "utc": utc_now(),
         "rules": VERSION,
         "rule": rule,
@@ -66,7 +66,7 @@ def record_prediction(
         "holds": None,
         "why_not": "not measured yet",
     }
-    _save_predictions(folder, [made])
+    _save_predictions(folder, [prediction])
 
 
 def judge_predictions(verdicts: Verdicts, origin: Record) -> list[Tested]:
@@ -74,15 +74,15 @@ def judge_predictions(verdicts: Verdicts, origin: Record) -> list[Tested]:
     folder = verdicts.folder
     predictions = load_predictions(folder)
     judged: list[Any] = [
-        {**each, **_judge_prediction(verdicts, each, origin)}
-        if each["measured"] is None and each["cell"] == origin["cell"]["id"]
-        else each
-        for each in predictions
+        {**prediction, **_judge_prediction(verdicts, prediction, origin)}
+        if prediction["measured"] is None and prediction["cell"] == origin["cell"]["id"]
+        else prediction
+        for prediction in predictions
     ]
-    if settled := [
-        after for before, after in zip(predictions, judged, strict=True) if before["measured"] != after["measured"]
+    if newly_judged := [
+        new for old, new in zip(predictions, judged, strict=True) if old["measured"] != new["measured"]
     ]:
-        _save_predictions(folder, settled)
+        _save_predictions(folder, newly_judged)
     return judged
 
 
@@ -93,7 +93,7 @@ def _judge_prediction(verdicts: Verdicts, tested: Tested, origin: Record) -> dic
         return {"why_not": fault or "not measured yet"}
     if recorded["status"] != "done":
         return {"why_not": f"{recorded['status']}: {recorded.get('reason') or 'under way'}"}
-    machine, tested_machine = (_machine_of(each) for each in (origin, recorded))
+    machine, tested_machine = _machine_of(origin), _machine_of(recorded)
     if machine != tested_machine:
         return {"why_not": f"measured on {tested_machine}, and the cell itself on {machine}"}
     runs: Sequence[Any] = stopping.measured(recorded, "valid")
@@ -109,13 +109,14 @@ def _judge_prediction(verdicts: Verdicts, tested: Tested, origin: Record) -> dic
 
 def _machine_of(recorded: Record) -> str:
     """Return the host of a record with its quota of processors, in words."""
-    quota = min((each for run in recorded["runs"] if (each := run.get("quota_cores"))), default=None)
+    quota = min((cores for run in recorded["runs"] if (cores := run.get("quota_cores"))), default=None)
     host = recorded["provenance"].get("host", "an unknown host")
     return host if quota is None else f"{host} with {quota:g} processors"
 
 
 def _save_predictions(folder: CampaignFolder, changed: Sequence[Tested]) -> None:
-    """Add predictions to ``advice.json`` or replace earlier ones; one process writes at a time, a whole file."""
+    """Add predictions to ``advice.json``, or replace earlier versions of them."""
     with FileLock(folder.root / "advice.lock"):
-        by_name = {(each["utc"], each["cell"], each["rule"]): each for each in [*load_predictions(folder), *changed]}
-        files.write_json(folder.advice, {"schema": SCHEMA, "tests": list(by_name.values())})
+        predictions = [*load_predictions(folder), *changed]
+        by_key = {(prediction["utc"], prediction["cell"], prediction["rule"]): prediction for prediction in predictions}
+        files.write_json(folder.advice, {"schema": SCHEMA, "tests": list(by_key.values())})

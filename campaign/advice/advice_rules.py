@@ -24,8 +24,8 @@ from campaign.console import counted
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
 
 IDLE = 0.05  # share of the run; less waiting is not worth a change
-WAITING = ("input", "compute")  # the rules of the findings of `find_input`
-_SLOWED = 0.5  # of what is left, by the input's own work: two that share a processor have half of it each
+WAITING = ("input", "compute")  # the names of the findings of `find_input`
+_SLOWED = 0.5  # share of the remaining time that the input's own work may have cost: it shares the processors
 
 
 def find_input(e: Evidence) -> Finding | None:
@@ -35,15 +35,18 @@ def find_input(e: Evidence) -> Finding | None:
     bound = "it waits for its input" if e.waiting >= IDLE else "it hardly waits for its input"
     share = e.waiting if e.waiting >= IDLE else e["compute_s"] / e["elapsed_s"]
     emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
-    left_s = max(1e-9, e["wall_s"] - e["load_s"] - e["startup_s"])  # no iterator is made either
-    # What else kept the processors busy slowed the steps, too: the input's own work, or others by as much as they held.
+    remaining_s = max(1e-9, e["wall_s"] - e["load_s"] - e["startup_s"])  # without input no iterator is made either
+    # The steps may have been slowed by the input's own work, or by other programs for their share of the processors.
     slowed = _SLOWED if e.trains else min(1.0, max(0.0, e.work.others) / e.work.allowed)
     return Finding(
         "input" if e.waiting >= IDLE else "compute",
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
         share,
         e.facts("wall_s", "load_s", "compute_s"),
-        Test({"benchmark.control": "no_io"}, widen_by_noise(e, "wall_s", "s", ((1 - slowed) * left_s, left_s, left_s))),
+        Test(
+            {"benchmark.control": "no_io"},
+            widen_by_noise(e, "wall_s", "s", ((1 - slowed) * remaining_s, remaining_s, remaining_s)),
+        ),
     )
 
 
@@ -54,15 +57,15 @@ def find_no_prefetch(e: Evidence) -> Finding | None:
     if e.settings.get("benchmark.control", "none") != "none":
         return None
     waited_s, computed_s = e.steps.each_s
-    made = (waited_s, findings.seconds_per_batch(e))
-    walls = [findings.training_wall_s(e, each, threads=e.threads, prefetch=1) for each in made]
-    floor = e["cpu_s"] / e.work.free_cores if e.trains else 0.0
-    low, high = (max(floor, each) for each in sorted([e["wall_s"] - e["load_s"] + e.steps.first_s, *walls])[::2])
-    value = max(floor, walls[1])
+    batch_times_s = (waited_s, findings.seconds_per_batch(e))
+    walls_s = [findings.training_wall_s(e, batch_s, threads=e.threads, prefetch=1) for batch_s in batch_times_s]
+    least_s = e["cpu_s"] / e.work.free_cores if e.trains else 0.0
+    shortest_s, _, longest_s = sorted([e["wall_s"] - e["load_s"] + e.steps.first_s, *walls_s])
+    low, high, value = (max(least_s, seconds) for seconds in (shortest_s, longest_s, walls_s[1]))
     hidden = min(waited_s, computed_s)
     return Finding(
         "no_prefetch",
-        f"no batch is made ahead: of {waited_s:.3f} s for a batch up to {hidden:.3f} s can pass during a step of "
+        f"no batch is made ahead: up to {hidden:.3f} of the {waited_s:.3f} s for a batch can pass during a step of "
         f"{computed_s:.3f} s",
         hidden * (e.steps.number - 1) / e["wall_s"],
         [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
@@ -72,46 +75,49 @@ def find_no_prefetch(e: Evidence) -> Finding | None:
 
 
 def find_input_bound(e: Evidence) -> Finding | Undecided | None:
-    """Find the part of the input that a training waits for, by TensorFlow's trace of its steps, and the remedies."""
-    seen = e.tensorflow
-    if e.kind != "training" or not seen or seen["waited_s"] < IDLE * seen["steps_s"]:
-        missing = e.kind == "training" and not seen and e.waiting >= IDLE
-        lacking = Undecided("input_bound", "what its steps wait for is not known", {"profile.tensorflow": "all"})
-        return lacking if missing else None
-    waited, saves = seen["waited_s"], {name: seen[f"remedies_s.{name}"] for name in REMEDIES}
-    best = sorted((name for name in saves if saves[name] > IDLE * waited), key=lambda name: -saves[name])
-    remedies = "; ".join(f"{REMEDIES[name]}: at most {saves[name]:.3g} s" for name in best)
-    test, why = (
+    """Find the part of the input for which a training waits, by TensorFlow's trace of its steps, and the remedies."""
+    traced = e.tensorflow
+    if e.kind != "training" or not traced or traced["waited_s"] < IDLE * traced["steps_s"]:
+        is_undecided = e.kind == "training" and not traced and e.waiting >= IDLE
+        undecided = Undecided("input_bound", "what its steps wait for is not known", {"profile.tensorflow": "all"})
+        return undecided if is_undecided else None
+    waited_s, saved_s = traced["waited_s"], {name: traced[f"remedies_s.{name}"] for name in REMEDIES}
+    best = sorted((name for name in saved_s if saved_s[name] > IDLE * waited_s), key=lambda name: -saved_s[name])
+    remedies = "; ".join(f"{REMEDIES[name]}: at most {saved_s[name]:.3g} s" for name in best)
+    test, untested = (
         None,
         "it reads little: of the rest, `input`, `find_no_prefetch` and `find_processors` have tests",
     )
     if e.cold and "read" in best:
-        # What was decoded while something was read as well is still to be done: as it was, or all of it by the
-        # processors that others leave, beside no computing.
-        left = seen["exposed_s.decode"] + saves["buffering"] + saves["input wait"]
-        walls = [e["wall_s"] - e["load_s"] * saved / waited for saved in (saves["read"], max(0.0, waited - left))]
+        # Decoding that ran during reads remains: for as long as before, or at most for all its work on the processors
+        # that other programs leave, with no computing beside it.
+        remaining_s = traced["exposed_s.decode"] + saved_s["buffering"] + saved_s["input wait"]
+        walls = [
+            e["wall_s"] - e["load_s"] * saved / waited_s
+            for saved in (saved_s["read"], max(0.0, waited_s - remaining_s))
+        ]
         low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.work.free_cores)
-        test, why = Test({"cache": "warm"}, widen_by_noise(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
+        test, untested = Test({"cache": "warm"}, widen_by_noise(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
     return Finding(
         "input_bound",
-        f"by TensorFlow's trace it waits for input in {waited:.3g} of {seen['steps_s']:.3g} s of its steps; what would"
-        f" remove it: {remedies}",
-        waited / seen["steps_s"],
-        [Fact(f"exposed {name}", seen[f"exposed_s.{name}"], "s", "tensorflow") for name in INPUT],
+        f"by TensorFlow's trace it waits for input in {waited_s:.3g} of {traced['steps_s']:.3g} s of its steps;"
+        f" remedies: {remedies}",
+        waited_s / traced["steps_s"],
+        [Fact(f"exposed {name}", traced[f"exposed_s.{name}"], "s", "tensorflow") for name in INPUT],
         test,
-        why,
+        untested,
     )
 
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
-_NO_FASTER = "no faster storage is known here: measure the same baseline there, or see `stage plan`"
-_BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
-_AT_BASELINE = 0.85  # of what the storage gives by itself
-_SMALL_READS = 0.5  # of the MB/s of one large file
-_METADATA = 0.3  # of the time in calls
+_NO_FASTER = "no faster storage is known here: measure the same baseline on one, or see `stage plan`"
+_BUSY = 0.85  # share of the processors; a pipeline with few threads cannot use the rest (balance of two stages)
+_AT_BASELINE = 0.85  # share of the MB/s that the storage gives by itself
+_SMALL_READS = 0.5  # least loss, as a share of the MB/s of one large file
+_METADATA = 0.3  # share of the time in calls
 _OTHERS = 0.5  # processors, as the check `quiet`
-_WORTH = 1.1  # times as fast
-_THROTTLED = 0.01  # as the check `unthrottled`
+_WORTH = 1.1  # least speedup that is worth a change
+_THROTTLED = 0.01  # share of the time, as the check `unthrottled`
 
 
 def apply_rules(e: Evidence) -> tuple[list[Finding], list[Undecided]]:
@@ -119,24 +125,24 @@ def apply_rules(e: Evidence) -> tuple[list[Finding], list[Undecided]]:
     answers = [
         _withhold_if_disturbed(e, answer) if isinstance(answer := rule(e), Finding) else answer for rule in RULES
     ]
-    held_rules = [each for each in answers if isinstance(each, Finding)]
-    # A quota comes first, because all other findings hold under this quota only.
-    ordered = sorted(held_rules, key=lambda each: (each.rule != "throttled", -each.share))
-    return ordered, [each for each in answers if isinstance(each, Undecided)]
+    found = [answer for answer in answers if isinstance(answer, Finding)]
+    # A quota comes first, because all other findings hold only under this quota.
+    ordered = sorted(found, key=lambda finding: (finding.rule != "throttled", -finding.share))
+    return ordered, [answer for answer in answers if isinstance(answer, Undecided)]
 
 
 def find_throttled(e: Evidence) -> Finding | None:
     """Find a quota of processor time that held the run back."""
     if e.work.quota is None or e["throttled_s"] <= _THROTTLED * e["elapsed_s"]:
         return None
-    most = min(e.work.cores, e.threads + 1) / e.work.quota
+    speedup_at_most = min(e.work.cores, e.threads + 1) / e.work.quota
     return Finding(
         "throttled",
         f"a quota of {e.work.quota:.2g} of {e.work.cores:g} processors holds the run back",
         min(1.0, e["throttled_s"] / e["elapsed_s"]),
         [Fact("quota_cores", e.work.quota, "cores", "record"), *e.facts("throttled_s", "elapsed_s", "cpu_s")],
-        predict_speedup(e, {}, (1.0, math.sqrt(most), most)),
-        "the quota is no key: give the command in a shell without it",
+        predict_speedup(e, {}, (1.0, math.sqrt(speedup_at_most), speedup_at_most)),
+        "no key changes the quota: run the command in a shell without it",
     )
 
 
@@ -145,14 +151,14 @@ def find_processors(e: Evidence) -> Finding | Undecided | None:
     if e.waiting < IDLE or e.trains:
         return None
     busy = e.work.busy
-    if why := disturbance_by_others(e, "processors"):
-        return Undecided("processors", why, {"redo": True})
+    if disturbance := disturbance_by_others(e, "processors"):
+        return Undecided("processors", disturbance, {"redo": True})
     if busy < _BUSY:
         return None
-    what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
+    work = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
     return Finding(
         "processors",
-        f"{what} uses {busy:.0%} of the processors left to it ({e.work.free_cores:.2g} of {e.work.allowed:g}): threads"
+        f"{work} uses {busy:.0%} of the processors left to it ({e.work.free_cores:.2g} of {e.work.allowed:g}): threads"
         " do not help",
         busy * e.waiting,
         [
@@ -165,28 +171,31 @@ def find_processors(e: Evidence) -> Finding | Undecided | None:
 
 
 def find_few_threads(e: Evidence) -> Finding | Undecided | None:
-    """Find a pipeline that is faster with more threads, because more calls are then under way at once."""
+    """Find a pipeline that would be faster with more threads, because more calls would be under way at once."""
     if e.work.busy >= _BUSY or e.waiting < IDLE or e.trains or e.bound.word == "device":
         return None
-    wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
-    counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
-    work_alone = _is_busy(e)  # by too few threads: what it waits for the storage is little
-    if e.cold and not counts and not work_alone:
-        needed = f"what the storage gives to {counted(e.threads, 'reader')} and to {wanted} is not known"
-        return Undecided("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
-    best = max(counts or [2 * e.threads], key=lambda count: (findings.speedup_with_threads(e, count)[1], -count))
+    more_threads = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
+    known_counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
+    has_little_waiting = _is_busy(e)  # too few threads keep too few processors busy; the storage is hardly waited for
+    if e.cold and not known_counts and not has_little_waiting:
+        missing = f"what the storage gives to {counted(e.threads, 'reader')} and to {more_threads} is not known"
+        return Undecided("few_threads", missing, {**BASELINE, "threads": (e.threads, more_threads)})
+    best = max(known_counts or [2 * e.threads], key=lambda count: (findings.speedup_with_threads(e, count)[1], -count))
     gains = findings.speedup_with_threads(e, best)
-    if work_alone:  # two processors may be one core, which gives the second thread less
-        least = math.sqrt(gains[2])
-        gains = (least, math.sqrt(least * gains[2]), gains[2])
+    if has_little_waiting:  # two processors may share a core: the second thread gains less
+        least_gain = math.sqrt(gains[2])
+        gains = (least_gain, math.sqrt(least_gain * gains[2]), gains[2])
     if gains[1] < _WORTH:
         return None
     baselines = [Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
-             if e.cold and counts]  # fmt: skip
-    idle = f"{counted(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if work_alone else ""
+             if e.cold and known_counts]  # fmt: skip
+    idle_processors = (
+        f"{counted(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if has_little_waiting else ""
+    )
     return Finding(
         "few_threads",
-        f"{idle or counted(e.threads, 'file') + ' at once'}: neither the storage nor the processors are busy",
+        f"{idle_processors or counted(e.threads, 'file') + ' at once'}: neither the storage nor the processors are"
+        " busy",
         e.waiting * (1 - e.work.busy),
         [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *baselines, *e.traced()],
         predict_speedup(e, {"threads": best}, gains),
@@ -194,49 +203,49 @@ def find_few_threads(e: Evidence) -> Finding | Undecided | None:
 
 
 def find_device(e: Evidence) -> Finding | None:
-    """Find a storage that is at its limit for this number of readers, and gives no more to more readers."""
-    own = e.readers.get(e.threads)
+    """Find a storage that is at its limit for this number of readers, and is not faster with more readers."""
+    own_rate = e.readers.get(e.threads)
     limit = e.work.given.at_most
-    if not own and limit and e.bound.word == "device":
+    if not own_rate and limit and e.bound.word == "device":
         rates = [*e.facts("read_mb_per_s"), Fact("at most", limit, "MB/s", "its bound" if e.emulated else "baseline")]
-        says = f"the storage gives {e.bound.share:.0%} of the time what it can"
-        return Finding("device", says, e.bound.share, [*rates, *e.traced()], None, _NO_FASTER)
-    if not e.cold or not own or e.waiting < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own:
+        sentence = f"the storage is at its limit in {e.bound.share:.0%} of the time"
+        return Finding("device", sentence, e.bound.share, [*rates, *e.traced()], None, _NO_FASTER)
+    if not e.cold or not own_rate or e.waiting < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own_rate:
         return None
-    if max(e.readers.values()) >= _WORTH * own:  # `find_few_threads` finds this case
+    if max(e.readers.values()) >= _WORTH * own_rate:  # `find_few_threads` finds this case
         return None
     readers = counted(e.threads, "reader")
-    faster = max(e.elsewhere.items(), key=lambda each: each[1][1], default=None)
-    test, why = None, _NO_FASTER
-    if faster and faster[1][1] >= _WORTH * own:
+    faster = max(e.elsewhere.items(), key=lambda item: item[1][1], default=None)
+    test, untested = None, _NO_FASTER
+    if faster and faster[1][1] >= _WORTH * own_rate:
         name, (storage, rate) = faster
-        low, high = findings.speedup_of_storage(e, e.threads, rate / own)
-        test, why = (
+        low, high = findings.speedup_of_storage(e, e.threads, rate / own_rate)
+        test, untested = (
             predict_speedup(e, {f"storage.{key}": storage[key] for key in storage}, (low, math.sqrt(low * high), high)),
             "",
         )
     return Finding(
         "device",
-        f"the storage gives {e['read_mb_per_s'] / own:.0%} of what it gives to {readers} by itself",
-        min(1.0, e["read_mb_per_s"] / own) * e.waiting,
-        [*e.facts("read_mb_per_s"), Fact(readers, own, "MB/s", "baseline"),
+        f"the storage gives {e['read_mb_per_s'] / own_rate:.0%} of its MB/s for {readers} alone",
+        min(1.0, e["read_mb_per_s"] / own_rate) * e.waiting,
+        [*e.facts("read_mb_per_s"), Fact(readers, own_rate, "MB/s", "baseline"),
          *([Fact(f"{name}, {readers}", rate, "MB/s", "baseline")] if test else []), *e.traced()],
         test,
-        why,
+        untested,
     )  # fmt: skip
 
 
 def find_small_reads(e: Evidence) -> Finding | Undecided | None:
-    """Find files so small that the storage spends more time on positioning than on moving bytes."""
+    """Find files so small that the storage takes longer to find them than to move their bytes."""
     if not e.cold or _is_busy(e) or e.waiting < IDLE:
         return None
     if e.sequential is None:
-        needed = "what the storage gives of one large file is not known"
-        return Undecided("small_reads", needed, {"benchmark.name": "baseline", "benchmark.access": "read"})
+        missing = "the MB/s of one large file on the storage are not known"
+        return Undecided("small_reads", missing, {"benchmark.name": "baseline", "benchmark.access": "read"})
     share = 1 - e["read_mb_per_s"] / e.sequential
     if share < _SMALL_READS:
         return None
-    large = Fact("one large file", e.sequential, "MB/s", "its bound" if e.emulated else "baseline")
+    large_file = Fact("one large file", e.sequential, "MB/s", "its bound" if e.emulated else "baseline")
     size = e["bytes_read"] / e["images"]
     moving_s, file_s = size / 1e6 / e.sequential, size / 1e6 / e["read_mb_per_s"]
     gain = SIZE_FACTOR * file_s / (file_s + (SIZE_FACTOR - 1) * moving_s)
@@ -244,13 +253,13 @@ def find_small_reads(e: Evidence) -> Finding | Undecided | None:
         "small_reads",
         f"a file of {size / 1e3:.3g} kB takes {file_s * 1e3:.3g} ms, {moving_s * 1e3:.2g} of them to move its bytes",
         share * e.waiting * (1 - e.work.busy),
-        [*e.facts("read_mb_per_s"), large, *e.traced()],
+        [*e.facts("read_mb_per_s"), large_file, *e.traced()],
         *predict_larger_files(e, (math.sqrt(gain), gain, gain * 1.1)),
     )
 
 
 def _is_busy(e: Evidence) -> bool:
-    """Return whether processors bound the cell, so that it hardly waits for a storage."""
+    """Return whether the processors limit the cell, so that it hardly waits for a storage."""
     return e.work.busy >= _BUSY or e.bound.word in ("decoding", "processors")
 
 
@@ -265,15 +274,16 @@ def find_metadata(e: Evidence) -> Finding | Undecided | None:
     if share < _METADATA:
         return None
     names = (("opens", ""), ("stats", ""), ("meta_s", "s"), ("read_s", "s"))
-    # At least: all but these calls takes as much longer as there are more bytes. At most: no longer.
+    # Larger files save these calls. The least gain: the rest takes longer in proportion to the bytes; the most: it
+    # takes no longer.
     rest_s = max(0.0, e["elapsed_s"] - e.profile["meta_s"] / e.threads)
-    least = SIZE_FACTOR * e["elapsed_s"] / (e["elapsed_s"] + (SIZE_FACTOR - 1) * rest_s)
+    least_gain = SIZE_FACTOR * e["elapsed_s"] / (e["elapsed_s"] + (SIZE_FACTOR - 1) * rest_s)
     return Finding(
         "metadata",
-        f"{share:.0%} of the time in calls is not reading: opening, asking for sizes, closing",
+        f"{share:.0%} of the time in calls is not spent on reading, but on opening, asking for sizes, closing",
         share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting,
         [Fact(name, e.profile[name], unit, "profile") for name, unit in names],
-        *predict_larger_files(e, (least, math.sqrt(least * SIZE_FACTOR), SIZE_FACTOR)),
+        *predict_larger_files(e, (least_gain, math.sqrt(least_gain * SIZE_FACTOR), SIZE_FACTOR)),
     )
 
 
@@ -290,33 +300,33 @@ RULES: tuple[Callable[[Evidence], Finding | Undecided | None], ...] = (
 )
 
 
-def _withhold_if_disturbed(e: Evidence, found: Finding) -> Finding | Undecided:
-    """Return the finding, or an `Undecided` if other programs held processors that the run or its test needs.
+def _withhold_if_disturbed(e: Evidence, finding: Finding) -> Finding | Undecided:
+    """Return the finding, or an `Undecided` if other programs used processors that the run or its test needs.
 
-    The findings of `find_device` and `find_input` hold whatever other programs do. The first then loses its test; the
-    second has an interval that is wide enough for them.
+    Other programs do not change the findings of `find_device` and `find_input`. The first one loses its test then; the
+    interval of the second one allows for them.
     """
     gain = 1.0
-    if found.test:
-        predicted = found.test.prediction
+    if finding.test:
+        predicted = finding.test.prediction
         gain = e[predicted.figure] / predicted.value
         gain = gain if predicted.figure == "wall_s" else 1 / gain
-    why = disturbance_by_others(e, found.rule, gain)
-    if why is None or (found.rule in WAITING and not e.trains):
-        return found
-    if found.rule == "device":
-        return replace(found, test=None, untested=why) if found.test else found
-    return Undecided(found.rule, why, {"redo": True})
+    disturbance = disturbance_by_others(e, finding.rule, gain)
+    if disturbance is None or (finding.rule in WAITING and not e.trains):
+        return finding
+    if finding.rule == "device":
+        return replace(finding, test=None, untested=disturbance) if finding.test else finding
+    return Undecided(finding.rule, disturbance, {"redo": True})
 
 
 def disturbance_by_others(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
-    """Return why other programs would disturb a run that is `gain` times as fast; None if they do not.
+    """Return why other programs would disturb a run that is `gain` times as fast; None if they would not.
 
-    The rules for larger files are never disturbed: a run with larger files reads no more files per second.
+    The rules for larger files are never disturbed, because a run with larger files reads no more files per second.
     """
     if rule in ("small_reads", "metadata"):
         return None
-    together = gain * e["cpu_s"] / e["elapsed_s"] + e.work.others
-    if e.work.within_quota or e.work.others < _OTHERS or together < _BUSY * e.work.allowed:
+    needed_cores = gain * e["cpu_s"] / e["elapsed_s"] + e.work.others
+    if e.work.within_quota or e.work.others < _OTHERS or needed_cores < _BUSY * e.work.allowed:
         return None
-    return f"others held {e.work.others:.2g} of {e.work.allowed:g} processors: measure again when they do not"
+    return f"other programs used {e.work.others:.2g} of {e.work.allowed:g} processors: measure again without them"

@@ -1,7 +1,7 @@
 """Write the command that measures a recorded cell, as it is or with other settings.
 
-A stranger may have written the record. So the command has only the cell's settings, under keys of our configuration,
-and copies no text of the record. The site and the cluster come from a request of this user.
+Another user may have written the record. So the command has only the cell's settings, under keys of our configuration,
+and no other text of the record. The site and the cluster come from a request of this user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jobs.model.conduct import Flat, Running
 from jobs.model.record import Asked, Record
 from jobs.model.settings import EVERY, flat
 
-_OTHER_BENCHMARK = "benchmark.name"  # where it changes, of the cell's settings only those of its data mean anything
+_BENCHMARK_KEY = "benchmark.name"  # if it changes, only the settings of the data are kept
 _DATA = ("dataset", "storage")
 # A choice that is not shipped is replaced by the first of these choices whose key the cell's settings have.
 _SIMILAR_CHOICES = {
@@ -31,7 +31,7 @@ _SIMILAR_CHOICES = {
 }
 USUAL = {"benchmark": "micro", "dataset": "demo", "storage": "local", "checkpoint": "none"}
 """The choices in conf/config.yaml; a command need not name them."""
-_NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # of conduct: said otherwise, or no part of it
+_NOT_AGAIN = {"campaign_dir", "detach", "profile", "redo", "size"}  # keys of conduct that are not repeated
 _OF_CONDUCT = {"site", "cluster", "trace", "checks", *Running.__struct_fields__} - _NOT_AGAIN
 _PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
 
@@ -52,22 +52,22 @@ def arguments_for(
 ) -> list[str]:
     """Return the arguments that measure the cell with these settings in a campaign folder, as few as possible.
 
-    `request` is this user's own for the cell (`campaign.cells.folder`). An address (``https://…``) that it does not
-    name is left out: whoever gives the command would send their credentials there. Raises UsageError where a setting
-    is no key that a cell has, or cannot be said in a word.
+    `request`: this user's own request for the cell (`campaign.cells.folder`). Without it, addresses (``https://…``) of
+    the record are left out, because the command would send credentials there. Raises UsageError if a setting is not a
+    key of such a cell, or cannot be written as an argument.
     """
     conduct, wanted = _conduct_arguments(request), _wanted_settings(recorded, changes)
-    strange = changes if request else wanted
-    wanted = {key: value for key, value in wanted.items() if key not in strange or "://" not in str(value)}
-    chosen = _choice_arguments(wanted)
-    points = collect_points([*conduct, *chosen])
+    untrusted = changes if request else wanted
+    wanted = {key: value for key, value in wanted.items() if key not in untrusted or "://" not in str(value)}
+    choices = _choice_arguments(wanted)
+    points = collect_points([*conduct, *choices])
     composed = dict(flat(points[0])) if points else {}
     settings = {key for key in composed if key.partition(".")[0] in EVERY}
     if unknown := sorted(wanted.keys() - settings - changes.keys()):
-        raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", "measure it by hand")
-    own = [_format_override(key, value) for key, value in wanted.items() if composed.get(key) != value]
-    place = [] if folder == Path("results").resolve() else [_format_override("campaign_dir", str(folder))]
-    return [*conduct, *chosen, *own, *place]
+        raise UsageError(f"the record has '{unknown[0]}', which is no key of such a cell", "write its command by hand")
+    overrides = [_format_override(key, value) for key, value in wanted.items() if composed.get(key) != value]
+    campaign_folder = [] if folder == Path("results").resolve() else [_format_override("campaign_dir", str(folder))]
+    return [*conduct, *choices, *overrides, *campaign_folder]
 
 
 def format_command(arguments: Sequence[str]) -> str:
@@ -76,9 +76,9 @@ def format_command(arguments: Sequence[str]) -> str:
 
 
 def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cell's settings with the changes; a setting that is changed to None is left to its default."""
+    """Return the cell's settings with the changes; a setting that changes to None gets its default."""
     settings = dict(flat(recorded["cell"]["settings"]))
-    if _OTHER_BENCHMARK in changes:
+    if _BENCHMARK_KEY in changes:
         settings = {key: value for key, value in settings.items() if key.partition(".")[0] in _DATA}
     if "storage.name" in changes:
         settings = {key: value for key, value in settings.items() if not key.startswith("storage.")}
@@ -87,38 +87,38 @@ def _wanted_settings(recorded: Record, changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _conduct_arguments(request: Asked | None) -> list[str]:
-    """Return the arguments of a request that say how its campaign is run, and where its configuration is."""
+    """Return the arguments of a request for the conduct of its campaign, and for its configuration folder."""
     if request is None:
         return []
-    split = command_line.parse_command_line(command_line.strip_verb(request["words"]))
-    own = [word for word in split.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
-    return [*split.config_dir_flags, *own]
+    parsed = command_line.parse_command_line(command_line.strip_verb(request["words"]))
+    conduct_overrides = [word for word in parsed.overrides if re.split(r"[.=]", word.lstrip("+"))[0] in _OF_CONDUCT]
+    return [*parsed.config_dir_flags, *conduct_overrides]
 
 
 def _choice_arguments(wanted: Flat) -> list[str]:
-    """Return the arguments that choose the groups of a cell, where they are not the usual choices."""
+    """Return the arguments that choose the groups of a cell, without the default choices."""
     chosen: dict[str, Any] = {}
-    for group, usual in USUAL.items():
-        name = wanted.get(f"{group}.name", usual)
+    for group, default in USUAL.items():
+        name = wanted.get(f"{group}.name", default)
         choice = name if name in shipped_choices(group) else _similar_choice(group, wanted)
-        chosen |= {group: choice} if choice != usual else {}
+        chosen |= {group: choice} if choice != default else {}
         chosen |= {f"{group}.name": name} if choice != name else {}
     chosen |= {"dataset.path": wanted["dataset.path"]} if "dataset.path" in wanted else {}
     return [_format_override(key, value) for key, value in chosen.items()]
 
 
 def _similar_choice(group: str, wanted: Flat) -> str:
-    """Return the shipped choice of a group whose keys the cell's settings have; its own choice is not shipped."""
+    """Return the shipped choice of a group with the keys of the cell's settings, whose own choice is not shipped."""
     for group_key, choice in _SIMILAR_CHOICES.get(group, {}).items():
         if any(f"{setting}.".startswith(f"{group}.{group_key}.") for setting in wanted):
             return choice
-    raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", "measure it by hand")
+    raise UsageError(f"{group}.name={wanted[f'{group}.name']} is no choice of {group}", "write its command by hand")
 
 
 def _format_override(key: str, value: Any) -> str:
-    """Return an override for Hydra; several values are a grid. Raises UsageError for a text with an interpolation."""
+    """Return an override for Hydra; several values make a grid. Raises UsageError for a text with an interpolation."""
     if "${" in str(value):
-        raise UsageError(f"{key}={value} would be looked up, not taken as it is", "measure it by hand")
+        raise UsageError(f"{key}={value} has an interpolation, which Hydra would replace", "write its command by hand")
     if isinstance(value, tuple):
         return f"{key}={','.join(map(str, value))}"
     plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), value)

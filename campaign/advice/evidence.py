@@ -19,14 +19,14 @@ from jobs.model.record import Record
 from jobs.model.settings import Node, flat
 from jobs.system import files
 
-_MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
+_MOST_TRACE_BYTES = 1 << 24  # half a day with one sample per second
 _MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "startup_s", "other_cpu", "steal_s", "images",
             "bytes_read", "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
 _TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): "processors idle"}  # in %
 
 
 class Fact(NamedTuple):
-    """A number that a rule rests on."""
+    """A number on which a finding is based."""
 
     what: str
     value: float
@@ -36,22 +36,22 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that rules may know; metrics of runs are medians, times in seconds."""
+    """The input of the rules; metrics of runs are medians, times in seconds."""
 
     cell: str
     settings: Mapping[str, Any]  # by dotted keys
     kind: str
     figure: str  # key of the figure of merit
     unit: str
-    rates: Mapping[str, tuple[float, ...]]  # by key, of each run: the figures that predictions are made of
-    run: Mapping[str, float]  # medians
-    work: Work  # what the runs did with their time
+    rates: Mapping[str, tuple[float, ...]]  # values of each run, by the key of a metric that is predicted
+    run: Mapping[str, float]  # medians of the runs' metrics
+    work: Work  # how the runs spent their time
     accelerator: str = ""
-    emulated: bool = False  # the storage
-    valid: bool = True  # else the runs are those that did not count
-    readers: Mapping[int, float] = field(default_factory=dict)  # MB/s of the storage by itself: small reads at once
-    sequential: float | None = None  # MB/s of one file, or what an emulated storage lets through
-    elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages: as many small reads
+    emulated: bool = False  # whether the storage is emulated
+    valid: bool = True  # whether the runs are valid; else there are only invalid ones
+    readers: Mapping[int, float] = field(default_factory=dict)  # MB/s of small reads, by the number of readers
+    sequential: float | None = None  # MB/s of one large file, or the limit of an emulated storage
+    elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages, MB/s of small reads
     profile: Mapping[str, float] = field(default_factory=dict)
     tensorflow: Mapping[str, float] = field(default_factory=dict)  # of the steps in the window, by dotted keys
     trace: Mapping[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Evidence:
 
     @property
     def threads(self) -> int:
-        """Return the number of calls of the map that were under way at once."""
+        """Return the number of calls of the map that run at once."""
         return int(self.settings["threads"])
 
     @property
@@ -89,12 +89,12 @@ class Evidence:
 
     @property
     def trains(self) -> bool:
-        """Return whether the processors train, so that the input's part of their time is not known."""
+        """Return whether the processors also train, so that the input's share of their time is not known."""
         return self.work.steps is not None and self.work.steps.on_processors
 
     @property
     def waiting(self) -> float:
-        """Return the share of its time in which the run waited for its input."""
+        """Return the share of the run's time in which it waited for its input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
 
     def facts(self, *names: str) -> list[Fact]:
@@ -108,27 +108,27 @@ class Evidence:
 
 def _unit_of(name: str) -> str:
     units = {"mb_per_s": "MB/s", "images_per_s": "images/s", "_s": "s", "_cpu": "cores", "bytes_read": "B"}
-    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+    return next((unit for suffix, unit in units.items() if name.endswith(suffix)), "")
 
 
 def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
-    """Return the evidence on a cell by its judged record.
+    """Return the evidence on a cell from its judged record.
 
-    Raises UsageError for a cell without advice, CampaignError if no run has metrics.
+    Raises UsageError for a cell to which the rules do not apply, CampaignError if no run has metrics.
     """
     settings = recorded["cell"]["settings"]
     benchmark = registry.of(settings)
     if benchmark.data != "images" or settings.get("nodes", 1) != 1:
-        raise UsageError(f"{recorded['cell']['id']} is no cell that reads images on one node", "name one that does")
-    runs, done = figured(recorded), work_of(recorded, verdicts.peaks)
-    if done is None:
+        raise UsageError(f"{recorded['cell']['id']} does not read images on one node", "name a cell that does")
+    runs, work = figured(recorded), work_of(recorded, verdicts.peaks)
+    if work is None:
         raise CampaignError(
-            f"{recorded['cell']['id']} has no run with figures", "measure it first: show names the command"
+            f"{recorded['cell']['id']} has no run with metrics", "measure it first: show names the command"
         )
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
     peaks = verdicts.peaks
-    in_the_middle: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
+    median_run: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
     return Evidence(
         cell=recorded["cell"]["id"],
         settings=dict(flat(settings)),
@@ -137,8 +137,8 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
         unit=figure.unit,
         rates={key: tuple(numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
         run={name: statistics.median(values) for name in _MEDIANS if (values := numbers(runs, name))},
-        work=done,
-        accelerator=str(in_the_middle.get("accelerator", "")),
+        work=work,
+        accelerator=str(median_run.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=any(run["status"] == "valid" for run in runs),
         readers=peaks.readers(recorded),
@@ -146,34 +146,35 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
         elsewhere=peaks.elsewhere(recorded),
         profile=_medians_of_part(runs, "profile", "meta_s"),
         tensorflow=_medians_of_part(runs, "tensorflow", "remedies_s"),
-        trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), in_the_middle),
+        trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), median_run),
     )
 
 
 def _medians_of_part(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
-    """Return the medians of the numbers in a part of the runs, of the runs that have `needed` there."""
+    """Return the medians of the numbers in a part of the runs; only runs whose part has `needed` count."""
     parts = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
     by_name = {name: numbers(parts, name) for name in (parts[0] if parts else ())}
     return {name: statistics.median(values) for name, values in by_name.items() if values}
 
 
-def _trace_means(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the means of a trace over the iteration of a run; empty if its trace cannot be read."""
+def _trace_means(cell_folder: Path, run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the means of a run's system trace over its iteration; empty if the trace cannot be read."""
     name = Path(str((run.get("trace") or {}).get("file") or "")).name
     try:
-        text = files.read(home / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
+        text = files.read(cell_folder / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
         groups, columns, *rows = csv.reader(io.StringIO(text))
     except (OSError, ValueError, csv.Error):
         return {}
-    places: dict[str, int] = {}
+    columns_of_label: dict[str, int] = {}
     group = ""
-    for place, (own, column) in enumerate(zip(groups, columns, strict=False)):
-        group = own or group
+    for index, (group_name, column) in enumerate(zip(groups, columns, strict=False)):
+        group = group_name or group
         label = f"{group} busy" if group.startswith("model/") and column == "busy" else _TRACED.get((group, column))
-        places |= {label: place} if label else {}
-    inside = [row for row in rows if len(row) == len(columns) and row[-1] == "iteration"]
+        columns_of_label |= {label: index} if label else {}
+    iteration_rows = [row for row in rows if len(row) == len(columns) and row[-1] == "iteration"]
     values_of_label = {
-        label: [float(row[place]) for row in inside if _is_number(row[place])] for label, place in places.items()
+        label: [float(row[index]) for row in iteration_rows if _is_number(row[index])]
+        for label, index in columns_of_label.items()
     }
     return {label: statistics.fmean(values) for label, values in values_of_label.items() if values}
 

@@ -1,8 +1,8 @@
-"""Predict how fast a pipeline would be with other settings, and word what a rule finds.
+"""Predict how fast a pipeline would be with other settings, and define the findings of the rules.
 
-The map keeps `threads` images under way and hands them on in their order. An image takes its calls on the storage and
-its time on a processor. Bounds are those of operational analysis (P. J. Denning and J. P. Buzen, ACM Computing Surveys
-10, 1978): no resource gives more than it has, and no image takes less than its own time.
+The map keeps `threads` images under way and hands them on in their order. An image needs its calls on the storage and
+its time on a processor. The bounds are those of operational analysis (P. J. Denning and J. P. Buzen, ACM Computing
+Surveys 10, 1978): no resource does more than it can, and no image takes less than its own time.
 """
 
 from __future__ import annotations
@@ -20,90 +20,91 @@ _DRAWS, _SEED = 4_000, 0
 
 
 def rate_in_order(rate_of: Callable[[int], float], window: int) -> float:
-    """Return the calls per second for a map that needs the first image, of a storage that finishes any image next.
+    """Return the calls per second of a storage that finishes images in any order, for a map that needs them in order.
 
-    `rate_of`: calls a second with so many of them under way. Of `window` images those that are read and wait for the
-    first one keep others from being asked for.
+    `rate_of`: the calls per second by the number of calls under way; `window`: the images that the map has requested.
+    An image that is read and waits for the first one blocks a place of the window.
     """
-    rng, done, elapsed_s = random.Random(_SEED), [False] * window, 0.0  # noqa: S311 - no secret
+    rng, is_read, elapsed_s = random.Random(_SEED), [False] * window, 0.0  # noqa: S311 - no secret
     for _ in range(_DRAWS):
-        under_way = [place for place, is_done in enumerate(done) if not is_done]
+        under_way = [index for index, read in enumerate(is_read) if not read]
         elapsed_s += 1 / rate_of(len(under_way))
-        done[rng.choice(under_way)] = True
-        while done[0]:
-            done = [*done[1:], False]
+        is_read[rng.choice(under_way)] = True
+        while is_read[0]:
+            is_read = [*is_read[1:], False]
     return _DRAWS / elapsed_s
 
 
 def interpolate_rate(readers: Mapping[int, float]) -> Callable[[int], float]:
-    """Return a function of the number of calls under way: the rate, on a line between the known rates.
+    """Return a function that interpolates the known rates linearly, by the number of calls under way.
 
-    Below the least known it lies between that of a storage that serves one call at a time and that of one that serves
-    any number.
+    Below the smallest known number the rate falls with the square root of the number: between a storage that serves one
+    call at a time and a storage that serves all calls at once.
     """
     points = sorted(readers.items())
 
     def rate(count: int) -> float:
-        least, most = points[0], points[-1]
-        if count <= least[0]:
-            return least[1] * math.sqrt(count / least[0])
+        first, last = points[0], points[-1]
+        if count <= first[0]:
+            return first[1] * math.sqrt(count / first[0])
         for (fewer, low), (more, high) in pairwise(points):
             if count <= more:
                 return low + (high - low) * (count - fewer) / (more - fewer)
-        return most[1]
+        return last[1]
 
     return rate
 
 
 def seconds_per_batch(e: Evidence) -> float:
-    """Return the seconds that the pipeline takes for a batch if nothing holds it back."""
+    """Return the seconds that the pipeline needs for a batch if it never waits for the training."""
     if e.kind == "training":
         return e.steps.batch_s(e.threads)
     return e["load_s"] / max(1.0, e["images"] / e.batch)
 
 
 def wait_for_batch_s(made_s: float, computed_s: float, ahead: float) -> float:
-    """Return how long a step waits for a batch that takes `made_s`, if `ahead` batches are made meanwhile."""
+    """Return the seconds that a step waits for a batch that takes `made_s`; `ahead` batches are made during a step."""
     return max(0.0, made_s - min(computed_s, ahead * made_s))
 
 
 def training_wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) -> float:
     """Return the runtime in seconds of a training whose batches take `made_s`."""
-    waited, computed = e.steps.each_s
+    waited_s, computed_s = e.steps.each_s
     ahead = 1.0 if prefetch else min(1.0, threads / e.batch)
-    first = e.steps.first_s * made_s / (seconds_per_batch(e) or 1.0)
+    first_s = e.steps.first_s * made_s / (seconds_per_batch(e) or 1.0)
     return (
         e["wall_s"]
-        + first
+        + first_s
         - e.steps.first_s
-        + (e.steps.number - 1) * (wait_for_batch_s(made_s, computed, ahead) - waited)
+        + (e.steps.number - 1) * (wait_for_batch_s(made_s, computed_s, ahead) - waited_s)
     )
 
 
 def speedup_with_threads(e: Evidence, threads: int) -> tuple[float, float, float]:
-    """Return how many times as fast the pipeline is with so many threads: at least, probably and at most.
+    """Return the speedup of the pipeline with so many threads: at least, probably and at most.
 
-    A storage that serves twice the readers twice as fast answers in about the order in which it was asked; one that
-    gains by choosing whom it serves next (a disk) does not. A gain counts as the former's from 3/4 of the way to it.
+    A storage that is twice as fast for twice the readers answers about in the order of the requests. A storage that is
+    faster because it chooses the next request (a disk) does not. From 3/4 of the full gain on, the storage counts as
+    fully ordered.
     """
-    times = lowest = highest = threads / e.threads
+    ratio = lowest = highest = threads / e.threads
     if e.cold and e.threads not in e.readers:
         lowest = 1.0  # not known
     elif e.cold:
         rate = interpolate_rate(e.readers)
         highest = rate(threads) / rate(e.threads)
         lowest = min(highest, rate_in_order(rate, threads) / rate_in_order(rate, e.threads))
-    ordered = min(1.0, max(0.0, 4 * math.log(max(1.0, highest)) / math.log(times) - 3))
-    between = [speedup_of_storage(e, threads, lowest ** (1 - share) * highest**share)
-               for share in (ordered / 2, ordered, (1 + ordered) / 2)]  # fmt: skip
-    return between[0][0], math.sqrt(between[1][0] * between[1][1]), between[2][1]
+    order = min(1.0, max(0.0, 4 * math.log(max(1.0, highest)) / math.log(ratio) - 3))
+    speedups = [speedup_of_storage(e, threads, lowest ** (1 - share) * highest**share)
+               for share in (order / 2, order, (1 + order) / 2)]  # fmt: skip
+    return speedups[0][0], math.sqrt(speedups[1][0] * speedups[1][1]), speedups[2][1]
 
 
 def speedup_of_storage(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
     """Return the least and the most speedup of the pipeline if the storage is `storage` times as fast.
 
-    At least: no call passes while a processor works for another image. At most: all do, others leave the processors to
-    the run, and what these do is of the image itself only where they decode it.
+    At least: no call overlaps with the processors' work for another image. At most: all calls do, other programs leave
+    all processors to the run, and work on a processor delays its own image only if images are decoded.
     """
     image_s, cpu_s = seconds_per_batch(e) / e.batch, e["cpu_s"] / e["images"]
     calls_s = max(0.0, e.threads * image_s - cpu_s) / e.threads / storage
@@ -113,14 +114,14 @@ def speedup_of_storage(e: Evidence, threads: int, storage: float) -> tuple[float
 
 
 VERSION = 6
-"""Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
+"""The version of the rules, raised when a rule predicts differently: older predictions do not test it."""
 
-_NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least
-SIZE_FACTOR = 4  # times as large files
+_NOISE = 0.04  # least difference between runs of a stable cell (checks.spread_max)
+SIZE_FACTOR = 4  # by which the files of a test are larger
 
 
 class Prediction(NamedTuple):
-    """A metric of the cell that tests a rule, and the interval that it must fall into."""
+    """A predicted metric of the cell that tests a rule, and the interval in which it must be."""
 
     figure: str
     unit: str
@@ -142,10 +143,10 @@ class Finding:
 
     rule: str
     says: str
-    share: float  # of the run's time: how much this explains
+    share: float  # share of the run's time that it explains
     facts: Sequence[Fact]
     test: Test | None
-    untested: str = ""  # why there is none, or why it must be made by hand
+    untested: str = ""  # why there is no test, or why the test must be done by hand
 
 
 @dataclass(frozen=True)
@@ -158,31 +159,30 @@ class Undecided:
 
 
 def predict_speedup(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> Test:
-    """Return a test that predicts the figure of merit of a pipeline that is faster: at least, probably, at most."""
+    """Return a test that predicts the figure of merit of a faster pipeline; `gains`: at least, probably, at most."""
     if e.kind != "training":
-        now = e["images_per_s"]
-        return Test(changes, widen_by_noise(e, "images_per_s", "images/s", tuple(now * gain for gain in gains)))
+        rate = e["images_per_s"]
+        return Test(changes, widen_by_noise(e, "images_per_s", "images/s", tuple(rate * gain for gain in gains)))
     threads, made_s = int(changes.get("threads", e.threads)), seconds_per_batch(e)
     walls = [training_wall_s(e, made_s / gain, threads=threads, prefetch=e.settings["prefetch"]) for gain in gains]
     return Test(changes, widen_by_noise(e, "wall_s", "s", (walls[2], walls[1], walls[0])))
 
 
 def widen_by_noise(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Prediction:
-    """Return a prediction, its interval widened by the noise of the cell's runs and of any stable cell."""
+    """Return a prediction whose interval is widened by the spread of the cell's runs; `bounds`: low, value, high."""
     low, value, high = bounds
-    rates, middle = e.rates.get(figure, ()), e[figure] or 1.0
-    below = min([1 - _NOISE, *(each / middle for each in rates)])
-    above = max([1 + _NOISE, *(each / middle for each in rates)])
-    return Prediction(figure, unit, value, low * below, high * above)
+    median = e[figure] or 1.0
+    ratios = [rate / median for rate in e.rates.get(figure, ())]
+    return Prediction(figure, unit, value, low * min([1 - _NOISE, *ratios]), high * max([1 + _NOISE, *ratios]))
 
 
 def predict_larger_files(e: Evidence, gains: Sequence[float]) -> tuple[Test | None, str]:
-    """Return a test with files that are `SIZE_FACTOR` times as large; None and why if it cannot be made."""
+    """Return a test with files that are `SIZE_FACTOR` times as large, and ""; or None and why there is no test."""
     size = e.settings.get("dataset.median_bytes")
     if size is None:
-        return None, "fewer, larger files are no key of this dataset: pack it"
+        return None, "no key of this dataset makes its files larger: pack the files yourself"
     if e.settings.get("benchmark.preprocess", True):
-        return None, "files are decoded, and larger ones take longer: try it with benchmark.preprocess=false"
+        return None, "larger files take longer to decode: try it with benchmark.preprocess=false"
     bounds = [e["read_mb_per_s"] * min(float(SIZE_FACTOR), gain) for gain in gains]
     pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
     return Test(

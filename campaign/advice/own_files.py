@@ -23,12 +23,12 @@ from jobs.judging.bound import Bound, Number, bound_of_spent, help_of
 from jobs.judging.work_done import Steps, Work
 from jobs.profiler import report, saved
 
-_PROCESSORS = "CPU seconds of the program, so nothing is said of processors"
-_DEVICE = "what its devices did and could give, so a busy storage is not told from a slow one"
+_PROCESSORS = "CPU seconds of the program, so there is no finding on processors"
+_DEVICE = "the load and the limits of its devices, so a busy storage looks like a slow one"
 _QUOTA = "quotas and limits of its control group"
-_STEPS = "its steps, so waiting is not told from computing beside it"
+_STEPS = "its steps, so waiting cannot be distinguished from computing at the same time"
 _BESIDE = (_PROCESSORS, _DEVICE, _QUOTA)
-_READS = ("read", "open")  # of a time log, as categories of TensorFlow's events have them
+_READS = ("read", "open")  # actions of a time log, by the categories of TensorFlow's events
 _DECODES = ("load", "shuffle")
 _WAITS = ("next", "wait", "stage")
 _COMPUTES = ("compute", "validate")
@@ -52,22 +52,22 @@ class FileReport:
 
 
 def read_own_file(path: Path) -> FileReport:
-    """Return the advice on a file; raises UsageError if its kind is unknown, or it is damaged or too large."""
+    """Return the advice on a file; raises UsageError if it is of an unknown kind, damaged or too large."""
     try:
         return _report_profile(path, report.window_metrics(saved.read_profile(path)))
     except JobError as error:
-        first = error
+        profile_error = error
     try:
         if path.suffix in (".pb", ".npz"):
             return _report_trace(path, tensorflow_trace.read_trace(path))
         log, _ = read_time_logs.read_logs([path])
         return _report_time_log(path, [*budgets(log, log.ranks)])
     except JobError as error:
-        raise UsageError(error.message, _CURE) from first
+        raise UsageError(error.message, _CURE) from profile_error
 
 
 def _make_evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
-    """Return evidence that has only the measurements of a file, not those of a record."""
+    """Return evidence with only the measurements of a file, which has fewer than a record."""
     settings = {"threads": work.threads or 1, "batch_size": 1, "prefetch": 0, "cache": "as_is"}
     run = {"elapsed_s": work.elapsed_s, "wall_s": work.elapsed_s, "load_s": work.elapsed_s}
     if work.steps:
@@ -78,33 +78,34 @@ def _make_evidence(path: Path, kind: str, work: Work, **known: Any) -> Evidence:
 
 
 def _findings_of(evidence: Evidence, rule: Rule) -> list[Finding]:
-    """Return the finding of a rule without its test, because there is no cell to measure again."""
+    """Return the finding of a rule, if it has one, without a test, because there is no cell to measure again."""
     finding = rule(evidence)
     if not isinstance(finding, Finding):
         return []
     return [replace(finding, test=None, facts=[fact._replace(source="file") for fact in finding.facts])]
 
 
-def _report_profile(path: Path, seen: Mapping[str, Any]) -> FileReport:
-    """Return the advice on a profile: for how long a call was under way, and which calls took long."""
-    wall_s, threads = seen["wall_s"], seen["threads"]
-    calls_s = seen["read_s"] + seen["write_s"] + seen["meta_s"]
+def _report_profile(path: Path, metrics: Mapping[str, Any]) -> FileReport:
+    """Return the advice on a profile: the time with a call under way, and the calls that took long."""
+    wall_s, threads = metrics["wall_s"], metrics["threads"]
+    calls_s = metrics["read_s"] + metrics["write_s"] + metrics["meta_s"]
     share = calls_s / (wall_s * threads) if threads and wall_s else None
-    work = Work(wall_s, threads=threads, storage_share=share, read_mb=seen["bytes_read"] / 1e6)
+    work = Work(wall_s, threads=threads, storage_share=share, read_mb=metrics["bytes_read"] / 1e6)
     lacks = [_PROCESSORS, _DEVICE, _STEPS, _QUOTA]
     numbers = [Number("threads in calls", share)] if share is not None else []
-    if seen["under_way_s"] is not None and wall_s:
-        numbers.append(Number("a call under way", seen["under_way_s"] / wall_s))
+    if metrics["under_way_s"] is not None and wall_s:
+        numbers.append(Number("a call under way", metrics["under_way_s"] / wall_s))
     else:
-        lacks.insert(0, "when a call was under way (the mode trace has it)")
-    if (fetched := seen["device_bytes"]) is not None and seen["bytes_read"]:
-        numbers.append(Number("bytes from devices", fetched / seen["bytes_read"]))
-    bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not tell")
-    profile = {name: float(value) for name, value in seen.items() if isinstance(value, int | float)}
-    holds = f"{wall_s:.3f} s, {seen['reads']:,} reads of {seen['files']:,} files, {seen['bytes_read'] / 1e6:,.1f} MB"
+        lacks.insert(0, "the times of its calls (a profile in the mode trace has them)")
+    if (device_bytes := metrics["device_bytes"]) is not None and metrics["bytes_read"]:
+        numbers.append(Number("bytes from devices", device_bytes / metrics["bytes_read"]))
+    bound = Bound("undecided", share or 0.0, tuple(numbers[:3]), "calls alone do not show it")
+    profile = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+    reads = f"{metrics['reads']:,} reads of {metrics['files']:,} files"
+    content = f"{wall_s:.3f} s, {reads}, {metrics['bytes_read'] / 1e6:,.1f} MB"
     return FileReport(
         "profile",
-        holds,
+        content,
         bound,
         _findings_of(_make_evidence(path, "pipeline", work, profile=profile), find_metadata),
         lacks,
@@ -113,40 +114,42 @@ def _report_profile(path: Path, seen: Mapping[str, Any]) -> FileReport:
 
 def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
     """Return the advice on TensorFlow's trace of steps."""
-    seen = step_times.metrics(runtime)
-    spent, waited = seen["spent_s"], seen["waited_s"]
-    steps = Steps(seen["steps"], waited, 0.0, spent["compute"], spent["checkpoint"], ahead=runtime.prefetched)
-    found = {"steps_s": seen["steps_s"], "waited_s": waited}
-    found |= {f"exposed_s.{name}": seen["exposed_s"][name] for name in INPUT}
-    found |= {f"remedies_s.{name}": seen["remedies_s"][name] for name in REMEDIES}
-    evidence = _make_evidence(path, "training", Work(seen["steps_s"], steps=steps), tensorflow=found)
-    bound = bound_of_spent(steps, seen["steps_s"], spent)
-    holds = f"{seen['steps']} steps of {seen['steps_s']:.3f} s"
+    metrics = step_times.metrics(runtime)
+    spent_s, waited_s = metrics["spent_s"], metrics["waited_s"]
+    steps = Steps(metrics["steps"], waited_s, 0.0, spent_s["compute"], spent_s["checkpoint"], ahead=runtime.prefetched)
+    numbers = {"steps_s": metrics["steps_s"], "waited_s": waited_s}
+    numbers |= {f"exposed_s.{name}": metrics["exposed_s"][name] for name in INPUT}
+    numbers |= {f"remedies_s.{name}": metrics["remedies_s"][name] for name in REMEDIES}
+    evidence = _make_evidence(path, "training", Work(metrics["steps_s"], steps=steps), tensorflow=numbers)
+    bound = bound_of_spent(steps, metrics["steps_s"], spent_s)
+    content = f"{metrics['steps']} steps of {metrics['steps_s']:.3f} s"
     lacks = [] if runtime.marked else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
     helps = help_of(bound, evidence.work)
     return FileReport(
-        "TensorFlow trace", holds, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps
+        "TensorFlow trace", content, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps
     )
 
 
 def _report_time_log(path: Path, ranks: Sequence[Budget]) -> FileReport:
     """Return the advice on a time log of all ranks together; at each moment a rank does one action."""
-    wall_s = sum(each.end_ns - each.start_ns for each in ranks) / NS
-    spent = {
-        part: sum(each.spent_ns.get(name, 0) for each in ranks for name in names) / NS
+    wall_s = sum(rank.end_ns - rank.start_ns for rank in ranks) / NS
+    spent_s = {
+        part: sum(rank.spent_ns.get(name, 0) for rank in ranks for name in names) / NS
         for part, names in (("read", _READS), ("decode", _DECODES), ("wait", _WAITS), ("compute", _COMPUTES),
                             ("checkpoint", ("checkpoint",)))
     }  # fmt: skip
-    steps = Steps(1, spent["read"] + spent["decode"] + spent["wait"], 0.0, spent["compute"], spent["checkpoint"])
-    bound = bound_of_spent(steps, wall_s, spent)
+    steps = Steps(
+        1, spent_s["read"] + spent_s["decode"] + spent_s["wait"], 0.0, spent_s["compute"], spent_s["checkpoint"]
+    )
+    bound = bound_of_spent(steps, wall_s, spent_s)
     evidence = _make_evidence(path, "training", Work(wall_s, steps=steps))
-    holds = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
-    has_known_actions = any(each.spent_ns.get(name) for each in ranks for name in (*_READS, *_COMPUTES))
+    content = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, {wall_s:.3f} s"
+    has_known_actions = any(rank.spent_ns.get(name) for rank in ranks for name in (*_READS, *_COMPUTES))
     lacks = [] if has_known_actions else [f"actions that are known ({', '.join((*_COMPUTES, *_READS))})"]
     helps = help_of(bound, evidence.work)
     return FileReport(
         "time log",
-        holds,
+        content,
         bound,
         _findings_of(evidence, find_input) if has_known_actions else [],
         [*lacks, *_BESIDE],

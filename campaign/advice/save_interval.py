@@ -1,4 +1,4 @@
-"""Calculate how often to save snapshots: the intervals of Young and Daly, from the cost of a snapshot.
+"""Calculate how often to save snapshots: the intervals by Young and by Daly, from the cost of a snapshot.
 
 J. W. Young, "A first order approximation to the optimum checkpoint interval", Comm. ACM 17 (1974) 530; J. T. Daly, "A
 higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22 (2006) 303, equation 37.
@@ -17,11 +17,11 @@ from jobs.model.results import Run
 FAILURES_S = {"hour": 3600.0, "day": 86_400.0, "week": 604_800.0}
 """Mean times between failures, in seconds."""
 _DRAWN_INTERVALS, _BAR_CHARACTERS = 9, 20
-_MOST_EXPONENT = 700.0  # e to a higher power is no float
+_MOST_EXPONENT = 700.0  # e to a higher power overflows
 
 
 class Interval(TypedDict):
-    """Seconds of training between two snapshots, by both authors, for one failure per hour, day or week."""
+    """The seconds of training between two snapshots by both authors, for one failure per hour, day or week."""
 
     failure_per: str
     young_s: float
@@ -29,11 +29,11 @@ class Interval(TypedDict):
 
 
 class SaveInterval(TypedDict):
-    """The medians of the cost of a snapshot in seconds, and the intervals; None: not known, or never durable."""
+    """The costs of a snapshot (medians in seconds), and the intervals."""
 
-    blocked_s: float
-    durable_s: float | None
-    restore_s: float | None
+    blocked_s: float  # the training stops
+    durable_s: float | None  # until the snapshot is on the slow storage; None: not known, or never
+    restore_s: float | None  # to read it back; None: not known
     intervals: list[Interval]
 
 
@@ -43,7 +43,7 @@ def young_s(blocked_s: float, failure_s: float) -> float:
 
 
 def daly_s(blocked_s: float, failure_s: float) -> float:
-    """Return the interval by Daly in seconds, which is also right for snapshots that take long."""
+    """Return the interval by Daly in seconds, which is valid for long snapshots, too."""
     if blocked_s >= 2 * failure_s:
         return failure_s
     share = blocked_s / (2 * failure_s)
@@ -51,7 +51,7 @@ def daly_s(blocked_s: float, failure_s: float) -> float:
 
 
 def lost_share(every_s: float, blocked_s: float, failure_s: float, restore_s: float = 0.0) -> float:
-    """Return the share of the wall time that saving and failures cost, by Daly's complete model.
+    """Return the share of the wall time that is lost by saving and by failures, by Daly's complete model.
 
     `every_s`: the seconds of training between two snapshots; `restore_s`: the seconds of a restart.
     """
@@ -60,15 +60,15 @@ def lost_share(every_s: float, blocked_s: float, failure_s: float, restore_s: fl
 
 
 def save_interval(runs: Sequence[Run]) -> SaveInterval | None:
-    """Return how often a training should save, by its valid runs; None if the runs save nothing."""
+    """Return how often a training should save, from its valid runs; None if the runs save nothing."""
     valid = [run for run in runs if run["status"] == "valid"]
-    snapshots: list[Mapping[str, Any]] = [each for run in valid for each in run.get("checkpoints", ())]
+    snapshots: list[Mapping[str, Any]] = [snapshot for run in valid for snapshot in run.get("checkpoints", ())]
     if not snapshots:
         return None
-    blocked_s = statistics.median(each["blocked_s"] for each in snapshots)
+    blocked_s = statistics.median(snapshot["blocked_s"] for snapshot in snapshots)
     return {
         "blocked_s": blocked_s,
-        "durable_s": _median([each["durable_slow_s"] for each in snapshots]),
+        "durable_s": _median([snapshot["durable_slow_s"] for snapshot in snapshots]),
         "restore_s": _median([run.get("restore_s") for run in valid]),
         "intervals": [
             {"failure_per": per, "young_s": young_s(blocked_s, every_s), "daly_s": daly_s(blocked_s, every_s)}
@@ -78,20 +78,21 @@ def save_interval(runs: Sequence[Run]) -> SaveInterval | None:
 
 
 def _median(seconds: Sequence[float | None]) -> float | None:
-    present = [each for each in seconds if each is not None]
-    return statistics.median(present) if present and len(present) == len(seconds) else None
+    """Return the median of all values; None without values, or if one of them is None."""
+    known = [value for value in seconds if value is not None]
+    return statistics.median(known) if known and len(known) == len(seconds) else None
 
 
 def format_interval(interval: SaveInterval) -> str:
     """Return the cost of a snapshot and the intervals in a sentence."""
-    every = "; ".join(
-        f"a failure per {each['failure_per']}: every {each['young_s']:.3g} s (Young) or {each['daly_s']:.3g} s (Daly)"
-        for each in interval["intervals"]
+    intervals = "; ".join(
+        f"a failure per {row['failure_per']}: every {row['young_s']:.3g} s (Young) or {row['daly_s']:.3g} s (Daly)"
+        for row in interval["intervals"]
     )
-    durable, restore = interval["durable_s"], interval["restore_s"]
-    loses = "" if durable is None else f"; a failure loses that interval and {durable:.3g} s at most"
-    loses += "" if restore is None else f", and {restore:.3g} s to read the snapshot back"
-    return f"a snapshot stops the training for {interval['blocked_s']:.3g} s; save for {every}{loses}"
+    durable_s, restore_s = interval["durable_s"], interval["restore_s"]
+    loss = "" if durable_s is None else f"; a failure loses that interval and {durable_s:.3g} s at most"
+    loss += "" if restore_s is None else f", and {restore_s:.3g} s to read the snapshot back"
+    return f"a snapshot stops the training for {interval['blocked_s']:.3g} s; save for {intervals}{loss}"
 
 
 def draw_lost_time(interval: SaveInterval) -> list[str]:
@@ -100,15 +101,15 @@ def draw_lost_time(interval: SaveInterval) -> list[str]:
     The intervals go from half of Daly's shortest one to twice his longest one; each column of bars has its own scale.
     The chart is empty if snapshots cost nothing.
     """
-    first_s, *_, last_s = sorted(each["daly_s"] for each in interval["intervals"])
+    first_s, *_, last_s = sorted(row["daly_s"] for row in interval["intervals"])
     if not first_s:
         return []
     steps = [number / (_DRAWN_INTERVALS - 1) for number in range(_DRAWN_INTERVALS)]
     every_s = [first_s / 2 * (4 * last_s / first_s) ** step for step in steps]
     restore_s = interval["restore_s"] or 0.0
-    columns = [["save every", *(f"{each:,.1f} s" for each in every_s)]]
+    columns = [["save every", *(f"{seconds:,.1f} s" for seconds in every_s)]]
     for per, failure_s in FAILURES_S.items():
-        shares = [lost_share(each, interval["blocked_s"], failure_s, restore_s) for each in every_s]
-        bars = [f"{each:6.1%} {'#' * math.ceil(_BAR_CHARACTERS * each / max(shares))}" for each in shares]
+        shares = [lost_share(seconds, interval["blocked_s"], failure_s, restore_s) for seconds in every_s]
+        bars = [f"{share:6.1%} {'#' * math.ceil(_BAR_CHARACTERS * share / max(shares))}" for share in shares]
         columns.append([f"lost, a failure per {per}", *bars])
     return console.format_table(list(zip(*columns, strict=True)), right={0})

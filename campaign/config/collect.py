@@ -52,15 +52,15 @@ class StorageChoices:
         self._site_storages = self._read_site_storages(overrides)
 
     def force_site_key(self, override: str) -> str:
-        """Return an override of a legal key that the site's file leaves out with ``++``, which Hydra asks for."""
+        """Return an override with ``++`` if it sets a key of a site's storage, which the site's file may lack."""
         name, _, key = override.removeprefix(_SITE_STORAGES).partition("=")[0].partition(".")
         is_of_site = override.startswith(_SITE_STORAGES) and name in self._site_storages
         return f"++{override}" if is_of_site and key in declared(SiteStorage) else override
 
     def expand(self, assignment: Assignment) -> list[Assignment]:
-        """Return the assignments for Hydra in place of a storage of the site or a folder; raises UsageError.
+        """Return the assignments for Hydra that choose a storage of the site or a folder; raises UsageError.
 
-        A name that has a file in ``conf/`` or in the user's configuration folder stands for that file.
+        A name with a file in ``conf/`` or in the user's configuration folder means that file.
         """
         group = assignment.key
         if group not in _GROUPS or not assignment.text.startswith(f"{group}="):
@@ -79,12 +79,12 @@ class StorageChoices:
         return [assignment._replace(text=f"{group}={'s3' if is_bucket else 'site'}"), name]
 
     def _read_site_storages(self, overrides: Sequence[str]) -> dict[str, Node]:
-        """Return the storages of the site by name if an override may name one of them; else none."""
+        """Return the storages of the site by name; none unless an override may name one of them."""
         is_needed = any(override.startswith(_SITE_STORAGES) for override in overrides) or any(
             name not in self._composer.options(group) for text in overrides for group, name in _storage_names(text)
         )
-        of_site = [text for text in overrides if text.startswith(_SITE) and not text.startswith(_SITE_STORAGES)]
-        points = compose_points(self._composer, of_site) if is_needed and of_site else ()
+        site_overrides = [text for text in overrides if text.startswith(_SITE) and not text.startswith(_SITE_STORAGES)]
+        points = compose_points(self._composer, site_overrides) if is_needed and site_overrides else ()
         return {name: node for point in points for name, node in point["site"]["storages"].items()}
 
     def _name_folder(self, folder: str) -> str:
@@ -95,7 +95,7 @@ class StorageChoices:
         if (other := self._folder_of_name.setdefault(name, folder)) != folder:
             raise UsageError(
                 f"{other} and {folder} would both be storage {name}",
-                f"one after the other, with a name of your own: storage=site storage.name=… storage.root={folder}",
+                f"measure one after the other, or name one yourself: storage=site storage.name=… storage.root={folder}",
             )
         return name
 
@@ -143,17 +143,17 @@ class _Grid:
         """Return the points of each recipe that the overrides name; raises UsageError."""
         points: list[Point] = []
         try:
-            for of_one_recipe in _split_by_recipe(overrides):
-                for point in compose_points(self._composer, of_one_recipe, self._storages.expand):
-                    points.append(point)  # noqa: PERF402 - those before one that is refused are kept
-        except UsageError as error:  # the message also has what is refused of the points before
-            if before := [refusal for point in points for refusal in rules.collect_refusals(point)]:
-                raise RefusalsError([*before, (error.message, error.hint)]) from error
+            for recipe_overrides in _split_by_recipe(overrides):
+                for point in compose_points(self._composer, recipe_overrides, self._storages.expand):
+                    points.append(point)  # noqa: PERF402 - the points before a refused one are kept
+        except UsageError as error:  # the message also has the refusals of earlier points
+            if earlier_refusals := [refusal for point in points for refusal in rules.collect_refusals(point)]:
+                raise RefusalsError([*earlier_refusals, (error.message, error.hint)]) from error
             raise
         return points
 
     def expand_overrides(self) -> list[str]:
-        """Return the overrides as Hydra reads them where it shows one configuration."""
+        """Return the overrides in the form for Hydra, which shows one configuration."""
         keys = [self._composer.parse(override).key_or_group for override in self.overrides]
         assignments = [Assignment(text, key) for text, key in zip(self.overrides, keys, strict=True)]
         return [expanded.text for assignment in assignments for expanded in self._storages.expand(assignment)]
@@ -162,8 +162,8 @@ class _Grid:
 def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
     """Raise UsageError for a size that changes no number of the campaign, because tables would show this size.
 
-    All recipes of conf/paper use it, unless words set what they size. Any other point that uses the size (a recipe of
-    the user, ``benchmark=baseline``) differs with another size.
+    A recipe of conf/paper uses the size, unless overrides set all its numbers. Other points (a recipe of the user,
+    ``benchmark=baseline``) are composed with another size and compared.
     """
     sizes = [override for override in grid.overrides if override.startswith(SIZES)]
     recipes = set(_recipe_names(grid.overrides))
@@ -174,8 +174,7 @@ def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
     if _without_size(points) == _without_size(resized):
         raise UsageError(
             f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
-            "leave it out (dataset.files=… iterations=… make a campaign small, and overrule it), or name a recipe:"
-            " +paper=fig4",
+            "leave it out (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
         )
 
 
@@ -190,9 +189,9 @@ def _recipe_names(overrides: Sequence[str]) -> list[str]:
 
 
 def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides once per recipe of ``+paper=fig4,fig5``: each recipe has a grid of its own.
+    """Return one list of overrides per recipe of ``+paper=fig4,fig5``, because each recipe has a grid of its own.
 
-    A recipe has the paper's size, unless an override names another size or sets a number that depends on the size.
+    A recipe gets the paper's size, unless an override names another size or sets a number that depends on the size.
     """
     names = _recipe_names(overrides)
     if not names:
@@ -209,24 +208,24 @@ def _split_by_recipe(overrides: Sequence[str]) -> list[list[str]]:
 def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     """Return each cell of the points once, in order, and the settings of the campaign's conduct.
 
-    Raises UsageError for a point that no cell can be made of, RefusalsError for several of them.
+    Raises UsageError for a point that cannot be a cell, RefusalsError for several of them.
     """
     if not points:
-        raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
+        raise UsageError("the grid has no points", "does a glob() match nothing? name the values one by one")
     cells: dict[str, Cell] = {}
     refusals = rules.collect_refusals(points[0])
     conduct = _conduct_of(points[0])
     values_of = _PointFlattener()
     for point in console.show_count(points, "checking cells"):
         try:
-            refusals += (refused := rules.collect_refusals(point, values_of(point)))
-            if refused:
+            refusals += (point_refusals := rules.collect_refusals(point, values_of(point)))
+            if point_refusals:
                 continue
             if _conduct_of(point) != conduct:
                 raise _swept_conduct_error(conduct, _conduct_of(point))
             cell = make_cell(point)
         except UsageError as error:
-            if refusals:  # of the points before
+            if refusals:  # of earlier points
                 raise RefusalsError([*refusals, (error.message, error.hint)]) from error
             raise
         cells.setdefault(cell.id, cell)
@@ -236,13 +235,13 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     ):
         raise UsageError(
             "profile.compare=true without a profile: there is nothing to compare",
-            "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
+            "profile.posix=trace or profile.tensorflow=5-15, for example; each profiled run then has one without",
         )
     return list(cells.values()), conduct
 
 
 class _PointFlattener:
-    """Makes points flat; a node that a point shares with the point before is walked once."""
+    """Flattens points; a node that a point shares with the last point is walked once."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -261,16 +260,16 @@ class _PointFlattener:
 
 
 def _conduct_of(point: Point) -> Conduct:
-    """Return the settings of a point that say how the campaign is run and not what it measures."""
+    """Return the settings of a point for the conduct of the campaign, which do not change what it measures."""
     conduct = {key: value for key, value in point.items() if key not in EVERY}
     return cast("Conduct", {**conduct, "profile": {"compare": point["profile"]["compare"]}})
 
 
 def _swept_conduct_error(one: Conduct, other: Conduct) -> UsageError:
     """Return the error for two points that differ in how the campaign is run."""
-    before, after = dict(flat(one)), dict(flat(other))
-    key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
+    one_flat, other_flat = dict(flat(one)), dict(flat(other))
+    key = next(key for key in (*one_flat, *other_flat) if one_flat.get(key) != other_flat.get(key))
     return UsageError(
-        f"{key} has several values ({before.get(key)}, {after.get(key)}): it says how the campaign is run, not what",
-        f"give {key} one value, or start one campaign for each",
+        f"{key} has several values ({one_flat.get(key)}, {other_flat.get(key)}), but holds for the whole campaign",
+        f"give {key} one value, or start one campaign per value",
     )

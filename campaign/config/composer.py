@@ -1,7 +1,7 @@
-"""Use Hydra, by its public functions alone: give it defaults and resolvers, compose, and explain its errors.
+"""Use Hydra by its public functions alone: register defaults and resolvers, compose, and explain its errors.
 
-A grid is composed by the Compose API. `hydra.main` is for what only shows something: ``--cfg``, ``--info``, the
-completion of a shell. No plugin of ours is needed, and no callback that a file names is called. The resolvers are the
+A grid is composed by the Compose API. `hydra.main` is used only to show something: ``--cfg``, ``--info``, completion
+in a shell. No plugin of ours is needed, and no callback of a configuration file is called. The resolvers are the
 functions behind ``${name:…}`` in conf/.
 """
 
@@ -69,27 +69,27 @@ def register_defaults() -> None:
 def default_values(kind: type[Keys]) -> dict[str, Any]:
     """Return the defaults of a node as Hydra composes them; a default that depends on the size is an interpolation."""
 
-    def default_value(each: Declared) -> Any:
-        if each.node is each.type:
-            return default_values(each.node) | msgspec.to_builtins(each.default)
-        if each.setting.smoke is None:
-            return defaults(kind).get(each.name, MISSING)
-        return f"${{by_size:{json.dumps(each.default)},{json.dumps(each.setting.smoke)}}}"
+    def default_value(declaration: Declared) -> Any:
+        if declaration.node is declaration.type:
+            return default_values(declaration.node) | msgspec.to_builtins(declaration.default)
+        if declaration.setting.smoke is None:
+            return defaults(kind).get(declaration.name, MISSING)
+        return f"${{by_size:{json.dumps(declaration.default)},{json.dumps(declaration.setting.smoke)}}}"
 
-    return {name: default_value(each) for name, each in declared(kind).items()}
+    return {name: default_value(declaration) for name, declaration in declared(kind).items()}
 
 
 def _site_storage(key: str, default: Any = MISSING, *, _root_: DictConfig) -> Any:
-    """Return a key of the chosen storage from the site's file; else its default."""
+    """Return a key of the chosen storage from the site's file, or its default."""
     site_storage = _root_.site.storages.get(_root_.storage.name)
     value = None if site_storage is None else site_storage.get(key)
     kind = ObjectStorage if "endpoint" in _root_.storage else Storage
-    usual = defaults(kind).get(key) if default == MISSING else default
-    return usual if value is None else value
+    default_value = defaults(kind).get(key) if default == MISSING else default
+    return default_value if value is None else value
 
 
 def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return the root of a storage by its name, be it the chosen one or one of the site; of a bucket its address."""
+    """Return the root of the chosen storage or of one of the site, by its name; for a bucket its address."""
     storage = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
     if storage is not None and storage.get("endpoint") and storage.get("bucket"):
         return address_of(storage)
@@ -97,7 +97,7 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
-    """Return ``name`` or ``root`` of the storage of a folder."""
+    """Return the name or the root of the storage of a folder; `key` is ``name`` or ``root``."""
     roots = {
         str(name): root for name, storage in _root_.site.storages.items() if (root := storage.get("root")) is not None
     }
@@ -120,19 +120,19 @@ def _if_emulated(accelerator: str, step_s: float) -> float | None:
 
 def _of_benchmark(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
     """Return a benchmark's own default of a common setting, else the common default."""
-    chosen = benchmarks().get(_root_.benchmark.name)
-    usual = defaults(Common).get(name, default)
-    return chosen.own_defaults.get(name, usual) if chosen else usual
+    benchmark = benchmarks().get(_root_.benchmark.name)
+    common_default = defaults(Common).get(name, default)
+    return benchmark.own_defaults.get(name, common_default) if benchmark else common_default
 
 
 def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:
-    """Return a recipe's number for the size: ``paper``, ``smoke`` or ``lab``, which is ``smoke`` if it has none."""
+    """Return a recipe's number for the present size; `lab` is by default the same as `smoke`."""
     small = {"smoke": smoke, "lab": smoke if lab is None else lab}
     return small.get(_root_.size, paper)
 
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
-# Hydra says `benchmark=1` with a bare ValueError; a file that names itself in its defaults ends in a RecursionError.
+# Hydra raises a bare ValueError for `benchmark=1`; a file that names itself in its defaults ends in a RecursionError.
 _LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, RecursionError, ValueError)
 _LIBRARIES = ("hydra", "omegaconf", "antlr4", "yaml")
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
@@ -153,7 +153,7 @@ def explain_errors() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Return whether an error comes from one of the libraries, even an error that they do not declare."""
+    """Return whether an error comes from one of the libraries, also one that they do not declare."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
@@ -178,12 +178,12 @@ def _explain_unreadable_file(error: Exception) -> UsageError | None:
             "a defaults list names the file itself, or a value has too many brackets",
         )
     if isinstance(error, UnicodeDecodeError):
-        return UsageError(f"a configuration file is no text: {error}", "write the files of --config-dir in UTF-8")
+        return UsageError(f"a configuration file is not UTF-8: {error}", "write the files of --config-dir in UTF-8")
     if type(error).__module__.startswith("yaml."):
-        where = getattr(error, "problem_mark", None)
+        mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", "")
-        what = f"{where.name}, line {where.line + 1}: {problem}" if where else " ".join(str(error).split())
-        return UsageError(what, "the file must be YAML: key: value")
+        message = f"{mark.name}, line {mark.line + 1}: {problem}" if mark else " ".join(str(error).split())
+        return UsageError(message, "the file must be YAML: key: value")
     return None
 
 
@@ -221,7 +221,7 @@ def _explain_other_error(error: Exception) -> UsageError:
         hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, ROOT)
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
     if "Ambiguous value" in str(error):
-        return UsageError(_first_line(error), "--cfg and its like show one cell: give each key one value")
+        return UsageError(_first_line(error), "--cfg and --info show one cell: give each key one value")
     return UsageError(_first_line(error), "see `python -m campaign help keys`")
 
 
@@ -230,8 +230,8 @@ def _first_line(error: Exception) -> str:
     return (f"{first} {rest.partition(chr(10))[0]}" if first.endswith(":") else first).rstrip(".")
 
 
-_BASE = "1.3"  # of whose Hydra the rules are
-_CONFIG = "config"  # the file of conf/ that the defaults of all groups are in
+_BASE = "1.3"  # the version of Hydra whose rules hold
+_CONFIG = "config"  # the file of conf/ with the defaults of all groups
 
 
 class Composer:
@@ -258,7 +258,7 @@ class Composer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave Hydra in the state before."""
+        """Restore the earlier state of Hydra."""
         self._hydra.__exit__(kind, error, at)
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -276,7 +276,7 @@ class Composer:
         return OverridesParser.create()
 
     def _options(self, group: str) -> frozenset[str]:
-        """Return the choices of a group; none for a key that is no group."""
+        """Return the choices of a group; none if the key is no group."""
         return self._find_options(group, ObjectType.CONFIG) if group.partition("/")[0] in self._groups else frozenset()
 
     @cached_property
@@ -289,7 +289,7 @@ class Composer:
 
 
 def show_with_hydra(arguments: Sequence[str]) -> None:
-    """Let Hydra show what the flags among the arguments ask for; raises UsageError."""
+    """Call Hydra with arguments that have flags like ``--cfg``: it shows something; raises UsageError."""
     register_defaults()
     with explain_errors(), _command_line_of(arguments):
         hydra_main(version_base=_BASE, config_path="pkg://conf", config_name=_CONFIG)(lambda _: None)()
@@ -297,7 +297,7 @@ def show_with_hydra(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _command_line_of(arguments: Sequence[str]) -> Iterator[None]:
-    """Give arguments to Hydra as the command line, and let its errors through: it would print them and exit with 1."""
+    """Give arguments to Hydra as the command line, and make it raise errors, which it would else print."""
     argv, full_error = sys.argv, os.environ.get(FULL_ERROR)
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *arguments], "1"
     try:

@@ -1,4 +1,4 @@
-"""Choose the grids that make a whole paper, on the storages that a site has."""
+"""Choose the recipes that reproduce a whole paper on the storages of a site."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from omegaconf import OmegaConf
 from jobs.benchmarks import registry
 from jobs.model.declared import declared
 
-_FIRST = "table1"  # measured first: it is what the others are judged by
+_FIRST = "table1"  # measured first, because the others are judged by it
 PAPERS = {"chien2018": "fig", "tfdarshan": "tfdarshan_"}
-"""The papers that can be reproduced, and what the names of their recipes begin with; others have no figures."""
-_PLAIN = "micro"  # the benchmark of a recipe that names none
-_OF_IMAGES = ("batch_size", "cache", "iterations", "prefetch")  # groups that only benchmarks that read images take
-_LOCAL = "local"  # of a site that says nothing of its storages
+"""The papers that can be reproduced, each with the prefix of the names of its recipes."""
+_DEFAULT_BENCHMARK = "micro"  # of a recipe that names none
+_IMAGE_KEYS = ("batch_size", "cache", "iterations", "prefetch")  # keys that act only if a benchmark reads images
+_LOCAL = "local"  # the storage of a site that names none
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
 _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A file of conf/paper, and the storages that it asks for."""
+    """A file of conf/paper, and the storages that it names."""
 
     name: str
     benchmark: str
-    storage: str | None  # where its images are to lie; None where any will do, so that all are measured
-    targets: tuple[str, ...]  # of its checkpoints; empty where it saves none
+    storage: str | None  # the storage of its images; None if it measures all storages of the site
+    targets: tuple[str, ...]  # its checkpoint targets; empty if it saves no checkpoints
 
     def accepted_overrides(self, overrides: Sequence[str]) -> list[str]:
-        """Return the overrides that this recipe can use: a baseline trains nothing, and not every training saves."""
+        """Return the overrides that act on this recipe: a baseline trains nothing, and not every training saves."""
         return [override for override in overrides if self._accepts(*_group_and_key(override))]
 
     def _accepts(self, group: str, key: str) -> bool:
@@ -44,11 +44,11 @@ class Recipe:
         if group == "checkpoint":
             return bool(self.targets)
         benchmark = registry.benchmarks()[_read_benchmark(self.benchmark)["name"]]
-        return benchmark.computes if group == "accelerator" else group not in _OF_IMAGES or benchmark.data == "images"
+        return benchmark.computes if group == "accelerator" else group not in _IMAGE_KEYS or benchmark.data == "images"
 
 
 def list_recipes(papers: Collection[str] = ("chien2018",)) -> list[Recipe]:
-    """Return the recipes of these papers: the baseline first, which all of them share, then the figures in order."""
+    """Return the recipes of these papers: first the baseline, which all of them need, then the figures in order."""
     recipes = [_read_recipe(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
     of_papers = [
         recipe
@@ -64,11 +64,11 @@ def list_recipes(papers: Collection[str] = ("chien2018",)) -> list[Recipe]:
 def _read_recipe(file: Traversable) -> Recipe:
     """Read a recipe from its file."""
     node = _read_with_bases("paper", file.name.removesuffix(".yaml"))
-    choices = {key: value for each in node.defaults if not isinstance(each, str) for key, value in each.items()}
+    choices = {key: value for entry in node.defaults if not isinstance(entry, str) for key, value in entry.items()}
     targets = str(OmegaConf.select(node, "hydra.sweeper.params.checkpoint", default=""))
     return Recipe(
         file.name.removesuffix(".yaml"),
-        choices.get("override /benchmark", _PLAIN),
+        choices.get("override /benchmark", _DEFAULT_BENCHMARK),
         choices.get("override /storage"),
         tuple(filter(None, targets.split(","))),
     )
@@ -77,7 +77,7 @@ def _read_recipe(file: Traversable) -> Recipe:
 def _read_with_bases(group: str, name: str) -> Any:
     """Read a file of conf/ merged over the other files of its group that its defaults list names."""
     node: Any = OmegaConf.create((files("conf") / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    bases = [each for each in node.defaults if isinstance(each, str) and each != "_self_" and "/" not in each]
+    bases = [entry for entry in node.defaults if isinstance(entry, str) and entry != "_self_" and "/" not in entry]
     for base in bases:
         base_node = _read_with_bases(group, base)
         node = OmegaConf.merge(base_node, node, {"defaults": [*base_node.defaults, *node.defaults]})
@@ -99,21 +99,20 @@ def _benchmark_keys(benchmark: str) -> frozenset[str]:
 class SiteStorages:
     """The storages of a site, and those of them that the user chose to read from."""
 
-    site: tuple[str, ...]  # those of the site, by name; snapshots may go to each
-    # Those that are to be read from: words of the command line, without which it is all of the site's.
-    chosen: tuple[str, ...] = ()
+    site: tuple[str, ...]  # names of all storages; snapshots may go to each of them
+    chosen: tuple[str, ...] = ()  # names on the command line; empty: images are read from all storages
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Return the names of the storages that images may be read from."""
+        """Return the names of the storages from which images are read."""
         return self.chosen or self.site or (_LOCAL,)
 
 
 def take_storage_choice(overrides: Sequence[str], site: Sequence[str]) -> tuple[list[str], SiteStorages]:
-    """Take ``storage=hdd,ssd`` out of the user's overrides; return the others, and the storages of the site.
+    """Take ``storage=hdd,ssd`` out of the user's overrides; return the other overrides, and the storages of the site.
 
-    Overrides that say more of the storage stay as they are. A recipe that names its own storage keeps it, if it is
-    there.
+    Nothing is taken out if there are several overrides of the storage. A recipe with a storage of its own keeps it if
+    the site has it.
     """
     choices = [override for override in overrides if _group_and_key(override)[0] == "storage"]
     if len(choices) != 1 or not (match := _CHOICE.fullmatch(choices[0])):
@@ -123,26 +122,30 @@ def take_storage_choice(overrides: Sequence[str], site: Sequence[str]) -> tuple[
     )
 
 
-def recipe_overrides(recipe: Recipe, overrides: Sequence[str], here: SiteStorages) -> list[str]:
-    """Return the overrides that compose a recipe; `words`, the user's own, decide where they name a storage."""
+def recipe_overrides(recipe: Recipe, overrides: Sequence[str], site_storages: SiteStorages) -> list[str]:
+    """Return the overrides that compose a recipe; a storage in the user's own `overrides` takes precedence."""
     groups = {_group_and_key(override)[0] for override in overrides}
-    reads = [] if "storage" in groups else _storages_to_read(recipe, here)
-    saves = [] if "checkpoint" in groups else _available_targets(recipe, here.site)
-    return [f"+paper={recipe.name}", *_choice_overrides("storage", reads), *_choice_overrides("checkpoint", saves)]
+    read_storages = [] if "storage" in groups else _storages_to_read(recipe, site_storages)
+    targets = [] if "checkpoint" in groups else _available_targets(recipe, site_storages.site)
+    return [
+        f"+paper={recipe.name}",
+        *_choice_overrides("storage", read_storages),
+        *_choice_overrides("checkpoint", targets),
+    ]
 
 
-def missing_targets(recipe: Recipe, overrides: Sequence[str], here: SiteStorages) -> list[str]:
-    """Return the checkpoint targets that a recipe asks for and the site does not have."""
-    saves = (
+def missing_targets(recipe: Recipe, overrides: Sequence[str], site_storages: SiteStorages) -> list[str]:
+    """Return the checkpoint targets that a recipe names and the site does not have."""
+    available = (
         []
         if any(_group_and_key(override)[0] == "checkpoint" for override in overrides)
-        else _available_targets(recipe, here.site)
+        else _available_targets(recipe, site_storages.site)
     )
-    return [target for target in recipe.targets if target not in saves] if saves else []
+    return [target for target in recipe.targets if target not in available] if available else []
 
 
 def _choice_overrides(group: str, names: Sequence[str]) -> list[str]:
-    """Return ``GROUP=NAME,NAME`` in a list; an empty list for no names."""
+    """Return a list with ``GROUP=NAME,NAME``; an empty list without names."""
     return [f"{group}={','.join(names)}"] if names else []
 
 
@@ -152,17 +155,19 @@ def _group_and_key(word: str) -> tuple[str, str]:
     return group, key
 
 
-def _storages_to_read(recipe: Recipe, here: SiteStorages) -> Sequence[str]:
-    """Return the storages to read from; none where the recipe's own is there, one in place of it, or all."""
-    if recipe.storage in here.read:
+def _storages_to_read(recipe: Recipe, site_storages: SiteStorages) -> Sequence[str]:
+    """Return the storages to name: none if the recipe's own is available, else one in its place, or all of the site."""
+    if recipe.storage in site_storages.read:
         return []
-    return here.read if recipe.storage is None else here.read[:1]
+    return site_storages.read if recipe.storage is None else site_storages.read[:1]
 
 
 def _available_targets(recipe: Recipe, storages: Sequence[str]) -> list[str]:
-    """Return the checkpoint targets to use instead of the recipe's; none where all of the recipe's are there."""
-    buffered = all(side in storages for side in _SIDES)
-    targets = [each for each in recipe.targets if each in ("none", *storages) or (each == _BUFFER and buffered)]
+    """Return the checkpoint targets to name instead of the recipe's own; none if all of these are available."""
+    has_buffer = all(side in storages for side in _SIDES)
+    targets = [
+        target for target in recipe.targets if target in ("none", *storages) or (target == _BUFFER and has_buffer)
+    ]
     if targets == list(recipe.targets):
         return []
     return targets if set(targets) - {"none"} else [*targets, *(storages or [_LOCAL])]

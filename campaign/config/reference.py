@@ -26,7 +26,7 @@ from jobs.model.settings import Common
 
 _DECLARED = re.compile(r"/declared/\w+/(\w+)@_here_")
 _BASE = re.compile(r"defaults:\s*(?:\[|-) *(\w+)")
-_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # legal values that the list leaves out
+_SHOWN_BY_ITS_DEFAULT = ("text", "true or false", "list, as in one,other")  # legal values that need no words
 _OF_TESTBED = "testbed up"
 _INTRODUCTION = """\
 The words of the command line are `KEY=VALUE` (`threads=4`, `checks.spread_max=0.1`) and `GROUP=CHOICE` (`storage=hdd`).
@@ -52,7 +52,7 @@ class Section(NamedTuple):
     key: str  # of the node; empty for the keys at the top
     kind: type[Keys]
     choices: tuple[Choice, ...] = ()
-    verb: str = ""  # whose words they are; empty: a campaign's
+    verb: str = ""  # the verb that takes these settings; empty: `run`
 
     @property
     def about(self) -> str:
@@ -67,7 +67,7 @@ class Section(NamedTuple):
 
     @property
     def typed(self) -> str:
-        """Return how a user types a choice, or a key where there is no choice."""
+        """Return the form in which a user types a choice or, without choices, a key."""
         names = ", ".join(choice.name for choice in self.choices)
         return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
 
@@ -75,28 +75,31 @@ class Section(NamedTuple):
     def rows(self) -> Iterator[tuple[str, Declared]]:
         """Return the settings by their dotted keys, without ``name``, which is the choice."""
         prefix = f"{self.key}." if self.key else ""
-        rows = ((prefix + key, each) for key, each in _list_rows(self.kind) if key != "name")
+        rows = ((prefix + key, declaration) for key, declaration in _list_rows(self.kind) if key != "name")
         if not self.verb:
             return rows
         if not self.key:
-            return ((key, each) for key, each in rows if "." not in key)
+            return ((key, declaration) for key, declaration in rows if "." not in key)
         defaults = msgspec.to_builtins(declared(Testbed)[self.key].default)
-        return ((key, replace(each, default=defaults[each.name])) for key, each in rows)
+        return ((key, replace(declaration, default=defaults[declaration.name])) for key, declaration in rows)
 
     @property
     def title(self) -> str:
-        """Return how a user types the section, and the first sentence of its description."""
+        """Return the form in which a user types the section, and the first sentence of its description."""
         first = self.about.partition(". ")[0]
         return f"`{self.typed}`: {first[0].lower()}{first[1:]}"
 
 
 def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, Declared]]:
-    """Yield the settings of a node and of the nodes below it by their keys; NAME stands for a name of the user's."""
-    for name, each in declared(kind).items():
-        if each.node is not each.type:
-            yield prefix + name, each
-        if each.node:
-            yield from _list_rows(each.node, f"{prefix}{name}." if each.node is each.type else f"{prefix}{name}.NAME.")
+    """Yield the settings of a node and of the nodes below it by their keys; NAME stands for a user's name."""
+    for name, declaration in declared(kind).items():
+        if declaration.node is not declaration.type:
+            yield prefix + name, declaration
+        if declaration.node:
+            yield from _list_rows(
+                declaration.node,
+                f"{prefix}{name}." if declaration.node is declaration.type else f"{prefix}{name}.NAME.",
+            )
 
 
 def list_sections() -> Iterator[Section]:
@@ -108,9 +111,9 @@ def list_sections() -> Iterator[Section]:
         for name, kind in kinds.items():
             yield Section(group, kind, tuple(choice for base, choice in choices if base == name))
     yield Section("", Testbed, verb=_OF_TESTBED)
-    for name, each in declared(Testbed).items():
-        if each.node is not None:
-            yield Section(name, each.node, verb=_OF_TESTBED)
+    for name, declaration in declared(Testbed).items():
+        if declaration.node is not None:
+            yield Section(name, declaration.node, verb=_OF_TESTBED)
 
 
 def _list_choices(group: str) -> Iterator[tuple[str, Choice]]:
@@ -122,8 +125,8 @@ def _list_choices(group: str) -> Iterator[tuple[str, Choice]]:
     for name, text in sorted(texts.items()):
         base = text
         while not (schema := _DECLARED.search(base)):
-            above = _BASE.search(base)
-            base = texts[above[1]] if above else f"/declared/{group}/{group}@_here_"
+            base_choice = _BASE.search(base)
+            base = texts[base_choice[1]] if base_choice else f"/declared/{group}/{group}@_here_"
         about, _, values = text.partition("defaults:")
         about = about.replace("\n#", "").strip("# \n")
         yield schema[1], Choice(name, about, _strip_defaults_list(values))
@@ -141,12 +144,12 @@ def list_yaml_files(entry: Traversable) -> Iterator[Traversable]:
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
 
 
-def format_default(each: Declared) -> str:
-    """Return a default as a user types it; an ellipsis for a setting that the choice or the user must give."""
-    if each.default == MISSING:
+def format_default(declaration: Declared) -> str:
+    """Return a default as a user types it; an ellipsis if there is no default."""
+    if declaration.default == MISSING:
         return "…"
-    smoke = f" (smoke: {_format_value(each.setting.smoke)})" if each.setting.smoke is not None else ""
-    return _format_value(each.default) + smoke
+    smoke = f" (smoke: {_format_value(declaration.setting.smoke)})" if declaration.setting.smoke is not None else ""
+    return _format_value(declaration.default) + smoke
 
 
 def _format_value(value: Any) -> str:
@@ -160,11 +163,15 @@ def format_section(section: Section) -> Iterator[str]:
     yield f"\n{section.title.replace('`', '')}"
     if section.details:
         yield f"  # {section.details}"
-    for key, each in section.rows:
-        choices_explained = bool(each.words) and all(word in each.setting.help for word in each.words)
-        hidden = choices_explained or each.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
+    for key, declaration in section.rows:
+        choices_explained = bool(declaration.words) and all(
+            word in declaration.setting.help for word in declaration.words
+        )
+        hidden = choices_explained or declaration.legal.removesuffix(", or null") in _SHOWN_BY_ITS_DEFAULT
         yield (
-            f"  {key}={format_default(each)} ".ljust(21) + f"# {each.setting.help}" + f" ({each.legal})" * (not hidden)
+            f"  {key}={format_default(declaration)} ".ljust(21)
+            + f"# {declaration.setting.help}"
+            + f" ({declaration.legal})" * (not hidden)
         )
     for choice in section.choices:
         yield f"  {section.key}={choice.name}  # {choice.about}"
@@ -174,22 +181,22 @@ def format_section(section: Section) -> Iterator[str]:
 def describe_key(word: str) -> Iterator[str]:
     """Yield the lines on a setting for a terminal; `word` is its dotted key, or the last part of the key."""
     for section in list_sections():
-        for key, each in section.rows:
+        for key, declaration in section.rows:
             if word in (key, key.rpartition(".")[2]):
                 yield f"\n{key}".ljust(21) + f" {section.title.replace('`', '')}"
-                yield from (f"  {name:9} {text}" for name, text in _describe_setting(each).items() if text)
+                yield from (f"  {name:9} {text}" for name, text in _describe_setting(declaration).items() if text)
 
 
-def _describe_setting(each: Declared) -> dict[str, str]:
+def _describe_setting(declaration: Declared) -> dict[str, str]:
     """Return the facts of a setting (type, range, unit, default) by their labels; empty texts for missing ones."""
-    what = f"one of {', '.join(each.words)}" if each.words else each.legal_type
+    type_text = f"one of {', '.join(declaration.words)}" if declaration.words else declaration.legal_type
     return {
-        "meaning": each.setting.help,
-        "type": what + ", or null" * each.nullable,
-        "range": each.legal.removesuffix(", or null") if each.bounds else "",
-        "unit": each.setting.unit,
-        "default": format_default(each).replace("…", "none: it must be given"),
-        "cell": "" if each.setting.cell else "it does not change the id of the cell",
+        "meaning": declaration.setting.help,
+        "type": type_text + ", or null" * declaration.nullable,
+        "range": declaration.legal.removesuffix(", or null") if declaration.bounds else "",
+        "unit": declaration.setting.unit,
+        "default": format_default(declaration).replace("…", "none: it must be given"),
+        "cell": "" if declaration.setting.cell else "it does not change the id of the cell",
     }
 
 
@@ -213,17 +220,19 @@ def format_markdown() -> Iterator[str]:
             yield from (f"- `{section.key}={choice.name}`: {choice.about}" for choice in section.choices)
         if rows := [*section.rows]:
             yield "\n| key | default | legal | meaning |\n| --- | --- | --- | --- |"
-            yield from (_format_table_row(key, each) for key, each in rows)
+            yield from (_format_table_row(key, declaration) for key, declaration in rows)
 
 
 def _heading_anchor(title: str) -> str:
-    """Return the name that GitHub gives to a heading."""
+    """Return the anchor that GitHub gives to a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _format_table_row(key: str, each: Declared) -> str:
-    same_cell = "" if each.setting.cell else " Does not change the id of the cell."
-    return f"| `{key}` | `{format_default(each)}` | {each.legal} | {each.setting.help}.{same_cell} |"
+def _format_table_row(key: str, declaration: Declared) -> str:
+    same_cell = "" if declaration.setting.cell else " Does not change the id of the cell."
+    return (
+        f"| `{key}` | `{format_default(declaration)}` | {declaration.legal} | {declaration.setting.help}.{same_cell} |"
+    )
 
 
 if __name__ == "__main__":

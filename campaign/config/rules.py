@@ -22,8 +22,8 @@ from jobs.model.conduct import Flat, Point
 from jobs.model.declared import declared
 from jobs.model.settings import flat
 
-HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
+HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group `cluster`
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # a part of cell ids, file names and scripts
 _NAMED_NODES = (*STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
 _PATHS = (
     "campaign_dir",
@@ -53,12 +53,12 @@ _LEGAL_TEXTS = {
     "wckey": _LIST,
     "comment": _REMARK,
 }
-_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # of a job; a licence is of a storage
+_JOB_OPTIONS = [name for name in _LEGAL_TEXTS if name != "license"]  # a licence belongs to a storage
 _MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
 _OPTION = re.compile(r"[a-z][a-z-]*")
-_IN_A_FILE_NAME = re.compile(r"[%\\'\"\r\n]")  # sbatch expands and unquotes these in names of files
+_EXPANDED_BY_SBATCH = re.compile(r"[%\\'\"\r\n]")  # in names of files
 
-# Options of sbatch that have a key of their own, and those that the campaign decides about.
+# Options of sbatch that have a key of their own, and options that the campaign sets.
 _HAS_A_KEY = {name: f"cluster.{name}" for name in (*_JOB_OPTIONS, "exclusive")} | {
     "nodelist": "cluster.pool",
     "time": "cluster.timeout_min",
@@ -71,7 +71,7 @@ _OPTIONS_OF_CAMPAIGN = (
     "wait", "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "oversubscribe", "clusters", "cluster-constraint",
     "test-only", "help", "usage", "version",
 )  # fmt: skip
-# sbatch takes any beginning of an option that fits no other one (getopt_long); this beginning is an option itself.
+# sbatch accepts an unambiguous prefix of an option (getopt_long); this prefix of an option is an option itself.
 _NOT_SHORTENED = ("gpus",)
 
 
@@ -104,7 +104,7 @@ def check_point(point: Point, values: Flat | None = None) -> None:
 
 
 def collect_refusals(point: Point, values: Flat | None = None) -> list[tuple[str, str]]:
-    """Check a point as `check_point` does; return the refusals that are collected over all points, with cures."""
+    """Call `check_point` and return its refusals, each with the cure; other errors are raised."""
     try:
         check_point(point, values)
     except RefusalsError as error:
@@ -120,19 +120,19 @@ def _check_texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
     for key in paths:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):
-            raise UsageError(f"{key}={text!r} is no path", "name a folder, without line breaks")
+            raise UsageError(f"{key}={text!r} is no path", "name a folder without line breaks")
 
 
 def _check_numbers_of_runs(values: Flat) -> None:
-    """Refuse numbers of runs that leave no measured run, or too few for ``until_spread``.
+    """Refuse numbers of runs that leave no measured run, or too few for ``until_spread``; refuse wrong profiles.
 
-    Also refuse steps of a profile that are no range, and parts of a profile that has no calls.
+    A profile is wrong if its steps are no range, or if ``profile.every`` divides a profile without single calls.
     """
     _check_profile_steps(values["profile.tensorflow"])
     if values["profile.every"] is not None and values["profile.posix"] != "trace":
         raise UsageError(
             f"profile.every={values['profile.every']} with profile.posix={values['profile.posix']}: only a trace has"
-            " calls that can be divided",
+            " single calls",
             "profile.posix=trace",
         )
     runs, warmups = values["runs"], values["warmup_runs"]
@@ -143,8 +143,8 @@ def _check_numbers_of_runs(values: Flat) -> None:
     least = max(runs, warmups + intervals.FEWEST_RUNS)
     if values["until_spread"] is not None and values["max_runs"] < least:
         raise UsageError(
-            f"max_runs={values['max_runs']} with until_spread={values['until_spread']}: runs={runs} with"
-            f" warmup_runs={warmups} is more, or an interval of the median needs {intervals.FEWEST_RUNS} measured runs",
+            f"max_runs={values['max_runs']} with until_spread={values['until_spread']} is too small: runs={runs} with"
+            f" warmup_runs={warmups}, and an interval of the median needs {intervals.FEWEST_RUNS} measured runs",
             f"max_runs={least} or more",
         )
 
@@ -167,9 +167,9 @@ def _check_benchmark(values: Flat, point: Point) -> None:
     if point["benchmark"].keys() != declared(benchmark.keys).keys():
         raise UsageError(f"benchmark.name={name} does not fit the other keys of benchmark", f"write benchmark={name}")
     if values["nodes"] > 1 and not benchmark.several_nodes:
-        able = names_of("several_nodes")
+        benchmark_names = names_of("several_nodes")
         raise UsageError(
-            f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(able)}"
+            f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(benchmark_names)}"
         )
     if refusal := benchmark.refusal(values):
         raise UsageError(*refusal)
@@ -180,7 +180,7 @@ def _check_accelerator(values: Flat) -> None:
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
     if "accelerator.sample_bytes" in values:
         if values["benchmark.name"] != "feed":
-            raise UsageError(f"accelerator={name} is one of benchmark=feed", f"accelerator={' or '.join(ACCELERATORS)}")
+            raise UsageError(f"accelerator={name} is for benchmark=feed", f"accelerator={' or '.join(ACCELERATORS)}")
         return
     if not benchmarks()[values["benchmark.name"]].computes and name != "auto":
         raise UsageError(
@@ -189,7 +189,8 @@ def _check_accelerator(values: Flat) -> None:
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
-            f"accelerator.step_s={step_s} with accelerator={name}", "it is the seconds of accelerator=emulated"
+            f"accelerator.step_s={step_s} with accelerator={name}",
+            "step_s belongs to accelerator=emulated: give both, or none",
         )
 
 
@@ -198,8 +199,8 @@ def _check_ring(values: Flat) -> None:
     if values["sync"] == "ring" and not values["site.trusted_network"]:
         raise UsageError(
             "sync=ring without site.trusted_network=true: whoever reaches a node's port can run operations as you",
-            "sync=allreduce adds up through a hub that asks for a secret; site.trusted_network=true only where nobody "
-            "else has the nodes or reaches their network",
+            "sync=allreduce uses a hub that asks for a secret; set site.trusted_network=true only if nobody else uses "
+            "the nodes or reaches their network",
         )
 
 
@@ -210,15 +211,15 @@ def _check_jobs(values: Flat) -> None:
     elif values["detach"]:
         name = values["cluster.name"]
         raise UsageError(
-            f"detach=true with cluster={name}: there is no scheduler to leave the campaign with",
-            "cluster=slurm, or leave it to your shell: nohup python -m campaign … &",
+            f"detach=true with cluster={name}: detaching needs Slurm",
+            "cluster=slurm, or use your shell: nohup python -m campaign … &",
         )
 
 
 def _check_script_texts(point: Point) -> None:
     """Refuse values that are no plain word in a batch script; raises UsageError."""
     site, cluster = point["site"], point["cluster"]
-    storages = {f"site.storages.{name}": each for name, each in site["storages"].items()}
+    storages = {f"site.storages.{name}": storage for name, storage in site["storages"].items()}
     nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
     for path, node in nodes.items():
         for name in _LEGAL_TEXTS.keys() & node.keys():
@@ -235,36 +236,38 @@ def _check_script_texts(point: Point) -> None:
 @lru_cache
 def _check_folder_name(folder: str, current: str) -> None:
     """Refuse a campaign folder with characters that Slurm expands: the names of job outputs contain the folder."""
-    whole = str(Path(current, Path(folder).expanduser()))
-    odd_character = _IN_A_FILE_NAME.search(whole)
+    path = str(Path(current, Path(folder).expanduser()))
+    odd_character = _EXPANDED_BY_SBATCH.search(path)
     if odd_character:
         raise UsageError(
-            f"campaign_dir={whole} has a {odd_character.group()!r}, which Slurm would expand in names of files",
-            "name a folder without % \\ and quotes: campaign_dir=…, or cluster=local",
+            f"campaign_dir={path} has a {odd_character.group()!r}, which Slurm would expand in names of files",
+            "name a folder without %, \\ and quotes: campaign_dir=…; or cluster=local",
         )
 
 
 def _check_text(path: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
     """Refuse a value with characters that are not legal in a batch script."""
     if value is not None and not legal.fullmatch(value):
-        place = path if repr(value) in path else f"{path}={value!r}"
-        raise UsageError(f"{place} cannot stand in a batch script", f"legal: {example}")
+        assignment = path if repr(value) in path else f"{path}={value!r}"
+        raise UsageError(f"{assignment} cannot stand in a batch script", f"legal: {example}")
 
 
 def _check_extra_option(option: str, value: Any) -> None:
     """Refuse an option that sbatch does not have or that the campaign itself sets, and a value that is not plain."""
     path = f"cluster.extra.{option}"
     if not _OPTION.fullmatch(option):
-        written = option.replace("_", "-").lower()
+        corrected = option.replace("_", "-").lower()
         cure = (
-            f"write {written}" if _OPTION.fullmatch(written) else "options are written as in sbatch --help: mail-type"
+            f"write {corrected}"
+            if _OPTION.fullmatch(corrected)
+            else "options are written as in sbatch --help: mail-type"
         )
         raise UsageError(f"{path} is no long option of sbatch", cure)
-    for taken in (*_HAS_A_KEY, *_OPTIONS_OF_CAMPAIGN):
-        if option == taken or (taken.startswith(option) and option not in _NOT_SHORTENED):
-            if taken in _HAS_A_KEY:
-                raise UsageError(f"{path}: --{taken} has a key of its own", f"{_HAS_A_KEY[taken]}=…")
-            raise UsageError(f"{path}: the campaign itself decides about --{taken}", f"leave out {option}")
+    for reserved in (*_HAS_A_KEY, *_OPTIONS_OF_CAMPAIGN):
+        if option == reserved or (reserved.startswith(option) and option not in _NOT_SHORTENED):
+            if reserved in _HAS_A_KEY:
+                raise UsageError(f"{path}: --{reserved} has a key of its own", f"{_HAS_A_KEY[reserved]}=…")
+            raise UsageError(f"{path}: the campaign itself sets --{reserved}", f"leave out {option}")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
         raise UsageError(
             f"{path}={value!r} is no plain value",
@@ -273,12 +276,12 @@ def _check_extra_option(option: str, value: Any) -> None:
 
 
 def _check_job_limits(values: Flat) -> None:
-    """Refuse jobs that are longer than the site allows, or that would get the signal to save before they begin."""
+    """Refuse jobs that are longer than the site allows, or that would get the signal to stop before they begin."""
     minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
     if longest is not None and minutes > longest:
         raise UsageError(
             f"cluster.timeout_min={minutes}: site={values['site.name']} allows {longest} minutes",
-            f"cluster.timeout_min={longest} or less; a job that needs longer is begun again where it stopped",
+            f"cluster.timeout_min={longest} or less; a job that needs more time is requeued and continues",
         )
     if values["cluster.signal_delay_s"] >= minutes * 60:
         raise UsageError(
@@ -289,6 +292,6 @@ def _check_job_limits(values: Flat) -> None:
     if values["detach"] and values["retries"]:
         raise UsageError(
             f"retries={values['retries']} with detach=true: no process is left to try again",
-            "leave out one of them; max_requeues=… is Slurm's own",
+            "leave out one of them; cluster.max_requeues=… lets Slurm try again",
         )
     _check_folder_name(values["campaign_dir"], os.getcwd())  # noqa: PTH109 - ten times as fast

@@ -13,35 +13,35 @@ from jobs.errors import FolderError
 from jobs.model.conduct import Flat
 from jobs.objects.address import is_endpoint, is_prefix, is_region, shown, storage_of
 
-STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
+STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # keys of storages with a name and a root
 _RANK = "{rank}"
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Keys that act on files alone, and the value with which they do nothing.
 _SETTINGS_OF_FILES = (
     ("storage.shared", True, "leave it out: every node sees the same store"),
-    ("nodes", 1, "nodes=1, for what a store's disk gave is counted for all clients together, and not by rank"),
+    ("nodes", 1, "nodes=1, because the bytes from a store's disk are counted for all clients together, not by rank"),
     ("staging", "none", "staging=none: it copies files"),
-    ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
+    ("profile.posix", "none", "profile.posix=none profile.every=null: the calls are on sockets"),
     ("benchmark.stage", None, "leave it out: it copies files"),
 )
 
 
-def missing_root_error(place: str, what: str, values: Flat) -> UsageError:
-    """Return the error for a storage without a root; `place` is the key of the storage in the configuration."""
-    name, site = values[f"{place}.name"], values["site.name"]
+def missing_root_error(key: str, subject: str, values: Flat) -> UsageError:
+    """Return the error for a storage without a root; `key` is its key in the configuration, `subject` its name."""
+    name, site = values[f"{key}.name"], values["site.name"]
     return UsageError(
-        f"{what} has no root here",
-        f"{place}.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+        f"{subject} has no root here",
+        f"{key}.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
     )
 
 
 def check_storage(values: Flat) -> None:
     """Refuse a storage without a root, or with ``exclusive=license`` and no licence; raises UsageError."""
-    name, of_objects = values["storage.name"], "storage.endpoint" in values
-    if values.get(f"site.storages.{name}.kind") not in (None, "s3" if of_objects else "posix"):
-        other = "site" if of_objects else "s3"
-        raise UsageError(f"the site says another kind of {name}", f"storage={other} storage.name={name}")
-    if of_objects:
+    name, is_object_store = values["storage.name"], "storage.endpoint" in values
+    if values.get(f"site.storages.{name}.kind") not in (None, "s3" if is_object_store else "posix"):
+        other = "site" if is_object_store else "s3"
+        raise UsageError(f"the site's file gives another kind of {name}", f"storage={other} storage.name={name}")
+    if is_object_store:
         if values["storage.kind"] != "s3":
             raise UsageError(
                 f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …"
@@ -61,25 +61,25 @@ def check_storage(values: Flat) -> None:
 
 
 def _object_store_refusals(values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield what an object store lacks or cannot do, each with its cure."""
+    """Yield the refusals for an object store, each with its cure."""
     for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
         if values[f"storage.{word}"] is None:
-            why = f"storage={values['storage.name']} has no {word}"
-            yield why, f"storage.{word}={example}, or site=… with a file that gives it"
+            reason = f"storage={values['storage.name']} has no {word}"
+            yield reason, f"storage.{word}={example}, or site=… with a file that gives it"
     if values["storage.endpoint"] is not None:
         yield from endpoint_refusals("storage.endpoint", values)
     if not _BUCKET.fullmatch(values["storage.bucket"] or "any"):
         yield f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'"
     if not is_region(values["storage.region"]):
-        yield f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say"
+        yield f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, for example"
     prefix = values["storage.prefix"]
     if not is_prefix(prefix.strip("/")):
-        yield f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine"
+        yield f"storage.prefix={prefix!r} is no prefix of keys", "write words between slashes: tests/of-mine"
     if values["storage.engine"] == "threads" and values["storage.concurrency"] is not None:
-        why = (
+        reason = (
             f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight"
         )
-        yield why, "storage.engine=async, or leave out storage.concurrency"
+        yield reason, "storage.engine=async, or leave out storage.concurrency"
     yield from _file_setting_refusals(values)
 
 
@@ -87,22 +87,22 @@ def _file_setting_refusals(values: Flat) -> Iterator[tuple[str, str]]:
     """Yield the settings that have no meaning for objects, each with its cure."""
     if values["cache"] == "warm":
         yield (
-            "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
-            "cache=cold proves its bytes by the servers' disk; cache=as_is claims nothing",
+            "cache=warm: the memory of an object store's servers can neither be filled nor be examined from here",
+            "cache=cold, which is proved by the bytes from the servers' disk; or cache=as_is, which proves nothing",
         )
     if benchmarks()[values["benchmark.name"]].data == "hdf5" and values["reader"] != "offsets":
-        why = f"reader={values['reader']} with an object store: HDF5's library reads files"
-        yield why, "reader=offsets, which gets ranges of the objects"
+        reason = f"reader={values['reader']} with an object store: HDF5's library reads files"
+        yield reason, "reader=offsets, which gets ranges of the objects"
     if values.get("benchmark.control") == "metadata":
-        why = "benchmark.control=metadata opens files, and objects are not opened"
-        yield why, "benchmark.control=none,no_io,no_compute"
+        reason = "benchmark.control=metadata opens files, and objects are not opened"
+        yield reason, "benchmark.control=none,no_io,no_compute"
     for word, only, hint in _SETTINGS_OF_FILES:
         if values.get(word, only) != only:
             yield f"{word}={values[word]} with an object store", hint
 
 
 def endpoint_refusals(key: str, values: Flat) -> Iterator[tuple[str, str]]:
-    """Yield a refusal, with its cure, of an endpoint that is no address or has a password, which records would show."""
+    """Yield a refusal, with its cure, if an endpoint is no address, or has a password, which records would show."""
     if not is_endpoint(text := values[key]):
         yield (
             f"{key}={shown(text)!r} is no address of an object store",
@@ -111,11 +111,11 @@ def endpoint_refusals(key: str, values: Flat) -> Iterator[tuple[str, str]]:
 
 
 def _check_node_root(root: str, node_root: str | None) -> None:
-    """Refuse a ``node_root`` that is the same for all ranks, and relative paths."""
+    """Refuse a ``node_root`` that is the same for all ranks, or a relative path."""
     if node_root is not None and not (_RANK in node_root and node_root.startswith("/") and root.startswith("/")):
         raise UsageError(
             f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
-            f"write both from / on, and {_RANK} where the folders differ: storage.node_root='/mnt/node{_RANK}/data'",
+            f"write absolute paths, with {_RANK} where the folders differ: storage.node_root='/mnt/node{_RANK}/data'",
         )
 
 
@@ -133,32 +133,32 @@ def check_checkpoint_target(values: Flat) -> None:
             f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
             f"benchmark={' or '.join(names_of('saves'))}, or leave out checkpoint",
         )
-    for place in STORAGES:
-        if f"{place}.root" in values and values[f"{place}.root"] is None:
-            raise missing_root_error(place, f"checkpoint={name}: storage {values[f'{place}.name']}", values)
-        _check_bucket(place, values)
+    for key in STORAGES:
+        if f"{key}.root" in values and values[f"{key}.root"] is None:
+            raise missing_root_error(key, f"checkpoint={name}: storage {values[f'{key}.name']}", values)
+        _check_bucket(key, values)
     if name == "burst_buffer":
         fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
         if "://" not in slow and Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
             raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(
-            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
+            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: sync makes no copies",
             "checkpoint.mode=async, or leave out in_flight",
         )
 
 
-def _check_bucket(place: str, values: Flat) -> None:
+def _check_bucket(key: str, values: Flat) -> None:
     """Refuse a bucket in place of a folder, and settings that a bucket does not support."""
-    root = str(values.get(f"{place}.root") or "")
+    root = str(values.get(f"{key}.root") or "")
     if "://" not in root:
         return
-    if place != "checkpoint.slow":
+    if key != "checkpoint.slow":
         raise UsageError(
-            f"{place} is a bucket, and TensorFlow writes files",
+            f"{key} is a bucket, and TensorFlow writes files",
             "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
         )
-    if values.get(endpoint_key := f"site.storages.{values[f'{place}.name']}.endpoint"):
+    if values.get(endpoint_key := f"site.storages.{values[f'{key}.name']}.endpoint"):
         refuse(endpoint_refusals(endpoint_key, values))
     try:
         storage_of(root)
@@ -167,10 +167,10 @@ def _check_bucket(place: str, values: Flat) -> None:
 
 
 def _check_staging(rule: str, benchmark: str, node_root: str | None) -> None:
-    """Refuse staged copies for a benchmark, or for ranks, that would not read them."""
+    """Refuse staged copies if the benchmark, or ranks with roots of their own, would not read them."""
     if "staging" not in benchmarks()[benchmark].settings:
         hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave out staging"
-        raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
+        raise UsageError(f"staging={rule}: benchmark={benchmark} does not read staged copies", hint)
     if node_root is not None:
         raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
 
@@ -202,7 +202,7 @@ def check_enough_data(values: Flat, files: int) -> None:
     """Refuse more batches than the data set has images for, and snapshots later than the last step."""
     iterations, batch_size, nodes = values["iterations"], values["batch_size"], values.get("nodes", 1)
     if files < nodes:
-        raise UsageError(f"nodes={nodes} share {files} files of the dataset", f"nodes={files} or fewer")
+        raise UsageError(f"nodes={nodes}: the dataset has only {files} files", f"nodes={files} or fewer")
     files //= nodes
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(
@@ -228,7 +228,9 @@ def _check_folder_data(values: Flat) -> None:
     """Refuse the user's HDF5 files for a benchmark of images, and images for a benchmark of HDF5 files."""
     data_set, data = values.get("dataset.hdf5"), benchmarks()[values["benchmark.name"]].data
     if data_set is not None and not (data_set.isprintable() and all(data_set.split("/"))):
-        raise UsageError(f"dataset.hdf5={data_set!r} is no path of a data set", "dataset.hdf5=climate/data, say")
+        raise UsageError(
+            f"dataset.hdf5={data_set!r} is no path of a data set", "dataset.hdf5=climate/data, for example"
+        )
     if data_set is not None and data == "images":
         _check_images(values)
     if data_set is None and data == "hdf5" and "dataset.path" in values:
@@ -243,13 +245,13 @@ def _check_images(values: Flat) -> None:
     if values.get("benchmark.preprocess", decodes):
         raise UsageError(
             f"dataset={values['dataset.name']} has no images to decode",
-            "benchmark=micro benchmark.preprocess=false, or benchmark=malware, which takes any bytes for an image",
+            "benchmark=micro benchmark.preprocess=false; or benchmark=malware, which reads any bytes as an image",
         )
 
 
 @lru_cache
 def _count_files(parameters: tuple[tuple[str, float], ...]) -> int:
-    """Return the number of files of a data set; refuse an impossible one, such as JPEGs of too many bytes per pixel."""
+    """Return the number of files of a data set; refuse impossible ones, such as JPEGs with too many bytes per pixel."""
     from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
 
     try:

@@ -1,4 +1,4 @@
-"""Compose the settings of `python -m campaign testbed up` by Hydra's grammar, as those of a campaign."""
+"""Compose the settings of `python -m campaign testbed up` by Hydra's grammar, in the same way as a campaign's."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def requested_storages(words: Sequence[str]) -> dict[str, StorageRequest]:
     has_models = values["model"] == "physical" or (values["model"] == "auto" and missing_for_models() is None)
     if values["model"] == "physical" and (missing := missing_for_models()):
         raise UsageError(f"model=physical needs {missing}", "install it, or take model=rates")
-    others = values["nodes"] or values["s3"]
-    names = list(KINDS) * (not others) if values["storages"] is None else _check_names(values["storages"])
+    has_other_parts = values["nodes"] or values["s3"]
+    names = list(KINDS) * (not has_other_parts) if values["storages"] is None else _check_names(values["storages"])
     storages = {name: _wanted_storage(name, values[name], has_models=has_models) for name in names}
     node = StorageRequest(
         Speed(values["node"]["read_mb_per_s"], None), _size_in_bytes(values["node"]["size_gb"]), node=True
@@ -57,14 +57,14 @@ def _compose_values(words: Sequence[str]) -> dict[str, Any]:
 
 
 def missing_for_models() -> str | None:
-    """Return the name of what models of storages need and this machine lacks; None if nothing is missing."""
+    """Return which program or device for models of storages is missing on this machine; None if none is."""
     if not _FUSE.exists():
         return "FUSE, which this kernel lacks (/dev/fuse)"
     return None if shutil.which("cc") else "a C compiler (cc)"
 
 
 def _check_names(names: list[str]) -> list[str]:
-    """Return the names of storages once each; raises UsageError for an unknown one, or for none."""
+    """Return the names of storages, each once; raises UsageError for an unknown name, or without names."""
     for name in names:
         if name not in KINDS:
             raise UsageError(f"storages: there is no '{name}'", nearest(name, KINDS))
@@ -77,11 +77,11 @@ def _wanted_storage(name: str, values: dict[str, Any], *, has_models: bool) -> S
     """Return the requested speed, size and model of a storage; takes its size and speed out of `values`."""
     kind = KINDS[name]
     size_bytes = _size_in_bytes(values.pop("size_gb"))
-    speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
+    speed = Speed(**{limit.name: values.pop(limit.name) for limit in dataclasses.fields(Speed)})
     model = Model(kind.__name__.lower(), values) if has_models else None
     return StorageRequest(speed, size_bytes, model)
 
 
 def _size_in_bytes(size_gb: float | None) -> int | None:
-    """Return a size in bytes, for one in GB; None for None."""
+    """Return a size in GB as bytes; None for None."""
     return None if size_gb is None else round(size_gb * GB)

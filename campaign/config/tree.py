@@ -45,7 +45,7 @@ CHOICES: dict[str, dict[str, type[Keys]]] = {
         "climate": Climate,
         "folder": Folder,
     },
-    "site": {"site": SiteKeys},  # before what it hands values on to, so that a wrong one is told by its own key
+    "site": {"site": SiteKeys},  # before the groups that take values from it: a wrong value is reported by its own key
     "storage": {"posix": Storage, "s3": ObjectStorage},
     "accelerator": {"accelerator": Accelerator, "defined": Defined},
     "checkpoint": {"none": Named, "direct": Direct, "buffered": Buffered},
@@ -67,36 +67,36 @@ LISTS = frozenset(
     for name, each in declared(kind).items()
     if each.scalar is list
 )
-"""The keys, all below a group, whose values are lists: a comma separates items, and no values of a sweep."""
+"""The keys, all below a group, whose values are lists: a comma separates items there, not values of a sweep."""
 
 
 def require_keys(node: Any, declarations: Mapping[str, Declaration] = ROOT, path: str = "") -> None:
-    """Refuse a node that has unknown keys or lacks some, here or below, before its values are looked up.
+    """Refuse a node if it, or a node below it, has unknown keys or lacks keys; its values are not read.
 
     `path` ends in a dot, or is empty at the top.
     """
     if isinstance(node, str) and (node == MISSING or "${" in node):
         return
     _require_own_keys(node, declarations, path)
-    for key, each in declarations.items():
-        if isinstance(each, tuple):
-            require_keys(node[key], declared(closest_kind(node[key], each)), f"{path}{key}.")
-        elif each.node is not None and each.node is each.type:
-            require_keys(node[key], declared(each.node), f"{path}{key}.")
+    for key, declaration in declarations.items():
+        if isinstance(declaration, tuple):
+            require_keys(node[key], declared(closest_kind(node[key], declaration)), f"{path}{key}.")
+        elif declaration.node is not None and declaration.node is declaration.type:
+            require_keys(node[key], declared(declaration.node), f"{path}{key}.")
 
 
 def _require_own_keys(node: Any, declarations: Mapping[str, Declaration], path: str) -> None:
-    """Refuse a node that has unknown keys or lacks some, without the nodes below it."""
+    """Refuse a node that has unknown keys or lacks keys; the nodes below it are not checked."""
     if not isinstance(node, dict):
         name, first = path.rstrip("."), next(iter(declarations))
         raise UsageError(f"{name}={node} is no choice, and no mapping of its keys", f"name a key: {name}.{first}=…")
     if unknown := [key for key in node if key not in declarations]:
         raise unknown_key_error(f"{path}{unknown[0]}", declarations)
     if missing := [key for key in declarations if key not in node]:
-        own = "; a file of your own takes the rest from another choice: defaults: [OTHER, _self_]"
+        more = "; a file of your own takes the rest from another choice: defaults: [OTHER, _self_]"
         raise UsageError(
             f"{path}{missing[0]} is missing",
-            f"do not delete it; give it a value: {path}{missing[0]}=…{own * (path[:-1] in CHOICES)}",
+            f"give it a value: {path}{missing[0]}=…{more * (path[:-1] in CHOICES)}",
         )
 
 
@@ -118,28 +118,30 @@ def convert_node(node: Any, declarations: Mapping[str, Declaration], path: str =
     return {key: _convert(node[key], each, f"{path}{key}") for key, each in declarations.items()}
 
 
-def _convert(value: Any, each: Declaration, key: str) -> Any:
-    if isinstance(each, tuple):
-        return convert_node(value, declared(closest_kind(value, each)), f"{key}.")
-    if each.node is None or not isinstance(value, dict):
-        return convert_value(value, each, key)
-    if each.node is each.type:
-        return convert_node(value, declared(each.node), f"{key}.")
+def _convert(value: Any, declaration: Declaration, key: str) -> Any:
+    if isinstance(declaration, tuple):
+        return convert_node(value, declared(closest_kind(value, declaration)), f"{key}.")
+    if declaration.node is None or not isinstance(value, dict):
+        return convert_value(value, declaration, key)
+    if declaration.node is declaration.type:
+        return convert_node(value, declared(declaration.node), f"{key}.")
     return {
         str(name): convert_node(
-            {**defaults(each.node), **one} if isinstance(one, dict) else one, declared(each.node), f"{key}.{name}."
+            {**defaults(declaration.node), **named_node} if isinstance(named_node, dict) else named_node,
+            declared(declaration.node),
+            f"{key}.{name}.",
         )
-        for name, one in value.items()
+        for name, named_node in value.items()
     }
 
 
-def convert_value(value: Any, each: Declared, key: str) -> Any:
+def convert_value(value: Any, declaration: Declared, key: str) -> Any:
     """Return one value in the type of its setting, or raise UsageError; `key` is its dotted key."""
     try:
-        return each.read(value)
+        return declaration.read(value)
     except ValueError as error:
-        what, cure = error.args
-        raise UsageError(f"{key}={'null' if value is None else value} {what}", cure) from error
+        fault, cure = error.args
+        raise UsageError(f"{key}={'null' if value is None else value} {fault}", cure) from error
 
 
 def find_declaration(point: Mapping[str, Any], key: str) -> Declared | None:
@@ -148,13 +150,17 @@ def find_declaration(point: Mapping[str, Any], key: str) -> Declared | None:
     node: Any = point
     *path, last = key.split(".")
     for part in path:
-        if (each := declarations.get(part)) is None:
+        if (node_declaration := declarations.get(part)) is None:
             return None
         node = node[part]
-        if isinstance(each, tuple):
-            declarations = declared(closest_kind(node, each))
-        elif each.node:
-            declarations = declared(each.node) if each.node is each.type else dict.fromkeys(node, (each.node,))
+        if isinstance(node_declaration, tuple):
+            declarations = declared(closest_kind(node, node_declaration))
+        elif node_declaration.node:
+            declarations = (
+                declared(node_declaration.node)
+                if node_declaration.node is node_declaration.type
+                else dict.fromkeys(node, (node_declaration.node,))
+            )
         else:
             return None
     declaration = declarations.get(last)
@@ -164,7 +170,11 @@ def find_declaration(point: Mapping[str, Any], key: str) -> Declared | None:
 def non_default_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that differ from their default, by dotted key."""
     declarations = ((key, value, find_declaration(settings, key)) for key, value in flat(settings))
-    return {key: value for key, value, each in declarations if each and each.default not in (MISSING, value)}
+    return {
+        key: value
+        for key, value, declaration in declarations
+        if declaration and declaration.default not in (MISSING, value)
+    }
 
 
 def closest_kind(node: Any, kinds: tuple[type[Keys], ...]) -> type[Keys]:

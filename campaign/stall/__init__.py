@@ -1,1 +1,1 @@
-"""The test whether a program waits for its storage: two cells, its data cold and warm, and their difference."""
+"""Test whether a program waits for its storage: measure it with its data cold and warm, and compare."""

@@ -1,6 +1,6 @@
-"""The program that `python -m campaign stall` measures: the words of its campaign, its data, and whether they changed.
+"""Describe the program that `python -m campaign stall` measures: its campaign, its data, and whether they changed.
 
-If the user does not name the data, they are the files that a first run reads, by preloaded hooks.
+If the user does not name the data, a first run with preloaded hooks shows which files the program reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CODE = (".py", ".pyc", ".pyi", ".so", ".pth", ".sh", ".ipynb")
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # at the top of an environment of Python
 _PACKAGES = ("site-packages", "dist-packages", "__pycache__")
 _DATA_OF_HOME = (".cache", ".keras")  # hidden folders of a home that hold data sets; the others hold settings
-_SHOWN = 8
+_FOLDERS_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,13 @@ class Program:
     data: Path  # a folder or a file
     listed: Path | None  # list of the files in `data` that count; None: all
     begins: str | None  # regular expression of the line at which the timed part begins
-    cold: bool  # cold runs alone
+    cold: bool  # whether there are only cold runs
 
-    def grid(self, runs: int, own: Sequence[str]) -> list[str]:
-        """Return the words of its campaign, with `runs` measured runs per state of the cache; `own` words win."""
+    def grid(self, runs: int, overrides: Sequence[str]) -> list[str]:
+        """Return the settings of its campaign as arguments, with `runs` measured runs per state of the cache.
+
+        `overrides`: the user's own arguments, which take precedence.
+        """
         words = {
             "benchmark": "command",
             "benchmark.argv": f"[{','.join(map(quote_literally, self.argv))}]",
@@ -63,86 +66,89 @@ class Program:
             "runs": str(runs + 1),
             "campaign_dir": "stall",
         }
-        keys = {word.partition("=")[0] for word in own}
-        return [*(f"{key}={value}" for key, value in words.items() if key not in keys), *own]
+        keys = {word.partition("=")[0] for word in overrides}
+        return [*(f"{key}={value}" for key, value in words.items() if key not in keys), *overrides]
 
-    def profiled(self, own: Sequence[str]) -> list[str]:
-        """Return the words of one cold run that counts calls; it is a separate cell, because hooks cost time."""
-        set_here = ("cache=cold", "runs=1", "warmup_runs=0", "profile.posix=counters")
-        keys = {word.partition("=")[0] for word in set_here}
-        return self.grid(1, [*(word for word in own if word.partition("=")[0] not in keys), *set_here])
+    def profiled(self, overrides: Sequence[str]) -> list[str]:
+        """Return the arguments for one cold run that counts calls; it is a separate cell, because hooks cost time."""
+        fixed = ("cache=cold", "runs=1", "warmup_runs=0", "profile.posix=counters")
+        keys = {word.partition("=")[0] for word in fixed}
+        return self.grid(1, [*(word for word in overrides if word.partition("=")[0] not in keys), *fixed])
 
 
 def find_data(settings: Settings, limit_s: float, *, sure: bool) -> list[Path]:
-    """Run the program of a cell once, print the files that it read, ask whether these are its data; return them.
+    """Run the program of a cell once, print its data files, ask the user whether they are right, and return them.
 
-    Raises CampaignError: the program fails or the user says no. EnvironmentFaultError: the hooks cannot be preloaded.
-    UsageError: it read no data, or there is nobody to ask.
+    Raises CampaignError: the program fails, or the user says no. EnvironmentFaultError: the hooks cannot be preloaded.
+    UsageError: the program read no data, or there is no terminal to ask on.
     """
     console.say("a first run of the program, to find its data")
-    with tempfile.TemporaryDirectory(prefix="tfio-files-") as held:
-        folder = Path(held).resolve()
-        _run(settings, folder, limit_s)
-        seen = files_seen.seen(folder)
-    if not seen.processes:
-        raise UsageError("the program took no hooks (is it linked statically?)", "--data DIR names what it reads")
-    data_files = data_among(seen.read - seen.written, settings["benchmark"]["argv"])
+    with tempfile.TemporaryDirectory(prefix="tfio-files-") as path:
+        folder = Path(path).resolve()
+        _run_with_hooks(settings, folder, limit_s)
+        accessed = files_seen.seen(folder)
+    if not accessed.processes:
+        raise UsageError("the program took no hooks (is it linked statically?)", "name its data: --data DIR")
+    data_files = data_among(accessed.read - accessed.written, settings["benchmark"]["argv"])
     if not data_files:
-        raise UsageError("the program read no files that may be data", "--data DIR names what it reads")
+        raise UsageError("the program read no files that may be data", "name its data: --data DIR")
     for line in folder_table(data_files):
         console.say(line)
     answer = sure or console.ask_for_yes("are these its data?")
     if answer is None:
-        raise UsageError("nobody can be asked whether these are the data", "--yes takes them; --data DIR names others")
+        raise UsageError(
+            "there is no terminal to ask whether these are its data", "--yes takes them; --data DIR names others"
+        )
     if not answer:
-        raise CampaignError("nothing was measured", "--data DIR names what the program reads")
+        raise CampaignError("nothing was measured", "name the data of the program: --data DIR")
     return data_files
 
 
-def _run(settings: Settings, folder: Path, limit_s: float) -> None:
+def _run_with_hooks(settings: Settings, folder: Path, limit_s: float) -> None:
+    """Run the program of a cell once with the hooks that write the names of its files into `folder`."""
     try:
         hooks = files_seen.environment(folder)
     except ProfilerError as error:
-        raise EnvironmentFaultError(error.message, "--data DIR names what the program reads") from error
+        raise EnvironmentFaultError(error.message, "name the data of the program: --data DIR") from error
     if any("{data}" in word for word in settings["benchmark"]["argv"]):
-        raise UsageError("{data} in the program's words stands for --data, which is missing", "--data DIR")
-    own, values = settings["benchmark"], command.values_of(settings, "")
-    with closing(user_program.Program(own, values, limit_s, folder / "mark", **hooks)) as program:
+        raise UsageError("{data} in the program's arguments stands for --data, which is missing", "--data DIR")
+    benchmark, values = settings["benchmark"], command.values_of(settings, "")
+    with closing(user_program.Program(benchmark, values, limit_s, folder / "mark", **hooks)) as program:
         try:
             program.run()
             program.require_well()
         except ProgramError as error:
-            raise CampaignError(f"the first run failed: {error.message}", "see what it printed, above") from error
+            raise CampaignError(f"the first run failed: {error.message}", "see its output above") from error
 
 
 def data_among(read: Iterable[Path], argv: Sequence[str] = ()) -> list[Path]:
-    """Return the files that may be data: not in system folders or Python environments, and no code."""
-    words = {Path(word).expanduser().resolve() for word in argv[:1]}
+    """Return the files that may be data: no code, and not in system folders or Python environments."""
+    programs = {Path(word).expanduser().resolve() for word in argv[:1]}
     resolved = {path.resolve() for path in read}
-    return sorted(path for path in resolved - words if path.is_file() and not _is_of_the_machine(path))
+    return sorted(path for path in resolved - programs if path.is_file() and not _is_code_or_system_file(path))
 
 
-def _is_of_the_machine(path: Path) -> bool:
+def _is_code_or_system_file(path: Path) -> bool:
     parts, home = path.parts, Path.home().resolve()
-    if parts[1] in _SYSTEM or any(path.is_relative_to(each) for each in _VARIABLE):
+    if parts[1] in _SYSTEM or any(path.is_relative_to(folder) for folder in _VARIABLE):
         return True
     if any(part in _PACKAGES for part in parts) or path.suffix in CODE or ".so." in path.name:
         return True
     below_home = path.relative_to(home).parts if path.is_relative_to(home) else ("",)
     if below_home[0].startswith(".") and below_home[0] not in _DATA_OF_HOME:
         return True
-    return any((above / name).exists() for above in path.parents for name in _ENVIRONMENTS)
+    return any((parent / name).exists() for parent in path.parents for name in _ENVIRONMENTS)
 
 
 def folder_table(data_files: Sequence[Path]) -> list[str]:
-    """Return the lines of a table of the folders of data, with numbers of files and bytes, the largest first."""
+    """Return the lines of a table of the data's folders with their files and MB, the largest first."""
     sizes, counts = Counter[Path](), Counter[Path]()
     for path in data_files:
         sizes[path.parent] += path.stat().st_size
         counts[path.parent] += 1
     rows = [
         [str(folder), counted(counts[folder], "file"), f"{size / 1e6:,.1f} MB"]
-        for folder, size in sizes.most_common(_SHOWN)
+        for folder, size in sizes.most_common(_FOLDERS_SHOWN)
     ]
     more = len(sizes) - len(rows)
     total = f"in all {counted(len(data_files), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB"
@@ -156,17 +162,17 @@ def folder_table(data_files: Sequence[Path]) -> list[str]:
 def write_list(data_files: Sequence[Path], list_file: Path) -> tuple[Path, Path]:
     """Write the names of files, relative to their common folder, to `list_file`; return that folder and `list_file`."""
     top = Path(os.path.commonpath([path.parent for path in data_files]))
-    with files.whole(list_file, mode=0o600) as file:  # names may tell what nobody else is to know
+    with files.whole(list_file, mode=0o600) as file:  # names of files may be confidential
         file.write(b"".join(os.fsencode(f"{path.relative_to(top)}\n") for path in data_files))
     return top, list_file
 
 
 def files_below(paths: Sequence[Path]) -> list[Path]:
-    """Return all files at and below the paths that a user names. Raises UsageError: a path has none."""
-    return sorted({each.resolve() for path in paths for each in _below(path)})
+    """Return all files at and below the paths that a user names; raises UsageError if a path has none."""
+    return sorted({file.resolve() for path in paths for file in _files_at(path)})
 
 
-def _below(path: Path) -> Iterator[Path]:
+def _files_at(path: Path) -> Iterator[Path]:
     try:
         top = manifest.top_of(path)
         yield from (top / entry.name for entry in manifest.scan(path, any_kind=True).files)
@@ -176,8 +182,8 @@ def _below(path: Path) -> Iterator[Path]:
 
 def require_same(recorded: Record) -> None:
     """Raise UsageError if the data or the program of a judged record changed after its runs began."""
-    begun = [run["started_utc"] for run in recorded["runs"] if run["status"] in ("valid", "invalid")]
-    if begun and (changed := _changed_data(recorded) or next(_changed_program(recorded, min(begun)), "")):
+    start_times = [run["started_utc"] for run in recorded["runs"] if run["status"] in ("valid", "invalid")]
+    if start_times and (changed := _changed_data(recorded) or next(_changed_program(recorded, min(start_times)), "")):
         raise UsageError(
             f"{recorded['cell']['id']} was measured before {changed} changed",
             "measure it again with redo=true, or keep both in two folders: campaign_dir=…",
@@ -185,21 +191,23 @@ def require_same(recorded: Record) -> None:
 
 
 def _changed_data(recorded: Record) -> str:
-    asked, data = recorded["cell"]["settings"]["dataset"], recorded["dataset"]
+    requested, data = recorded["cell"]["settings"]["dataset"], recorded["dataset"]
     with suppress(DatasetError, OSError):  # the reader of the data reports these
-        listed = manifest.scan(Path(asked["path"]), any_kind=True, listed=asked.get("list") and Path(asked["list"]))
+        listed = manifest.scan(
+            Path(requested["path"]), any_kind=True, listed=requested.get("list") and Path(requested["list"])
+        )
         newest_ns = max(Path(data["path"], file.name).stat().st_ctime_ns for file in listed.files)
         if listed.checksum != data["checksum"] or newest_ns > data["listed_ns"]:
-            return str(asked["path"])
+            return str(requested["path"])
     return ""
 
 
 def _changed_program(recorded: Record, begun_utc: str) -> Iterator[str]:
-    """Yield the program's file and the scripts among its words that changed after `begun_utc`."""
-    own = recorded["cell"]["settings"]["benchmark"]
-    first, *others = own["argv"]
+    """Yield the program and the scripts among its arguments whose files changed after `begun_utc`."""
+    benchmark = recorded["cell"]["settings"]["benchmark"]
+    program, *arguments = benchmark["argv"]
     begun_s = dt.datetime.fromisoformat(begun_utc).timestamp()
-    for word in (shutil.which(first) or first, *(word for word in others if word.endswith(CODE))):
-        path = Path(own["workdir"], word)
+    for word in (shutil.which(program) or program, *(word for word in arguments if word.endswith(CODE))):
+        path = Path(benchmark["workdir"], word)
         if path.is_file() and path.stat().st_mtime > begun_s:
             yield word

@@ -1,4 +1,4 @@
-"""The answer from cold and warm runs of a program, and from the calls of a profiled one, in numbers and in words."""
+"""Compare cold and warm runs of a program, count the calls of a profiled run, and say in words what they show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs.model.settings import Settings
 PROOFS = ("cold", "device_bytes", "reads_data", "same_data")
 """The checks that prove whether a run was cold."""
 _MB = 1e6
-_SMALL = (1, 3)  # bins of Darshan: up to 100 B, up to 10 KiB (`jobs.events.posix_window.SIZES`)
+_SMALL = (1, 3)  # number of Darshan's bins up to 100 B, and up to 10 KiB (`jobs.events.posix_window.SIZES`)
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Side:
 
     cache: str
     runs: int
-    wall_s: tuple[float, float, float]  # median, least, most
+    wall_s: tuple[float, float, float]  # median, minimum, maximum
     marked_s: tuple[float, float, float] | None  # of the timed part; None if it is not marked
     disk_bytes: float
     cores: float  # busy processors
     cpus: int
-    io_pressure: float | None  # share of the time in which a task waited for I/O; None: the kernel does not tell
+    io_pressure: float | None  # share of the time in which a task waited for I/O; None: not known
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Outcome:
     data_bytes: int
     first_read_bytes: float | None  # bytes of the data read in a cold run; None if unknown
     rest: Bound | None = None  # what bounds the warm runs
-    why_not: str = ""  # reason why runs do not count, for the first state of the cache with too few
+    why_not: str = ""  # why runs do not count, for the first state of the cache with too few valid runs
 
     @property
     def deciding(self) -> Difference | None:
-        """The difference whose interval more runs should make narrower: of the timed part, else of the whole."""
+        """The difference that decides: of the timed part if it is marked, else of the whole runtime."""
         return self.marked or self.whole
 
     @property
@@ -69,25 +69,25 @@ class Outcome:
         """Return the comparison as plain values, with computed seconds, shares and decisions."""
         values = asdict(self)
         for name in ("whole", "marked"):
-            if (each := getattr(self, name)) is not None:
-                values[name] |= {"seconds": each.seconds, "share": each.share, "decided": each.decided}
+            if (change := getattr(self, name)) is not None:
+                values[name] |= {"seconds": change.seconds, "share": change.share, "decided": change.decided}
         return values | {"rest": self.rest and self.rest.as_json}
 
 
 def compare_records(name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None) -> Outcome:
     """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
-    both = stopping.turns(cold, warm) if cold and warm else []
-    marked = [(one["marked_s"], other["marked_s"]) for one, other in both]
+    pairs = stopping.turns(cold, warm) if cold and warm else []
+    marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
     runs = stopping.measured(cold, "valid") if cold else []
-    came_bytes = [run["data_in_memory_bytes"] for run in runs]
+    loaded = [run["data_in_memory_bytes"] for run in runs]
     return Outcome(
         name,
         _side(COLD, cold),
         _side(WARM, warm),
-        difference([(one["wall_s"], other["wall_s"]) for one, other in both]),
-        None if any(None in each for each in marked) else difference(marked),  # type: ignore[arg-type] # none is None
+        difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
+        None if any(None in pair for pair in marked) else difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
-        min(statistics.median(came_bytes), runs[0]["data_bytes"]) if came_bytes and None not in came_bytes else None,  # type: ignore[type-var] # none is None
+        min(statistics.median(loaded), runs[0]["data_bytes"]) if loaded and None not in loaded else None,  # type: ignore[type-var] # none is None
         rest,
         _why_not(cold, warm),
     )
@@ -106,7 +106,7 @@ def _side(cache: str, recorded: Record | None) -> Side | None:
     if not runs:
         return None
     marked = [run["marked_s"] for run in runs if run["marked_s"] is not None]
-    pressed = [waited_s / run["elapsed_s"] for run in runs if (waited_s := run.get("io_pressure_s")) is not None]
+    pressures = [waited_s / run["elapsed_s"] for run in runs if (waited_s := run.get("io_pressure_s")) is not None]
     return Side(
         cache,
         len(runs),
@@ -115,7 +115,7 @@ def _side(cache: str, recorded: Record | None) -> Side | None:
         statistics.median(run["device_bytes"] or 0 for run in runs),
         statistics.median(run["program"]["cpu_s"] / run["wall_s"] for run in runs),
         max(run["program"]["cpus"] for run in runs),
-        min(1.0, statistics.median(pressed)) if pressed else None,
+        min(1.0, statistics.median(pressures)) if pressures else None,
     )
 
 
@@ -125,66 +125,67 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 def lines_of_outcome(outcome: Outcome) -> list[str]:
     """Return the lines of the table and the sentences of a comparison."""
-    sides = [each for each in (outcome.cold, outcome.warm) if each]
+    sides = [side for side in (outcome.cold, outcome.warm) if side]
     head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
-    rows = [head, *(_row(each, each.wall_s, "") for each in sides)]
-    rows += [_row(each, each.marked_s, ", timed part") for each in sides if each.marked_s]
+    rows = [head, *(_row(side, side.wall_s, "") for side in sides)]
+    rows += [_row(side, side.marked_s, ", timed part") for side in sides if side.marked_s]
     return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences_on_outcome(outcome)]
 
 
-def _row(side: Side, times_s: tuple[float, float, float], what: str) -> list[str]:
-    name = f"{side.cache}, {counted(side.runs, 'run')}{what}"
+def _row(side: Side, times_s: tuple[float, float, float], part: str) -> list[str]:
+    name = f"{side.cache}, {counted(side.runs, 'run')}{part}"
     times = [f"{times_s[0]:.3g} s", f"{times_s[1]:.3g}–{times_s[2]:.3g}"]  # noqa: RUF001
-    used = [f"{side.disk_bytes / _MB:.0f} MB", f"{side.cores:.1f} of {side.cpus}"]
-    return [name, *times, *(["", ""] if what else used)]
+    usage = [f"{side.disk_bytes / _MB:.0f} MB", f"{side.cores:.1f} of {side.cpus}"]
+    return [name, *times, *(["", ""] if part else usage)]
 
 
 def sentences_on_outcome(outcome: Outcome) -> list[str]:
     """Return the sentences that say what the numbers mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
-        return ["too few valid pairs of a cold and a warm run: nothing is said", *filter(None, [outcome.why_not])]
+        return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
     sentences = [f"{_cost(outcome.whole, 'the runtime')}; {_rest(outcome.rest)}"]
     if outcome.marked:
         sentences.append(f"in the timed part: {_cost(outcome.marked, 'it')}")
     if outcome.first_read_bytes is not None and outcome.data_bytes:
-        read, whole = outcome.first_read_bytes, outcome.data_bytes
-        part = f"{read / _MB:.0f} of {whole / _MB:.0f} MB of the data were read from the disk once"
-        sentences.append(f"{part}; what is read again comes from memory, so with more epochs the share is smaller")
-    pressed = [outcome.cold.io_pressure, outcome.warm.io_pressure]
-    if None not in pressed:
-        cold, warm = (f"{share:.0%}" for share in pressed)
+        read_mb, data_mb = outcome.first_read_bytes / _MB, outcome.data_bytes / _MB
+        first_read = f"{read_mb:.0f} of {data_mb:.0f} MB of the data were read from the disk once"
+        sentences.append(f"{first_read}; later reads come from memory, so with more epochs the share is smaller")
+    pressures = [outcome.cold.io_pressure, outcome.warm.io_pressure]
+    if None not in pressures:
+        cold, warm = (f"{share:.0%}" for share in pressures)
         sentences.append(
             f"a hint of the kernel: a process waited for I/O in {cold} of the time of cold runs, {warm} of warm ones"
         )
     return sentences
 
 
-def _cost(of: Difference, what: str) -> str:
-    if of.share_interval is None or of.interval_s is None:
+def _cost(cost: Difference, whole: str) -> str:
+    if cost.share_interval is None or cost.interval_s is None:
         return (
-            f"waiting for storage costs {of.seconds:.2g} s, {of.share:.0%} of {what}; {counted(of.pairs, 'pair')} are"
-            f" too few for an interval ({intervals.FEWEST_RUNS} are needed)"
+            f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole};"
+            f" {counted(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
         )
-    low, high = of.share_interval
-    if not of.decided:
+    low, high = cost.share_interval
+    if not cost.decided:
         return (
-            f"no difference that {of.pairs} runs can show: {of.seconds:+.2g} s, {of.share:.0%} of {what}"
+            f"no difference that {cost.pairs} runs can show: {cost.seconds:+.2g} s, {cost.share:.0%} of {whole}"
             f" ({low:.0%} to {high:.0%})"
         )
-    if of.seconds < 0:
+    if cost.seconds < 0:
         return (
-            f"the cold runs were {-of.seconds:.3g} s faster ({low:.0%} to {high:.0%} of {what}): something else differs"
+            f"the cold runs were {-cost.seconds:.3g} s faster ({low:.0%} to {high:.0%} of {whole}): something else"
+            " differs"
         )
     return (
-        f"waiting for storage costs {of.seconds:.3g} s, {of.share:.0%} of {what}"
+        f"waiting for storage costs {cost.seconds:.3g} s, {cost.share:.0%} of {whole}"
         f" ({max(0.0, low):.0%} to {min(1.0, high):.0%})"
     )
 
 
 def _rest(bound: Bound | None) -> str:
-    """Return the words on what bounds the warm runs."""
+    """Return the words on what limits the warm runs."""
     if bound is None or bound.word == UNDECIDED:
-        return f"what bounds the rest is undecided ({bound.words if bound else 'its runs do not tell'})"
+        return f"what bounds the rest is undecided ({bound.words if bound else 'its runs do not show it'})"
     return f"the rest is bound by {bound.word} ({bound.words})"
 
 
@@ -195,22 +196,22 @@ def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[
         others = {key: value for key, value in cell.settings.items() if key != "cache"}
         by_settings.setdefault(repr(others), {})[str(cell.settings["cache"])] = cell
     outcomes = []
-    for both in by_settings.values():
-        records = {cache: verdicts.read(verdicts.folder.record(cell.id))[0] for cache, cell in both.items()}
-        swept = name_of_swept(next(iter(both.values())).settings) if len(by_settings) > 1 else ""
+    for cell_of_cache in by_settings.values():
+        records = {cache: verdicts.read(verdicts.folder.record(cell.id))[0] for cache, cell in cell_of_cache.items()}
+        swept = name_of_swept(next(iter(cell_of_cache.values())).settings) if len(by_settings) > 1 else ""
         warm = records.get(WARM)
         outcomes.append(compare_records(name + swept, records.get(COLD), warm, verdicts.bound(warm) if warm else None))
     return outcomes
 
 
 def name_of_swept(settings: Settings) -> str:
-    """Return a name that distinguishes a cell from the others of a sweep: its settings (numbers and texts)."""
+    """Return the settings of a cell that are numbers or texts, as a name that distinguishes it in a sweep."""
     values = {key: value for key, value in settings.items() if isinstance(value, int | str) and key != "cache"}
     return "".join(f" {key}={value}" for key, value in values.items())
 
 
 def cold_runs(recorded: Record) -> list[dict[str, Any]]:
-    """Return one row per measured run of a judged record: whether it was cold, why not, seconds, bytes from disk."""
+    """Return one row per measured run of a judged record: whether it was cold, why not, its seconds, its disk bytes."""
     return [
         {**_proof(run), "run": run["run"], "wall_s": run.get("wall_s"), "disk_bytes": run.get("device_bytes")}
         for run in stopping.measured(recorded)
@@ -221,53 +222,58 @@ def cold_lines(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the lines of a table of `cold_runs`."""
     rows = [[name, "runtime", "from the disk", "cold", ""]]
     for run in runs:
-        took = "" if run["wall_s"] is None else f"{run['wall_s']:.3g} s"
+        runtime = "" if run["wall_s"] is None else f"{run['wall_s']:.3g} s"
         disk = "" if run["disk_bytes"] is None else f"{run['disk_bytes'] / _MB:.1f} MB"
-        rows.append([f"run {run['run']}", took, disk, "yes" if run["cold"] else "NO", run["why"]])
+        rows.append([f"run {run['run']}", runtime, disk, "yes" if run["cold"] else "NO", run["why"]])
     return console.format_table(rows, right=(1, 2))
 
 
 def _proof(run: Run) -> dict[str, Any]:
-    """Return whether a run was cold, and the reason if not or if a check could not tell."""
+    """Return whether a run was cold, and why not, or which check could not decide it."""
     if run["status"] == "failed":
         return {"cold": False, "why": str(run["reason"])}
     checks = [check for check in run["checks"] if check["rule"] in PROOFS]
     failed = [f"{check['rule']}: {check['message']}" for check in checks if check["passed"] is False]
-    unknown = [f"{check['rule']} cannot be told" for check in checks if check["passed"] is None]
-    sure = any(check["passed"] for check in checks if check["rule"] in PROOFS[:2])
-    return {"cold": sure and not failed, "why": "; ".join(failed or unknown)}
+    unknown = [f"{check['rule']} is unverifiable" for check in checks if check["passed"] is None]
+    is_proved = any(check["passed"] for check in checks if check["rule"] in PROOFS[:2])
+    return {"cold": is_proved and not failed, "why": "; ".join(failed or unknown)}
 
 
 def totals_of_calls(recorded: Record) -> list[Calls]:
-    """Return the totals of calls of each valid profiled run of a judged record."""
+    """Return the total calls of each valid profiled run of a judged record."""
     return [run["profile"] for run in stopping.measured(recorded, "valid") if "profile" in run]
 
 
 def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
-    """Yield the lines on the calls of the profiled run of a judged record and, if it `waits`, the staging command.
+    """Yield the lines on the calls of a judged record's profiled run, and the command that plans staged copies.
 
-    `name` distinguishes cells if there are several.
+    `waits`: whether the program waits for its storage; else there is no command. `name` distinguishes several cells.
     """
     if not (totals := totals_of_calls(recorded)):
         yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
         return
     calls, reads = totals[0], totals[0]["reads"]
-    came = stopping.measured(recorded, "valid")[0]["data_in_memory_bytes"]
-    beside = "" if came is None else f" for {came / 1e6:.0f} MB that came into memory"
-    opened = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
-    read = f"{counted(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{beside}"
-    yield f"calls in one more cold run{name}: {opened}, {read}"
+    loaded_bytes = stopping.measured(recorded, "valid")[0]["data_in_memory_bytes"]
+    loaded = "" if loaded_bytes is None else f" for {loaded_bytes / 1e6:.0f} MB that came into memory"
+    opens = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
+    yield (
+        f"calls in one more cold run{name}: {opens}, "
+        f"{counted(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
+    )
     if not reads:
-        yield "no read was seen: files that are mapped, and programs that are linked statically, call none"
+        yield "no read was seen: mapped files need none, and statically linked programs hide theirs"
         return
     tiny, small = (sum(calls["read_sizes"][:bins]) / reads for bins in _SMALL)
-    yield f"small reads: {small:.0%} gave at most 10 KiB, {tiny:.0%} at most 100 B, as one at the end of a file"
+    yield f"small reads: {small:.0%} gave at most 10 KiB, {tiny:.0%} at most 100 B (such as one at the end of a file)"
     if calls["sequential"] is not None and calls["consecutive"] is not None:
-        ahead, on = calls["sequential"] - calls["consecutive"], calls["consecutive"]
-        yield f"order: {on:.0%} go on where the last one ended, {ahead:.0%} skip ahead, others begin anew or go back"
+        ahead, consecutive = calls["sequential"] - calls["consecutive"], calls["consecutive"]
+        yield (
+            f"order: {consecutive:.0%} continue where the last one ended, {ahead:.0%} skip ahead, the others"
+            " start again or go back"
+        )
     yield f"time of all threads in reads: {calls['read_s']:.2f} s, in opening and closing: {calls['meta_s']:.2f} s"
     if not waits:
-        yield "that it waits for storage was not shown, so no file is worth a faster one"
+        yield "the runs do not show that it waits for storage, so a faster storage would not help"
         return
     words = ["python", "-m", "campaign", "stage", "plan", str(campaign), "--only", recorded["cell"]["id"]]
-    yield f"what a faster storage for some of the files would gain: {shlex.join(words)} --fast FOLDER_ON_IT"
+    yield f"to see what a faster storage for some files would gain: {shlex.join(words)} --fast FOLDER_ON_IT"

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from jobs.model.settings import Node
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
-_PATIENCE_S = 3.0  # udev may hold a loop device for a moment
-_ANSWER_S = 30.0  # a model answers within this time, however busy the disk beneath it
-_MOMENT_S = 0.1
-_MOST_TIMES = 3  # a group may be needed again: marking the nodes' file system detaches devices that are attached anew
+_PATIENCE_S = 3.0  # udev may hold a loop device for a short time
+_ANSWER_S = 30.0  # a model answers within this time, even if the disk beneath is busy
+_PAUSE_S = 0.1
+_MOST_TIMES = 3  # a group may be needed again: marking the nodes' file system detaches devices, which come back
 
 
 def bring_up(
@@ -72,12 +72,14 @@ def write_on_first_node(folder: Path, work: Callable[[Storage], int]) -> int:
     """Call `work` while the first emulated node, whose files all nodes read, is writable; return its result."""
     with _hold_lock():
         state = inspect_testbed(folder, patience_s=_ANSWER_S)
-        facts = {name: each for name, each in state.storage_facts.items() if state.storages[name].is_node}
-        if not facts:
+        facts_of_nodes = {name: facts for name, facts in state.storage_facts.items() if state.storages[name].is_node}
+        if not facts_of_nodes:
             raise EnvironmentFaultError(
                 f"no emulated nodes in {folder}", "python -m campaign testbed up nodes=4, as root"
             )
-        requests = {name: StorageRequest.of(each, state.storages[name].size_bytes) for name, each in facts.items()}
+        requests = {
+            name: StorageRequest.of(facts, state.storages[name].size_bytes) for name, facts in facts_of_nodes.items()
+        }
         owner = state.storages[FIRST].owner or find_owner()
         _require_unused(replace(state, storages={name: state.storages[name] for name in requests}))
         inspect = partial(inspect_testbed, folder, requests, _ANSWER_S)
@@ -102,17 +104,17 @@ def _require_unused(state: TestbedState) -> None:
             if used:
                 raise EnvironmentFaultError(
                     f"{used} is busy: process {pid} has {path} open",
-                    "end it (a campaign: Ctrl-C), then give the same command again",
+                    "end it (a campaign: Ctrl-C), then repeat the same command",
                 )
 
 
 def _files_of_process(pid: int) -> list[str]:
     """Return the paths of the open files and of the current folder of a process; empty if the process has ended.
 
-    The function reads the kernel's links alone: the files may be on a storage that does not answer.
+    The function reads only links of the kernel, because the files may be on a storage that does not answer.
     """
     open_files = []
-    for link in (f"/proc/{pid}/cwd", *glob.glob(f"/proc/{pid}/fd/*")):  # noqa: PTH207 - that of Path raises if it ends
+    for link in (f"/proc/{pid}/cwd", *glob.glob(f"/proc/{pid}/fd/*")):  # noqa: PTH207 - Path.glob raises if it ends
         with suppress(OSError):
             open_files.append(os.readlink(link))  # noqa: PTH115 - the same
     return open_files
@@ -164,23 +166,23 @@ def _carry_out_plans(
 
     Raises EnvironmentFaultError if steps change nothing in the state, or if other programs undo steps repeatedly.
     """
-    done: list[Group] = []
+    finished: list[Group] = []
     patience_s = 0.0
     while groups := make_plan(state := inspect()):
         group = groups[0]
-        if group in done[-1:] and patience_s < _PATIENCE_S:
-            time.sleep(_MOMENT_S)
-            patience_s += _MOMENT_S
+        if group in finished[-1:] and patience_s < _PATIENCE_S:
+            time.sleep(_PAUSE_S)
+            patience_s += _PAUSE_S
             continue
-        if group in done[-1:] or done.count(group) == _MOST_TIMES:
-            why = "nothing has changed" if group in done[-1:] else f"undone, {_MOST_TIMES} times"
+        if group in finished[-1:] or finished.count(group) == _MOST_TIMES:
+            reason = "nothing has changed" if group in finished[-1:] else f"undone, {_MOST_TIMES} times"
             raise EnvironmentFaultError(
-                f"{'; '.join(map(str, group))}: it was done, and {why}",
-                "somebody else mounts it, or uses it (an open file); end that, then repeat the same command",
+                f"{'; '.join(map(str, group))}: it was done, and {reason}",
+                "another program mounts it or has a file of it open; end that program, then repeat the same command",
             )
         for step in group:
             _do_step(step)
-        done.append(group)
+        finished.append(group)
         patience_s = 0.0
     return state
 
@@ -192,7 +194,7 @@ def _do_step(step: Step) -> None:
 @contextmanager
 def _hold_lock() -> Iterator[None]:
     """Hold the lock of testbed commands in a block, with a umask that makes new files readable for everybody."""
-    before = os.umask(0o022)
+    old_umask = os.umask(0o022)
     lock = FileLock(_LOCK, mode=0o600, fallback_to_soft=False)
     try:
         try:
@@ -204,4 +206,4 @@ def _hold_lock() -> Iterator[None]:
             yield
     finally:
         lock.release(force=True)
-        os.umask(before)
+        os.umask(old_umask)

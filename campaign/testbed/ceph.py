@@ -56,8 +56,8 @@ def missing_for_gateway() -> str | None:
     """Return a sentence on the programs that this machine lacks for a gateway; None if it lacks none."""
     if find_spec("obstore") is None:
         return "there is no obstore, which makes the bucket (pip install 'tfio-campaign[s3]')"
-    lacking = [name for name in (*PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
-    return f"not installed: {', '.join(lacking)} (apt-get install {PACKAGES})" if lacking else None
+    missing = [name for name in (*PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
+    return f"not installed: {', '.join(missing)} (apt-get install {PACKAGES})" if missing else None
 
 
 @dataclass(frozen=True)
@@ -192,12 +192,12 @@ class Ceph:
 
     def tell(self, *words: object, program: str = "ceph") -> str:
         """Run a command of ``ceph`` or ``radosgw-admin``, and return its output."""
-        done = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
-        if done.returncode:
+        process = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
+        if process.returncode:
             raise EnvironmentFaultError(
-                f"{program} {words[0]}: {' '.join(done.stderr.split())}", f"see {self.private}/*.log"
+                f"{program} {words[0]}: {' '.join(process.stderr.split())}", f"see {self.private}/*.log"
             )
-        return done.stdout
+        return process.stdout
 
     def ask(self, daemon: str, prefix: str) -> Any:
         """Return a daemon's JSON answer to a command (``status``, ``perf dump``); raise OSError without an answer."""
@@ -211,7 +211,7 @@ class Ceph:
 
     def add_user(self, name: str) -> dict[str, str]:
         """Make a user without access to others' buckets; return the environment variables of its clients."""
-        words = ("user", "create", "--uid", name, "--display-name", name)  # Ceph makes the keys: no word says them
+        words = ("user", "create", "--uid", name, "--display-name", name)  # Ceph makes the keys: they are no arguments
         (keys,) = json.loads(self.tell(*words, program="radosgw-admin"))["keys"]
         return {"AWS_ACCESS_KEY_ID": keys["access_key"], "AWS_SECRET_ACCESS_KEY": keys["secret_key"]}
 
@@ -268,7 +268,7 @@ _CAPS = {
     "osd.0": {"mon": "allow profile osd", "osd": "allow *"},
     "client.gateway": {"mon": "allow rw", "osd": "allow rwx"},
 }
-_PORTS = (20_000, 32_000)  # clients get those from 32,768 on (ip_local_port_range)
+_PORTS = (20_000, 32_000)  # clients get ports from 32,768 on (ip_local_port_range)
 # Without tcp_nodelay a get of 112 kB takes 21 ms instead of 1.5 (Nagle against the delayed ACK of loopback); without
 # the two keys of paxos each pool takes a second; without osd_client_watch_timeout radosgw-admin waits longer for the
 # watch of a killed gateway. On a rotational disk BlueStore would keep writes below 64 kB in memory until there are 64

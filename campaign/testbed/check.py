@@ -38,9 +38,9 @@ _BLOCKS = (4096, 112 << 10)  # bytes; the second is the paper's median image (Ch
 _LEAST_BYTES, _MOST_BYTES = expected.SEQUENTIAL_BYTES, 32 * expected.SEQUENTIAL_BYTES
 _FILE_S = 1.5  # seconds to read the whole file; the size of the file follows, up to _MOST_BYTES
 _BUILTIN_S, _LEAST_S, _MOST_S = 0.5, 0.5, 2.5
-_READS = 400  # reads by fio; the median of reads that wait for any part of a turn is then right within 4 %
+_READS = 400  # reads by fio; the median is then right within 4 %, although a read waits for any part of a turn
 _REPEAT_S = 22.0  # time per storage in which a point that differs is measured two more times
-_SHARES = {"median": 0.5, "95th percentile": 0.95}  # of the reads that take no longer
+_SHARES = {"median": 0.5, "95th percentile": 0.95}  # quantiles of the latency
 _FIO_PATTERNS = {"write": "write", "read": "read", "random_read": "randread"}  # values of fio's option rw
 _PREFIX = ".testbed-check."  # of the name of the check's file
 _WITHOUT_DECIMALS = 1000  # larger numbers are shown without decimals
@@ -90,7 +90,7 @@ class Measured:
     latencies_us: Mapping[str, float] = field(
         default_factory=dict
     )  # by the names in `_SHARES`; empty: the engine gives none
-    account: str = ""  # where the time went, by the counters of the model's server
+    account: str = ""  # what the time was spent on, by the counters of the model's server
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def points_to_measure(request: StorageRequest) -> list[Point]:
 
 
 def measure_storage(
-    name: str, storage: Storage, request: StorageRequest, report: Callable[[Wait], None], show: Progress
+    name: str, storage: Storage, request: StorageRequest, report: Callable[[Wait], None], report_progress: Progress
 ) -> list[Row]:
-    """Measure a storage that is up, and return its rows; `report` gets the holder of its lock, `show` the progress.
+    """Measure a storage that is up, and return its rows; `report` gets the holder of its lock.
 
     Raises EnvironmentFaultError if the storage belongs to another user, its model has faults, it has no room, or an
     engine fails.
@@ -156,14 +156,14 @@ def measure_storage(
     rows: list[Row] = []
     with _hold_target(name, storage, request, report) as target:
         repeat_until_s = time.monotonic() + _REPEAT_S
-        for done, point in enumerate(points := points_to_measure(request)):
-            show(name, done, len(points), str(point))
+        for index, point in enumerate(points := points_to_measure(request)):
+            report_progress(name, index, len(points), str(point))
             measured = _measure_point(target, point)
             if (
                 any(row.differs for row in measured) and time.monotonic() < repeat_until_s
             ):  # other programs may have disturbed it
                 repeated = (_measure_point(target, point), _measure_point(target, point))
-                # The median of three per engine: to take the last or the best would choose by the result.
+                # The median of three per engine; choosing the last or the best one would choose by the result.
                 measured = [median_row(rows_of_engine) for rows_of_engine in zip(measured, *repeated, strict=True)]
             rows += measured
     return rows
@@ -228,10 +228,10 @@ def _measure_point(target: Target, point: Point) -> list[Row]:
 def _measure_with_account(target: Target, point: Point, engine: Callable[[Target, Point], Measured]) -> Measured:
     if target.request.model is None:
         return engine(target, point)
-    before = ask_server(target.storage.model)
+    old_counters = ask_server(target.storage.model)
     measured = engine(target, point)
     return replace(
-        measured, account=describe_time(target, point, measured.rate, before, ask_server(target.storage.model))
+        measured, account=describe_time(target, point, measured.rate, old_counters, ask_server(target.storage.model))
     )
 
 
@@ -276,21 +276,21 @@ def make_fio_command(target: Target, point: Point) -> list[str]:
 def parse_fio_answer(answer: str, point: Point) -> Measured:
     """Return the rate and latencies in fio's answer; raise EngineError if the answer is incomplete."""
     try:
-        (job,) = next(each["jobs"] for each in external.documents(answer) if "jobs" in each)
+        (job,) = next(document["jobs"] for document in external.documents(answer) if "jobs" in document)
         side = job["write" if point.access == "write" else "read"]
         percentiles = side["lat_ns"]["percentile"]
         latencies = {key: external.number(percentiles, f"{100 * share:f}") / 1e3 for key, share in _SHARES.items()}
         rate = external.number(side, "iops") if point.random else external.number(side, "bw_bytes") / 1e6
     except (StopIteration, LookupError, TypeError, ValueError) as error:
-        raise EngineError("fio gave no whole answer") from error
+        raise EngineError("fio's answer is incomplete") from error
     return Measured(rate, latencies)
 
 
 def describe_time(target: Target, point: Point, rate: float, before: Served, after: Served) -> str:
-    """Return a sentence on where the time of a request went on average, by the counters of the model's server.
+    """Return a sentence on what the time of an average request was spent on, by the counters of the model's server.
 
-    A random read waits for the model, for a server that answers late, and on the way between program and server (by
-    Little's law). The server answers earlier by `path_us`, to make up for the way.
+    A random read waits for the model, for a server that answers late, and for the way between program and server (by
+    Little's law). The server answers earlier by `path_us`, to compensate for the way.
     """
     model, expected_rate = target.request.model, target.rate(point)
     requests = after["reads"] + after["writes"] - before["reads"] - before["writes"]
@@ -300,7 +300,7 @@ def describe_time(target: Target, point: Point, rate: float, before: Served, aft
     if not point.random:
         idle_share = 1 - (after["busy_s"] - before["busy_s"]) * rate / (target.file_bytes / 1e6)
         answers = f"answers {late_us:,.0f} us late"
-        return f"this machine: nothing was asked of the model in {idle_share:.0%} of the time, {answers}"
+        return f"this machine: the model got no request in {idle_share:.0%} of the time, {answers}"
     path_us, server_us = model.parameters["path_us"], (after["queue_s"] - before["queue_s"]) / requests * 1e6
     model_us = server_us - late_us + path_us
     if model_us > point.depth / expected_rate * 1e6 * (1 + TOLERANCE):
@@ -337,8 +337,8 @@ def format_rows(rows: Sequence[Row]) -> list[str]:
     return [
         *lines,
         *(
-            f"{name} is more than {TOLERANCE:.0%} off its model: {'; '.join(what)}"
-            for name, what in differences.items()
+            f"{name} is more than {TOLERANCE:.0%} off its model: {'; '.join(texts)}"
+            for name, texts in differences.items()
         ),
     ]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SEQUENTIAL_BYTES = 16 * MIB  # bytes per request of a program; it reaches the model as requests of 1 MiB
 _PARTS = SEQUENTIAL_BYTES // MIB
-_SIMULATED = 3000  # requests; the mean is then right within 1 %
+_SIMULATED = 3000  # simulated requests; the mean is then right within 1 %
 
 
 def sequential_mb_per_s(request: StorageRequest, access: str, file_bytes: int) -> float | None:
@@ -39,18 +39,18 @@ def sequential_mb_per_s(request: StorageRequest, access: str, file_bytes: int) -
 
 def _sequential_s(kind: str, model: Mapping[str, float], access: str, rate: float, file_bytes: int) -> float:
     """Return the seconds to read or write a whole file in requests of `SEQUENTIAL_BYTES`, one after the other."""
-    transfer, requests = file_bytes / rate, file_bytes / SEQUENTIAL_BYTES
+    transfer_s, requests = file_bytes / rate, file_bytes / SEQUENTIAL_BYTES
     if kind == "disk":  # one seek; then the arm stays, and the cache hides the gaps between requests
-        return model["seek_track_ms"] / 1e3 + _seconds_per_turn(model) / 2 + transfer
+        return model["seek_track_ms"] / 1e3 + _seconds_per_turn(model) / 2 + transfer_s
     if kind == "flash":
-        work = model[f"{access}_us"] / 1e6
-        in_turns = math.ceil(_PARTS / model["channels"]) * work + MIB / rate
-        return requests * max(work + SEQUENTIAL_BYTES / rate, in_turns)
-    way = model["round_trip_us"] / 1e6
+        work_s = model[f"{access}_us"] / 1e6
+        rounds_s = math.ceil(_PARTS / model["channels"]) * work_s + MIB / rate
+        return requests * max(work_s + SEQUENTIAL_BYTES / rate, rounds_s)
+    way_s = model["round_trip_us"] / 1e6
     if access == "write":
-        return requests * way + transfer
-    first = way + model["metadata_us"] / 1e6 + _server_disk_s(model, MIB)
-    return first + (requests - 1) * max(0.0, way - model["read_ahead_mb"] * 1e6 / rate) + transfer
+        return requests * way_s + transfer_s
+    first_s = way_s + model["metadata_us"] / 1e6 + _server_disk_s(model, MIB)
+    return first_s + (requests - 1) * max(0.0, way_s - model["read_ahead_mb"] * 1e6 / rate) + transfer_s
 
 
 def reads_per_s(request: StorageRequest, block_bytes: int, depth: int, file_bytes: int) -> float | None:
@@ -58,15 +58,15 @@ def reads_per_s(request: StorageRequest, block_bytes: int, depth: int, file_byte
     if request.model is None:
         return None
     model, kind = _parameters(request), request.model.kind
-    transfer = block_bytes / model["read_mb_per_s"] / 1e6
+    transfer_s = block_bytes / model["read_mb_per_s"] / 1e6
     if kind == "disk":
         _, whole_s = _simulate_arm(model, block_bytes, depth, file_bytes)
         reads = _SIMULATED / whole_s
     elif kind == "flash":
-        work = model["read_us"] / 1e6
-        reads = min(depth / (work + transfer), model["channels"] / work if work else math.inf, 1 / transfer)
+        work_s = model["read_us"] / 1e6
+        reads = min(depth / (work_s + transfer_s), model["channels"] / work_s if work_s else math.inf, 1 / transfer_s)
     else:
-        reads = min(_server_reads_per_s(model, block_bytes, depth, file_bytes), 1 / transfer)
+        reads = min(_server_reads_per_s(model, block_bytes, depth, file_bytes), 1 / transfer_s)
     return min(reads, request.speed.read_iops or math.inf)
 
 
@@ -75,15 +75,15 @@ def read_us(request: StorageRequest, block_bytes: int, file_bytes: int, share: f
     if request.model is None or request.speed.read_iops:  # a limit in requests lets them pass in bursts
         return None
     model, kind = _parameters(request), request.model.kind
-    transfer = block_bytes / model["read_mb_per_s"]  # in microseconds
+    transfer_us = block_bytes / model["read_mb_per_s"]  # in microseconds
     if kind == "disk":
         latencies, _ = _simulate_arm(model, block_bytes, 1, file_bytes)
         return sorted(latencies)[int(share * len(latencies))] * 1e6
     if kind == "flash":
-        return model["read_us"] + transfer
-    turned = (share - 0.5) * _seconds_per_turn(model)  # any part of a turn is as likely
-    at_disk = _server_disk_s(model, block_bytes) + turned
-    return model["round_trip_us"] + model["metadata_us"] + at_disk * 1e6 + transfer
+        return model["read_us"] + transfer_us
+    turn_s = (share - 0.5) * _seconds_per_turn(model)  # any part of a turn is as likely
+    disk_s = _server_disk_s(model, block_bytes) + turn_s
+    return model["round_trip_us"] + model["metadata_us"] + disk_s * 1e6 + transfer_us
 
 
 def _parameters(request: StorageRequest) -> dict[str, float]:
@@ -106,15 +106,15 @@ def _server_reads_per_s(model: Mapping[str, float], block_bytes: int, depth: int
     An arriving request finds the queue of a network with one request less (Reiser and Lavenberg 1980); the request in
     service needs the mean residual time of a seek and any part of a turn (Reiser 1979 on general service).
     """
-    at_disk = _server_disk_s(model, block_bytes)
+    disk_s = _server_disk_s(model, block_bytes)
     others_s = (model["round_trip_us"] + model["metadata_us"] + block_bytes / model["read_mb_per_s"]) / 1e6
-    residual = (at_disk + _seconds_per_turn(model) ** 2 / 12 / at_disk) / 2
+    residual_s = (disk_s + _seconds_per_turn(model) ** 2 / 12 / disk_s) / 2
     arms = min(model["osts"], math.ceil(file_bytes / (model["stripe_mib"] * MIB))) * model["disks"]
     queued = busy = rate = 0.0  # of each disk: requests there, and the share of time with any
-    for out in range(1, depth + 1):
-        waits = (queued - busy) * at_disk + busy * residual
-        rate = out / (others_s + waits + at_disk)
-        queued, busy = (rate / arms * each for each in (waits + at_disk, at_disk))
+    for outstanding in range(1, depth + 1):
+        wait_s = (queued - busy) * disk_s + busy * residual_s
+        rate = outstanding / (others_s + wait_s + disk_s)
+        queued, busy = (rate / arms * seconds for seconds in (wait_s + disk_s, disk_s))
     return rate
 
 
@@ -122,28 +122,30 @@ def _simulate_arm(
     model: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int
 ) -> tuple[list[float], float]:
     """Return the latency of each simulated request to a disk with one arm, and the seconds for all of them."""
-    chance, turn, rate = random.Random(0), _seconds_per_turn(model), model["read_mb_per_s"] * 1e6  # noqa: S311 - places, not secrets
-    track, blocks = rate * turn, file_bytes // block_bytes
+    generator, turn_s, rate = random.Random(0), _seconds_per_turn(model), model["read_mb_per_s"] * 1e6  # noqa: S311 - places, not secrets
+    track_bytes, blocks = rate * turn_s, file_bytes // block_bytes
     # A seek grows with the square root of the distance, whose average is 8/15.
     slope = (model["seek_average_ms"] - model["seek_track_ms"]) * 15 / 8
-    head, now, latencies = 0.0, 0.0, []
+    head, now_s, latencies = 0.0, 0.0, []
 
     def seconds_to(position: float) -> float:
         """Return the seconds until the head is at `position`: a seek, and the rest of a turn."""
         if position == head:
             return 0.0
-        tracks = abs(position // track - head // track)
-        seek = (model["seek_track_ms"] + slope * math.sqrt(tracks * track / model["capacity_gb"] / 1e9)) / 1e3
-        there = now + (seek if tracks else 0.0)
-        return there - now + (position / track * turn - there) % turn
+        tracks = abs(position // track_bytes - head // track_bytes)
+        seek_s = (model["seek_track_ms"] + slope * math.sqrt(tracks * track_bytes / model["capacity_gb"] / 1e9)) / 1e3
+        arrival_s = now_s + (seek_s if tracks else 0.0)
+        return arrival_s - now_s + (position / track_bytes * turn_s - arrival_s) % turn_s
 
     # A free arm chooses at once; the client that was just answered sends its next request after that.
-    waiting = [(float(chance.randrange(blocks) * block_bytes), 0.0) for _ in range(max(1, depth - 1))]
+    waiting = [(float(generator.randrange(blocks) * block_bytes), 0.0) for _ in range(max(1, depth - 1))]
     for _ in range(_SIMULATED):
-        position, sent_s = chosen = min(waiting[: int(model["queue"])], key=lambda request: seconds_to(request[0]))
-        waiting.remove(chosen)
-        done = now + seconds_to(position) + block_bytes / rate
-        waiting.append((float(chance.randrange(blocks) * block_bytes), done if depth == 1 else now))
-        head, now = position + block_bytes, done
-        latencies.append(done - sent_s)
-    return latencies, now
+        position, sent_s = chosen_request = min(
+            waiting[: int(model["queue"])], key=lambda request: seconds_to(request[0])
+        )
+        waiting.remove(chosen_request)
+        done_s = now_s + seconds_to(position) + block_bytes / rate
+        waiting.append((float(generator.randrange(blocks) * block_bytes), done_s if depth == 1 else now_s))
+        head, now_s = position + block_bytes, done_s
+        latencies.append(done_s - sent_s)
+    return latencies, now_s

@@ -30,7 +30,7 @@ def fill_nodes(folder: Path, words: Sequence[str]) -> int:
 
     def make(first: Storage) -> int:
         user, group = first.owner or apply.find_owner()
-        # Not as root: the owner could have put a link there, which root would follow.
+        # Not as root, because the owner could have put a link there, which root would follow.
         with subprocess.Popen(
             python("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
@@ -52,7 +52,7 @@ def make_node_data(words: list[str]) -> int:
 
     points = collect_points([*words, "site=twin", f"storage={NODES}", "storage.node_root=null"])  # one node is there
     if points is None or command_line.parse_command_line(words).dry_run:
-        raise UsageError("testbed fill takes the words of a grid alone", "testbed fill +paper=hepcnn +size=smoke")
+        raise UsageError("testbed fill takes only the settings of a grid", "testbed fill +paper=hepcnn +size=smoke")
     plan = plan_points(points)
     datasets.require_possible(plan.entries)
     with console.interrupt_on_kill(), console.progress() as progress:

@@ -206,8 +206,8 @@ def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int]
             steps += detach_steps(state.storages[name])
             state = replace(state, storages={**state.storages, name: without_device(state.storages[name])})
     loops = _choose_loops(requests, state)
-    attached = [loop.number for name in requests for loop in state.storages[name].attached]
-    steps += _bookkeeping_steps(requests, state, attached)
+    attached_numbers = [loop.number for name in requests for loop in state.storages[name].attached]
+    steps += _bookkeeping_steps(requests, state, attached_numbers)
     if any(request.model for request in requests.values()) and state.program.name not in state.programs:
         unfinished_program = state.program.with_suffix(".new")
         steps.append(
@@ -226,11 +226,13 @@ def plan_creation(requests: Mapping[str, StorageRequest], owner: tuple[int, int]
         steps += device_steps(storage, request, state.program)
         steps += end_fault_steps(state.storages[name])
     numbers = [loop.number for loop in loops.values()]
-    if new_numbers := [number for number in numbers if number not in attached]:
+    if new_numbers := [number for number in numbers if number not in attached_numbers]:
         steps += [
             [
                 _write_marker(
-                    state, _describe_storages(requests, state), [*state.limited_devices, *attached, *new_numbers]
+                    state,
+                    _describe_storages(requests, state),
+                    [*state.limited_devices, *attached_numbers, *new_numbers],
                 )
             ]
         ]
@@ -255,8 +257,8 @@ def plan_removal(state: TestbedState, *, keep: bool) -> list[Group]:
     steps: list[Group] = []
     for storage in reversed(list(state.storages.values())):
         steps += detach_steps(storage)
-    attached = [loop.number for storage in state.storages.values() for loop in storage.attached]
-    for number in dict.fromkeys([*state.limited_devices, *attached]):
+    attached_numbers = [loop.number for storage in state.storages.values() for loop in storage.attached]
+    for number in dict.fromkeys([*state.limited_devices, *attached_numbers]):
         steps += [[step] for step in state.device_limits.steps(number, {})]
     if state.marker is None and not state.leftovers:
         return steps
@@ -269,7 +271,7 @@ def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
     if state.marker is None and state.foreign_names:
         raise UsageError(
             f"{state.folder} is no testbed of ours and holds other files, such as {state.foreign_names[0]}",
-            "name a folder that is empty or not there yet: --folder DIR",
+            "name an empty or a new folder: --folder DIR",
         )
     for name in requests:
         storage = state.storages[name]
@@ -281,13 +283,13 @@ def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
         }.intersection(state.foreign_names)
         if foreign_names and not storage.mounted:
             raise UsageError(
-                f"{state.folder / min(foreign_names)} is there already, and not ours",
-                "move it away, or name another --folder",
+                f"{state.folder / min(foreign_names)} exists already, and is not ours",
+                "move it away, or name another folder: --folder DIR",
             )
         if storage.mounted and not storage.ours_mounted:
             raise EnvironmentFaultError(
                 f"{storage.mounted} is mounted at {storage.point}, and is not ours",
-                "unmount it, or name another --folder",
+                "unmount it, or name another folder: --folder DIR",
             )
         if cached := next((loop.path for loop in storage.model_loops if not loop.direct), None):
             raise EnvironmentFaultError(
@@ -296,7 +298,7 @@ def _refuse_foreign_files(requests: Iterable[str], state: TestbedState) -> None:
             )
         if storage.attached and storage.size_bytes is None:
             raise EnvironmentFaultError(
-                f"the file of {storage.attached[0].path}, {storage.image}, was taken away",
+                f"the file of {storage.attached[0].path}, {storage.image}, was removed",
                 "python -m campaign testbed down",
             )
 
@@ -308,8 +310,8 @@ def _refuse_silent_models(storages: Iterable[Storage]) -> None:
             raise EnvironmentFaultError(
                 f"the model of {storage.point.name} (process {storage.server.pid}) does not answer: the disk beneath"
                 " may be busy",
-                f"wait for it; or give up what it has not written (sudo kill -KILL {storage.server.pid}); then repeat"
-                " the same command",
+                f"wait for it; or lose its unwritten data: sudo kill -KILL {storage.server.pid}; then repeat the same"
+                " command",
             )
 
 
@@ -325,7 +327,7 @@ def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -
         requested = requests[name].size_bytes if name in requests else None
         if requested is not None and requested != size:
             raise UsageError(
-                f"{name} has {size / GB:g} GB already, {requested / GB:g} GB are asked for",
+                f"{name} has {size / GB:g} GB already, not the requested {requested / GB:g} GB",
                 "remove it first: python -m campaign testbed down",
             )
     requested_sizes = {name: request.size_bytes for name, request in requests.items() if request.size_bytes is not None}
@@ -338,9 +340,9 @@ def _choose_sizes(requests: Mapping[str, StorageRequest], state: TestbedState) -
     share_bytes = min(LARGEST_SHARE, room_bytes // len(new_names) // _TENTH * _TENTH) if new_names else 0
     if (room_bytes < 0 and requested_sizes.keys() - present_sizes.keys()) or (new_names and share_bytes < _LEAST):
         raise EnvironmentFaultError(
-            f"beneath {state.folder} {state.free_bytes / GB:.1f} GB are free: too little for what is asked for,"
+            f"beneath {state.folder} {state.free_bytes / GB:.1f} GB are free: too little for the request of"
             f" {sum(requested_sizes.values()) / GB:.1f} GB in all and {_RESERVE / GB:g} GB that stay free",
-            "ask for less (hdd.size_gb=…, storages=[hdd,ssd]), or for another place: --folder DIR",
+            "ask for less (hdd.size_gb=…, storages=[hdd,ssd]), or use another disk: --folder DIR",
         )
     return {**dict.fromkeys(new_names, share_bytes), **requested_sizes, **present_sizes}
 

@@ -43,13 +43,13 @@ FOLDER = "s3"
 SITE = "twin_s3"
 # Ceph delays all writes and removals if 0.95 of its disk is in use; an empty disk uses 0.3 GB. Removed objects take
 # their room for some more seconds.
-_SHARE, _OWN_BYTES = 0.85, 300_000_000
+_QUOTA_SHARE, _OWN_BYTES = 0.85, 300_000_000
 _LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
 
 
 def quota_bytes(shape: Shape) -> int:
     """Return the quota of the bucket in bytes (whole MiB), so that the disk never becomes full."""
-    return round(_SHARE * (shape.size_bytes - _OWN_BYTES)) >> 20 << 20
+    return round(_QUOTA_SHARE * (shape.size_bytes - _OWN_BYTES)) >> 20 << 20
 
 
 def bring_up_gateway(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = None) -> None:
@@ -64,12 +64,12 @@ def gateway_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None = N
     """Return the steps that bring a gateway up, from an empty folder or from its present state."""
     facts = gateway.facts
     if facts.get("made") and {**facts, **asdict(shape)} != facts:
-        raise UsageError("the gateway that is there was made with other settings", "testbed down removes it")
+        raise UsageError("the present gateway was made with other settings", "testbed down removes it")
     if facts.get("made"):
         disk = _disk_steps(gateway, shape, attached=bool(gateway.device))
         return [*disk, *(_start_step(gateway, daemon) for daemon in DAEMONS)]
-    made = _creation_steps(gateway, shape, owner)
-    return [Call(f"# remove what was half made in {gateway.folder}", gateway.remove), *made] if facts else made
+    steps = _creation_steps(gateway, shape, owner)
+    return [Call(f"# remove what was half made in {gateway.folder}", gateway.remove), *steps] if facts else steps
 
 
 def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) -> list[Step]:
@@ -162,7 +162,7 @@ def bring_up_store(folder: Path, store: StoreRequest, owner: tuple[int, int]) ->
     shape, gateway = store.shape(folder), gateway_in(folder)
     if store.on and mount_of(folder / store.on).point != str((folder / store.on).resolve()):
         raise UsageError(
-            f"s3_on={store.on}: it is not up here", f"testbed up storages=[{store.on}] s3=true s3_on={store.on}"
+            f"s3_on={store.on}: this storage is not up", f"testbed up storages=[{store.on}] s3=true s3_on={store.on}"
         )
     if (promised := _bytes_promised(gateway, shape)) > (free := files.free_bytes(folder / (store.on or ""))):
         raise EnvironmentFaultError(
@@ -253,7 +253,7 @@ def require_unused(folder: Path) -> None:
         if is_client and connection.pid and connection.pid not in ours:
             raise EnvironmentFaultError(
                 f"s3 is busy: process {connection.pid} is connected to {gateway.endpoint}",
-                "end it (a campaign: Ctrl-C), then give the same command again",
+                "end it (a campaign: Ctrl-C), then repeat the same command",
             )
 
 

@@ -40,7 +40,7 @@ _FILE = ".tfio-serving.tmp"
 class Window:
     """The CPU time of the kernel's threads in an interval, and the requests to a storage in this interval."""
 
-    took_s: float
+    elapsed_s: float
     cpu_s: float
     requests: int = 0
     moved_gb: float = 0.0
@@ -52,14 +52,14 @@ def measure_costs(point: Path, loop: Path, file: Path, identity: Node) -> None:
     `point`: its mount point; `loop`: its loop device. A read-only or full file system is only read. Raises
     EnvironmentFaultError if the storage fails.
     """
-    asks = (
+    workloads = (
         partial(time.sleep, _IDLE_S),
         partial(_read_blocks, loop, _SMALL),
         partial(_read_blocks, loop, _LARGE),
         partial(_write_file, point),
     )
     try:
-        windows = [[_observe_window(point, ask) for ask in asks] for _ in range(_TIMES)]
+        windows = [[_observe_window(point, workload) for workload in workloads] for _ in range(_TIMES)]
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
             f"{point} cannot be measured: {error}", "python -m campaign testbed status"
@@ -74,11 +74,14 @@ def costs_of_windows(
 
     The costs are medians over several windows; the CPU time of the kernel at idle is subtracted.
     """
-    idle_cores = statistics.median(each.cpu_s / each.took_s for each in idle)
+    idle_cores = statistics.median(window.cpu_s / window.elapsed_s for window in idle)
 
     def cost(windows: Iterable[Window], unit: str, request_s: float = 0.0) -> float:
-        spent = ((w.cpu_s - idle_cores * w.took_s - request_s * w.requests, getattr(w, unit)) for w in windows)
-        return max(0.0, statistics.median(cpu_s / count if count else 0.0 for cpu_s, count in spent))
+        cpu_and_units = (
+            (window.cpu_s - idle_cores * window.elapsed_s - request_s * window.requests, getattr(window, unit))
+            for window in windows
+        )
+        return max(0.0, statistics.median(cpu_s / count if count else 0.0 for cpu_s, count in cpu_and_units))
 
     request = cost(small, "requests")
     read, write = (cost(windows, "moved_gb", request) for windows in (large, written))
@@ -88,12 +91,12 @@ def costs_of_windows(
 def _read_blocks(loop: Path, block: int) -> None:
     """Read blocks at random offsets with direct I/O, by several threads."""
     device = os.open(loop, os.O_RDONLY | os.O_DIRECT)
-    blocks, until = os.lseek(device, 0, os.SEEK_END) // block, time.monotonic() + _WINDOW_S
+    blocks, deadline = os.lseek(device, 0, os.SEEK_END) // block, time.monotonic() + _WINDOW_S
 
     def read(seed: int) -> None:
-        chance, buffer = random.Random(seed), mmap.mmap(-1, block)  # noqa: S311 - places, not secrets
-        while time.monotonic() < until:
-            os.preadv(device, [buffer], chance.randrange(blocks) * block)
+        generator, buffer = random.Random(seed), mmap.mmap(-1, block)  # noqa: S311 - places, not secrets
+        while time.monotonic() < deadline:
+            os.preadv(device, [buffer], generator.randrange(blocks) * block)
 
     try:
         with ThreadPoolExecutor(_READERS) as readers:
@@ -117,16 +120,19 @@ def _write_file(point: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _observe_window(point: Path, ask: Callable[[], object]) -> Window:
-    before, threads, began = account_of_storage(point), _kernel_thread_ns(), time.monotonic()
-    ask()
-    took_s, later, after = time.monotonic() - began, _kernel_thread_ns(), account_of_storage(point)
-    if before is None or after is None:
+def _observe_window(point: Path, workload: Callable[[], object]) -> Window:
+    old_account, old_thread_ns, began = account_of_storage(point), _kernel_thread_ns(), time.monotonic()
+    workload()
+    elapsed_s, new_thread_ns, new_account = time.monotonic() - began, _kernel_thread_ns(), account_of_storage(point)
+    if old_account is None or new_account is None:
         raise OSError("it does not count its requests")
-    count = {key: after.counts[key] - before.counts[key] for key in ("reads", "writes", "read_bytes", "written_bytes")}
-    moved_gb = (count["read_bytes"] + count["written_bytes"]) / 1e9
-    cpu_ns = sum(now - threads.get(pid, 0) for pid, now in later.items())
-    return Window(took_s, cpu_ns / 1e9, int(count["reads"] + count["writes"]), moved_gb)
+    counts = {
+        key: new_account.counts[key] - old_account.counts[key]
+        for key in ("reads", "writes", "read_bytes", "written_bytes")
+    }
+    moved_gb = (counts["read_bytes"] + counts["written_bytes"]) / 1e9
+    cpu_ns = sum(new_ns - old_thread_ns.get(pid, 0) for pid, new_ns in new_thread_ns.items())
+    return Window(elapsed_s, cpu_ns / 1e9, int(counts["reads"] + counts["writes"]), moved_gb)
 
 
 def _kernel_thread_ns() -> dict[int, int]:

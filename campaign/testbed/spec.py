@@ -128,7 +128,7 @@ Millis = Annotated[float, Meta(ge=0, le=1e4)]
 Turns = Annotated[float, Meta(ge=1, le=1e6)]
 Size = Annotated[
     Annotated[float, Meta(ge=0.06, le=1e6)] | None,  # below, ext4 has no room for its journal and for files
-    Setting("size; null: an equal share of what is free beneath, at most 12 GB", unit="GB"),
+    Setting("size; null: an equal share of the free space on the disk beneath, at most 12 GB", unit="GB"),
 ]
 ReadRate = Annotated[Rate | None, Setting("speed of reading; null: not bounded", unit="MB/s")]
 WriteRate = Annotated[Rate | None, Setting("speed of writing; null: not bounded", unit="MB/s")]
@@ -144,7 +144,7 @@ class Device(Keys):
     write_iops: Annotated[Iops | None, Setting("writes per second; null: not bounded", unit="1/s")] = None
     path_us: Annotated[
         Micros,
-        Setting("time of a request here without any model; its answer is sent so much earlier", unit="microseconds"),
+        Setting("time of a request on this machine; the model answers earlier by this time", unit="microseconds"),
     ] = 30.0
 
 
@@ -164,11 +164,11 @@ class Disk(Device):
     rpm: Annotated[Turns, Setting("turns per minute; 7,200: 8.33 ms per turn, 1.36 MB per track", unit="1/min")] = (
         7200.0
     )
-    capacity_gb: Annotated[Rate, Setting("size of the whole disk, at whose beginning size_gb lie", unit="GB")] = 4000.0
+    capacity_gb: Annotated[Rate, Setting("size of the whole disk; its first size_gb are used", unit="GB")] = 4000.0
     queue: Annotated[
         int,
         Meta(ge=1, le=1024),
-        Setting("commands of which the arm takes the one that it reaches first (NCQ)", unit="commands"),
+        Setting("waiting commands, of which the arm serves the one that it reaches first (NCQ)", unit="commands"),
     ] = 32
     cache_mb: Annotated[
         float,
@@ -219,7 +219,7 @@ class EmulatedNode(Keys):
     size_gb: Size = None
     read_mb_per_s: Annotated[
         Rate | None,
-        Setting("speed of a node's link; NERSC's nodes read a file so fast that was not in memory (2018)", unit="MB/s"),
+        Setting("speed of a node's link; NERSC's nodes read files that were not in memory so fast (2018)", unit="MB/s"),
     ] = 185.0
 
 
@@ -231,14 +231,14 @@ class Testbed(Keys):
     storages: Annotated[
         list[str] | None,
         Setting(
-            "storages to make; others that are up stay as they are; null: all four, and with nodes or s3 none",
+            "storages to make; other storages do not change; null: all four, or none with nodes or s3",
         ),
     ] = None
     model: Annotated[
         Literal["auto", "physical", "rates"],
         Setting(
-            "what a storage is like; rates: MB/s alone, by the kernel's throttle; physical: latency, seeks and queues,"
-            " too; auto: physical if FUSE and a C compiler are there, else rates"
+            "kind of emulation; rates: MB/s alone, by the kernel's throttle; physical: latency, seeks and queues, too;"
+            " auto: physical if FUSE and a C compiler are installed, else rates"
         ),
     ] = "auto"
     nodes: Annotated[

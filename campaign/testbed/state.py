@@ -223,7 +223,7 @@ def _is_of_another(file: str, folder: Path) -> bool:
     testbed_folder = path.parent.parent if path.name == DEVICE else path.parent
     if str(testbed_folder) == os.path.realpath(folder):
         return False
-    return os.path.exists(testbed_folder / MARKER)  # noqa: PTH110 - that of Path raises where one may not look
+    return os.path.exists(testbed_folder / MARKER)  # noqa: PTH110 - Path.exists raises without permission
 
 
 def _own_files(storage: Storage) -> list[Path]:
@@ -251,14 +251,14 @@ def _is_own_folder(folder: Path) -> bool:
             return False
         relation = "" if ancestor == path else f", above {path},"
         if not stat.S_ISDIR(facts.st_mode):
-            raise UsageError(f"{ancestor}{relation} is no folder", "name another one, without links: --folder DIR")
-        # In a sticky folder only root renames what is root's (inode(7)): /tmp and /dev/shm will do as parents.
+            raise UsageError(f"{ancestor}{relation} is no folder", "name another folder without links: --folder DIR")
+        # In a sticky folder only root can rename root's files (inode(7)), so /tmp and /dev/shm are allowed as parents.
         is_sticky = relation and facts.st_mode & stat.S_ISVTX
         if facts.st_uid != 0 or (facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky):
             raise UsageError(
-                f"{ancestor}{relation} is not root's alone to write: others could put a link there, and root would"
-                " follow it",
-                "name a folder that is not there yet, below folders of root (--folder DIR); it is made for root alone",
+                f"{ancestor}{relation} can be written by users other than root: they could put a link there, which root"
+                " would follow",
+                "name a new folder below folders of root: --folder DIR; it is made for root alone",
             )
     return True
 
@@ -268,7 +268,7 @@ def _read_marker(folder: Path) -> Marker | None:
     try:
         marker = reading.read(path, Marker, SCHEMA)
         if not all(map(is_whole, marker["storages"].values())):
-            raise untrusted.UntrustedError("storages without name or bounds")
+            raise untrusted.UntrustedError("storages without name or limits")
     except FileNotFoundError:
         return None
     except ValueError as error:

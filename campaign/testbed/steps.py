@@ -11,8 +11,8 @@ from pathlib import Path
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files, programs
 
-_LIMIT_S, _LONG_S = 60.0, 600.0
-_LONG = {"mkfs.ext4", "sync", "umount"}  # programs that may write much to a slow disk
+_LIMIT_S, _LONG_LIMIT_S = 60.0, 600.0
+_LONG_PROGRAMS = {"mkfs.ext4", "sync", "umount"}  # they may write much to a slow disk
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Run:
 
     def do(self) -> None:
         """Run the program."""
-        limit_s = _LONG_S if self.command[0] in _LONG else _LIMIT_S
+        limit_s = _LONG_LIMIT_S if self.command[0] in _LONG_PROGRAMS else _LIMIT_S
         try:
-            done = programs.run(self.command, timeout=limit_s)
+            process = programs.run(self.command, timeout=limit_s)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
                 f"{self.command[0]} is not installed",
-                "install util-linux and e2fsprogs, and have them on PATH",
+                "install util-linux and e2fsprogs, and put them on PATH",
             ) from error
         except subprocess.TimeoutExpired as error:
             raise EnvironmentFaultError(
                 f"{self}: it did not end within {limit_s:g} s", "see what it waits for, then repeat the same command"
             ) from error
-        if done.returncode and not self.may_fail:
-            why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
-            raise EnvironmentFaultError(f"{self}: {why}", "fix what it names, then repeat the same command")
+        if process.returncode and not self.may_fail:
+            fault = " ".join(process.stderr.split()) or f"it ended with {process.returncode}"
+            raise EnvironmentFaultError(f"{self}: {fault}", "fix that, then repeat the same command")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Write:
                 self.path.write_text(f"{self.text}\n", encoding="ascii")
         except OSError as error:
             raise EnvironmentFaultError(
-                f"{self}: {error.strerror}", "fix what it names, then repeat the same command"
+                f"{self}: {error.strerror}", "fix that, then repeat the same command"
             ) from error
 
 

@@ -37,11 +37,13 @@ class Blkio:
 
     def steps(self, number: str, limits: Limits) -> list[Write]:
         """Return the steps that give a device (``7:0``) exactly these limits; none if the device has them."""
-        now = self.limits.get(number, {})
+        present = self.limits.get(number, {})
         return [
-            Write(self.folder / f"blkio.throttle.{kind}_device", f"{number} {limits.get(kind, 0)}")  # 0 takes it away
+            Write(
+                self.folder / f"blkio.throttle.{kind}_device", f"{number} {limits.get(kind, 0)}"
+            )  # 0 removes the limit
             for kind in KINDS
-            if limits.get(kind) != now.get(kind)
+            if limits.get(kind) != present.get(kind)
         ]
 
 
@@ -76,8 +78,8 @@ def find_throttle(mountinfo: Path = _MOUNTINFO, own_groups: Path = _OWN_GROUPS) 
     for fstype, point, _ in _hierarchies(mountinfo):
         if fstype == "cgroup2" and _IO in _words_of(point / "cgroup.controllers"):
             return _find_io(point, own_groups)
-    why = "the kernel bounds no block device here: neither cgroup v1 has blkio mounted nor cgroup v2 the controller io"
-    return Io({}, hindrance=(why, "mount one of them, or do not throttle: hdd.read_mb_per_s=null and so on"))
+    fault = "the kernel cannot limit block devices here: cgroup v1 without blkio, cgroup v2 without the controller io"
+    return Io({}, hindrance=(fault, "mount one of them, or do not throttle: hdd.read_mb_per_s=null and so on"))
 
 
 def _find_blkio(folder: Path) -> Blkio:
@@ -93,7 +95,7 @@ def _find_io(root: Path, own_groups: Path) -> Io:
     if (root / "io.max").exists():  # the root that a container sees is a group
         return Io({root: _read_io_max(root)})
     in_root = (
-        "this process is in the root group of cgroup v2, where nothing can be bounded",
+        "this process is in the root group of cgroup v2, where nothing can be limited",
         f"move your shell to a group of its own: mkdir {root}/work && echo $$ > {root}/work/cgroup.procs",
     )
     controllers = _words_of(root / "cgroup.subtree_control")
@@ -117,10 +119,10 @@ def _read_io_max(group: Path) -> dict[str, dict[str, int]]:
 def _hierarchies(mountinfo: Path) -> Iterator[tuple[str, Path, list[str]]]:
     """Yield type, mount point and options of each mounted hierarchy of control groups."""
     for line in _kernel_lines(mountinfo):
-        left, _, right = line.partition(" - ")
-        fstype, *_, options = right.split(" ")
+        fields, _, type_and_options = line.partition(" - ")
+        fstype, *_, options = type_and_options.split(" ")
         if fstype.startswith("cgroup"):
-            yield fstype, Path(unescape(left.split(" ")[4])), options.split(",")
+            yield fstype, Path(unescape(fields.split(" ")[4])), options.split(",")
 
 
 def _words_of(path: Path) -> list[str]:

@@ -64,7 +64,7 @@ def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, hold
     ("figures", "why"),
     [(None, "not measured yet"), ({"counts": "invalid"}, "invalid: 0 of 3 measured runs valid, 3 needed; cold: "),
      ({"images_per_s": "none"}, "is damaged: it cannot be judged: KeyError 'images_per_s'"),
-     ({"other_cpu": 1.9}, "others held 1.9 of 2 processors")],
+     ({"other_cpu": 1.9}, "other programs used 1.9 of 2 processors")],
 )  # fmt: skip
 def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, folder, leave):
     if figures:
@@ -92,7 +92,7 @@ def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_
 
     (found,) = account.judge_predictions(verdicts_of(folder), origin)
 
-    why = f"others held 1.9 of 2 processors: measure again when they do not: `show {tested}` names the command"
+    why = f"other programs used 1.9 of 2 processors: measure again without them: `show {tested}` names the command"
     why += ", add redo=true"
     assert (found["holds"], found["why_not"]) == (None, why)
 

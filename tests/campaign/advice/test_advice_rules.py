@@ -73,7 +73,7 @@ def test_a_faster_storage_is_predicted_where_others_leave_processors_for_it(othe
     (device,) = [each for each in rules.apply_rules(known(*READ, other_cpu=others))[0] if each.rule == "device"]
 
     assert (device.test is not None) is is_predicted
-    assert ("others held 1.9 of 2 processors" in device.untested) is not is_predicted
+    assert ("other programs used 1.9 of 2 processors" in device.untested) is not is_predicted
 
 
 def test_processors_that_decode_all_the_time_gain_nothing_by_threads(known):
@@ -97,7 +97,7 @@ def test_what_others_leave_of_the_processors_is_what_counts(known):
      (("threads=1",), {"cpu_s": 9.5, "other_cpu": 1.0})],
 )  # fmt: skip
 def test_processors_that_others_held_are_measured_again(words, figures, known):
-    held = f"others held {known(*words, **figures).work.others:.2g} of 2 processors: measure again when they do not"
+    held = f"other programs used {known(*words, **figures).work.others:.2g} of 2 processors: measure again without them"
 
     assert rules.find_processors(known(*words, **figures)) == Undecided("processors", held, {"redo": True})
 
@@ -172,7 +172,7 @@ def test_a_storage_at_its_limit_is_found_without_baselines_and_threads_are_not_a
 def test_from_memory_beside_others_nothing_is_said_of_threads(known):
     assert rules.find_few_threads(known("cache=warm", "threads=1")).test.changes == {"threads": 2}
     held = known("cache=warm", "threads=1", other_cpu=1.9)
-    assert "few_threads" in [each.rule for each in rules.apply_rules(held)[1] if "others held 1.9" in each.why]
+    assert "few_threads" in [each.rule for each in rules.apply_rules(held)[1] if "other programs used 1.9" in each.why]
 
 
 def test_of_a_training_the_processors_count_while_batches_are_made(known):

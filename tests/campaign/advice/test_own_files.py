@@ -89,11 +89,11 @@ def test_a_profile_alone_has_no_word_and_says_what_would_give_one(capsys):
     _, out = told(capsys, PROFILE)
 
     assert "bound by undecided" in out
-    assert "calls alone do not tell" in out
+    assert "calls alone do not show it" in out
     assert [line.partition(", ")[0] for line in out.splitlines() if line.startswith("it lacks")] == [
-        "it lacks: when a call was under way (the mode trace has it)",
+        "it lacks: the times of its calls (a profile in the mode trace has them)",
         "it lacks: CPU seconds of the program",
-        "it lacks: what its devices did and could give",
+        "it lacks: the load and the limits of its devices",
         "it lacks: its steps",
         "it lacks: quotas and limits of its control group",
     ]
@@ -109,7 +109,7 @@ def test_a_profile_whose_calls_are_not_reading_is_found_by_the_rule_for_cells(me
     _, out = told(capsys, PROFILE)
 
     assert ("1 metadata, " in out) is is_found
-    assert "30% of the time in calls is not reading" in out or not is_found
+    assert "30% of the time in calls is not spent on reading" in out or not is_found
     assert "threads in calls 50%, a call under way 50%, bytes from devices 50%" in out
 
 

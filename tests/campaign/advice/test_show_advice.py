@@ -130,8 +130,8 @@ def test_what_cannot_be_advised_says_why_and_its_runs_are_shown_all_the_same(lea
     none = leave("threads=2", runs=0)["cell"]["id"]
     odd = leave("threads=3", elapsed_s=0)["cell"]["id"]
     for cell, error, why in (
-        (baseline, UsageError, "is no cell that reads images"),
-        (none, CampaignError, "has no run with figures"),
+        (baseline, UsageError, "does not read images on one node"),
+        (none, CampaignError, "has no run with metrics"),
         (odd, EnvironmentFaultError, "is damaged: it cannot be judged: ZeroDivisionError"),
         ("nothing", UsageError, "no recorded cell"),
     ):

@@ -18,7 +18,7 @@ _BEGIN = "defaults: [none, _self_]\nname: mine\n"
         ("name: a\nname: b\n", "site/mine.yaml, line 2: found duplicate key", "must be YAML"),
         ("name: a\0b\n", "mine.yaml", "must be YAML"),
         ("name: !!python/object/apply:os.mkdir [TRACE]\n", "line 1: could not determine a constructor", "must be YAML"),
-        (b"name: \xff\n", "is no text", "UTF-8"),
+        (b"name: \xff\n", "is not UTF-8", "UTF-8"),
         ("- a\n", "site=['a'] is no choice, and no mapping", "name a key"),
         ("hello\n", "unknown key 'site.hello'", "site."),
         ("", "site.spread_max is missing", "defaults: [OTHER, _self_]"),

@@ -90,5 +90,5 @@ def test_what_cannot_be_emulated_is_refused_with_the_reason(words, why):
 
 
 def test_no_other_benchmark_takes_a_definition():
-    with pytest.raises(UsageError, match="is one of benchmark=feed"):
+    with pytest.raises(UsageError, match="is for benchmark=feed"):
         make_cells([compose("benchmark=alexnet", "accelerator=unet3d_h100")])

@@ -78,7 +78,7 @@ def test_somebody_is_asked_and_no_is_no(data, monkeypatch):
     with pytest.raises(CampaignError, match="nothing was measured"):
         _found("data/a/1.jpg", sure=False)
     answers.append(None)
-    with pytest.raises(UsageError, match="nobody can be asked"):
+    with pytest.raises(UsageError, match="there is no terminal to ask whether"):
         _found("data/a/1.jpg", sure=False)
 
 
@@ -99,7 +99,7 @@ def test_where_nothing_can_be_preloaded_the_data_are_asked_for(data, monkeypatch
 
     with pytest.raises(EnvironmentFaultError) as refused:
         _found("data/a/1.jpg")
-    assert refused.value.hint == "--data DIR names what the program reads"
+    assert refused.value.hint == "name the data of the program: --data DIR"
 
 
 def test_a_program_that_takes_no_hooks_is_told(data, monkeypatch):

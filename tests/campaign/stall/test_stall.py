@@ -128,7 +128,9 @@ def test_a_profile_is_a_run_of_its_own_whose_calls_stand_below_the_answer(profil
     assert {run["cold"] for run in answer["runs"]} == {True}
     assert "calls in one more cold run: 4 opens of 4 files of the data, 8 reads of 4 MB for 4 MB that" in done.stdout
     assert "small reads: 50% gave at most 10 KiB, 50% at most 100 B" in done.stdout
-    assert "order: 50% go on where the last one ended, 0% skip ahead, others begin anew or go back" in done.stdout
+    assert (
+        "order: 50% continue where the last one ended, 0% skip ahead, the others start again or go back" in done.stdout
+    )
     assert plan.returncode == 0, plan.stderr
     assert "1 profiled runs, 4 files, 4.2 MB" in plan.stdout
     assert [calls["opens"] for calls in answer["calls"]] == [4]
@@ -168,7 +170,7 @@ def test_where_a_profile_sees_nothing_it_says_so_and_there_is_none_where_no_run_
     failed = here(*PROFILED, "campaign_dir=b", "--", "false")
 
     assert "0 reads of 0 MB for 4 MB that came into memory" in done.stdout, done.stderr
-    assert "no read was seen: files that are mapped" in done.stdout
+    assert "no read was seen: mapped files need none" in done.stdout
     assert failed.returncode == 1
     assert "calls" not in failed.stdout
 
@@ -250,7 +252,7 @@ def test_without_data_they_are_found_in_a_first_run(here, data, tmp_path):
     done = here("stall", "--yes", "--cold", *words[1:])
 
     assert (refused.returncode, done.returncode) == (2, 0), done.stderr
-    assert "nobody can be asked" in refused.stderr
+    assert "there is no terminal to ask whether" in refused.stderr
     assert f"{data}  4 files  4.2 MB" in done.stderr
     assert (tmp_path / "stall.files").read_text() == "0.bin\n1.bin\n2.bin\n3.bin\n"
     assert done.stdout.count("  yes") == 1

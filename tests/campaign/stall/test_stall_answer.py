@@ -59,7 +59,7 @@ def test_the_table_and_the_sentence_are_those_of_the_manual():
         "waiting for storage costs 11.1 s, 27% of the runtime (25% to 29%); the rest is bound by processors"
         " (1.9 of 2 processors busy)"
     )
-    assert found[4].startswith("62 of 62 MB of the data were read from the disk once; what is read again comes from")
+    assert found[4].startswith("62 of 62 MB of the data were read from the disk once; later reads come from")
 
 
 def test_a_mark_gives_both_the_whole_and_the_timed_part():
@@ -88,7 +88,7 @@ def test_where_too_few_runs_count_it_is_told_why():
 
     told = stall_answer.sentences_on_outcome(stall_answer.compare_records("train", cold | bad, warm))
 
-    assert told == ["too few valid pairs of a cold and a warm run: nothing is said", f"cold: {bad['reason']}"]
+    assert told == ["too few valid pairs of a cold and a warm run for an answer", f"cold: {bad['reason']}"]
     assert stall_answer.sentences_on_outcome(stall_answer.compare_records("train", cold, warm | bad))[1:] == [
         f"warm: {bad['reason']}"
     ]
@@ -101,7 +101,7 @@ def test_where_too_few_runs_count_it_is_told_why():
             bound_of_work(Work(30.0, 30.0, 2.0)),
             "what bounds the rest is undecided (1 of 2 processors busy; nothing took",
         ),
-        (None, "what bounds the rest is undecided (its runs do not tell)"),
+        (None, "what bounds the rest is undecided (its runs do not show it)"),
     ],
 )
 def test_what_bounds_the_rest_is_said_as_of_any_cell(rest, says):
@@ -135,8 +135,8 @@ def _cold(**passed):
         (_cold(cold=True, device_bytes=True), True, "yes"),
         (_cold(cold=True, device_bytes=True, quiet=False), True, "yes"),  # loud, and cold
         (_cold(cold=False, device_bytes=True), False, "NO    cold: why cold"),
-        (_cold(cold=True, device_bytes=None, reads_data=None), True, "yes   device_bytes cannot be told; reads_data"),
-        (_cold(cold=None, device_bytes=None), False, "NO    cold cannot be told"),
+        (_cold(cold=True, device_bytes=None, reads_data=None), True, "yes   device_bytes is unverifiable; reads_data"),
+        (_cold(cold=None, device_bytes=None), False, "NO    cold is unverifiable"),
         (_cold(cold=True, device_bytes=True, reads_data=False), False, "NO    reads_data: why reads_data"),
         ({"role": "measured", "status": "failed", "run": 1, "reason": "exit code 3"}, False, "NO    exit code 3"),
     ],
@@ -161,7 +161,7 @@ def test_a_staging_is_planned_where_waiting_costs_and_cells_of_a_sweep_are_told_
     assert found[0] == "calls in one more cold run threads=4: 1 open of 1 file of the data, 2 reads of 2 MB"
     assert found[-1].endswith("stage plan '/a b' --only command-x --fast FOLDER_ON_IT")
     assert same[1:] == found[1:-1]
-    assert none == "that it waits for storage was not shown, so no file is worth a faster one"
+    assert none == "the runs do not show that it waits for storage, so a faster storage would not help"
     costs = [stall_answer.compare_records("p", *_records(times)).costs for times in (TIMES, [(9.0, 10.0)] * 5, [])]
     assert costs == [True, False, False]
 

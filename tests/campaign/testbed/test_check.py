@@ -92,7 +92,7 @@ def test_an_answer_that_is_not_whole_is_none(said):
          "this machine: answers 20 us late, the way +70 us beyond path_us"),
         (ONE, 5000, {"queue_s": 0.15, "late_s": 0.02}, "the model itself took 160 us"),
         (READ, 200, {"busy_s": 0.1},
-         "this machine: nothing was asked of the model in 40% of the time, answers 0 us late"),
+         "this machine: the model got no request in 40% of the time, answers 0 us late"),
         (ONE, 5000, {"reads": 0}, ""),
     ],
 )  # fmt: skip

@@ -226,7 +226,7 @@ def test_more_than_there_is_room_for_is_refused_with_the_room(free_gb, hdd_gb):
 
 
 def test_an_image_does_not_change_its_size():
-    with pytest.raises(UsageError, match="hdd has 3 GB already, 5 GB are asked for"):
+    with pytest.raises(UsageError, match="hdd has 3 GB already, not the requested 5 GB"):
         up(whole(), hdd=StorageRequest(HDD, 5 * GB))
 
 
@@ -235,7 +235,7 @@ def test_an_image_does_not_change_its_size():
     [
         (bed_state({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
          "/dev/sdb1 is mounted at /bed/hdd, and is not"),
-        (bed_state({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
+        (bed_state({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was removed"),
         (bed_state({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"],
                    device_limits=Io({}, hindrance=("no v2", ""))), "no v2"),
     ],

@@ -196,7 +196,7 @@ def test_a_folder_in_which_others_could_lay_a_trap_is_refused(how, below, tmp_pa
     monkeypatch.chdir(tmp_path)
 
     for folder in (trap / below, trap / below / "not there yet", Path("trap") / below):
-        with pytest.raises(UsageError, match=r"no folder|not root's alone"):
+        with pytest.raises(UsageError, match=r"no folder|users other than root"):
             inspect_testbed(folder)
 
 

@@ -148,7 +148,7 @@ def test_where_nothing_can_be_throttled_only_what_asks_for_it_is_refused(v2, con
     found = v2(controllers=controllers)
 
     assert found.steps("7:0", Speed(None, None).limits()) == []
-    with pytest.raises(EnvironmentFaultError, match="bounds no block device here"):
+    with pytest.raises(EnvironmentFaultError, match="cannot limit block devices here"):
         found.steps("7:0", LIMITS)
 
 
