@@ -99,7 +99,7 @@ OF_LIBRARIES = {
 }
 """What libraries keep to themselves and a module uses all the same; it says why."""
 OF_TUPLES = {"_asdict", "_fields", "_replace"}  # public names of named tuples
-OF_PYTHON = {"os._exit", "made._value_"}
+OF_PYTHON = {"os._exit", "member._value_"}
 
 
 def test_what_a_library_keeps_to_itself_is_used_in_modules_that_say_why():

@@ -1,9 +1,10 @@
 """The limit of the speed of a cell or a program: one word, and the two or three numbers that decide it.
 
-Each rule gives the share of the time in which its resource was in use. The resource with the largest share is the
-limit if its share is large enough and `APART` from the next; else the word is `UNDECIDED`, as a wrong word is worse.
-If one thread uses the resources in turn, half of the time is enough; if several threads use them at once, the
-bottleneck is in use nearly always (P. J. Denning and J. P. Buzen, ACM Computing Surveys 10, 1978: utilisation law).
+Each rule returns the share of the time in which its resource was in use. The resource with the largest share is the
+limit if its share is large enough, and at least `APART` larger than the next one. Otherwise the word is `UNDECIDED`,
+because a wrong word would be worse. If one thread uses the resources in turn, half of the time is enough. If several
+threads use them at once, the bottleneck is in use nearly always (P. J. Denning and J. P. Buzen, ACM Computing Surveys
+10, 1978: utilisation law).
 """
 
 from __future__ import annotations
@@ -30,20 +31,23 @@ HELPS: Mapping[str, str] = {
 MORE_THREADS = "more threads: processors are idle meanwhile"
 AHEAD = "batches made ahead (prefetch), so that waiting passes behind the steps; then a faster accelerator"
 
-APART = 0.1  # between the largest share and the next one
-LEAST_ALONE = 0.5  # of the time of a single thread, which does one thing after the other
+APART = 0.1  # smallest difference between the largest share and the next one
+LEAST_ALONE = 0.5  # of the time of a single thread, which uses the resources in turn
 LEAST_TOGETHER = 0.8  # of the time of a resource that several threads use
-SATURATED = 0.9  # of a storage's maximum, a quota or a limit: this share counts as all of it
-HALF_FULL = SATURATED - APART  # of the rate of more readers
-_START_MAX = 0.2  # of the time: a run whose start takes longer says little
-_OTHERS = 0.5  # processors, as the check `quiet`
-_THROTTLED = 0.01  # of the time, as the check `unthrottled`
-_WAITS, _KEEPS_UP = 0.1, 0.05  # shares of a step: batches made ahead are too slow, and fast enough
-_INPUT = "input"  # the input limits a training: its own limit is looked at then
+SATURATED = 0.9  # this share of a maximum, a quota or a limit counts as all of it
+HALF_FULL = SATURATED - APART  # as a share of the rate of more readers
+_START_MAX = 0.2  # of the time; a run with a longer start is too short
+_OTHERS = 0.5  # processors, as in the check `quiet`
+_THROTTLED = 0.01  # of the time, as in the check `unthrottled`
+_WAITS, _KEEPS_UP = (
+    0.1,
+    0.05,
+)  # shares of a step for waiting: input that is prefetched is too slow above the first, fast enough below the second
+_INPUT = "input"  # the word if the input limits a training; then the limit of the input is found
 
 
 class Number(NamedTuple):
-    """One of the deciding numbers: a share (without a unit), or an amount out of a total."""
+    """One of the deciding numbers: a share (without a unit), or an amount of a total."""
 
     what: str
     value: float
@@ -58,12 +62,12 @@ class Number(NamedTuple):
 
 
 def _short(value: float) -> str:
-    """Return a number with two digits, or with all digits of its whole part."""
+    """Return a number with two digits, or with all digits of its integer part."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004 - two digits
 
 
 class Bound(NamedTuple):
-    """The limit as a word, the share of its resource in the time, the deciding numbers, and why it is `UNDECIDED`."""
+    """The limit as a word, the share of the time of its resource, the deciding numbers, and why it is `UNDECIDED`."""
 
     word: Word
     share: float
@@ -72,7 +76,7 @@ class Bound(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the numbers, and the reason if nothing is decided, as a short text."""
+        """Return the numbers, and the reason if the limit is undecided, as a short text."""
         return "; ".join(filter(None, [", ".join(map(str, self.numbers)), self.why]))
 
     def __str__(self) -> str:
@@ -85,7 +89,7 @@ class Bound(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The result of a rule: its word, the share of the time, the numbers, and why its word is too uncertain."""
+    """The result of a rule: its word, the share of the time, the numbers, and why the word is uncertain."""
 
     word: str
     share: float
@@ -101,11 +105,11 @@ def bound_of_work(work: Work) -> Bound:
     if work.elapsed_s <= 0 or work.start_s > _START_MAX * work.elapsed_s:
         start = Number("start", min(1.0, work.start_s / work.elapsed_s) if work.elapsed_s > 0 else 1.0)
         return Bound(UNDECIDED, 0.0, (start,), "too short a run")
-    return _of_steps(work, work.steps) if work.steps else _of_input(work)
+    return _bound_of_steps(work, work.steps) if work.steps else _bound_of_input(work)
 
 
 def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
-    """Return the limit of the speed of the cell of a judged record; None for a baseline, or without metrics.
+    """Return the limit of the speed of the cell of a judged record; None for a baseline or without metrics.
 
     Raises one of `jobs.model.record.ODD_FIGURES` if the record lacks fields that its runs must have.
     """
@@ -117,7 +121,7 @@ def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
 
 
 def help_of(bound: Bound, work: Work) -> str:
-    """Return advice against the limit, in words; empty if nothing is decided."""
+    """Return advice against the limit, as text; empty if the limit is undecided."""
     if bound.word == "steps" and work.steps and not work.steps.ahead:
         return AHEAD if work.steps.waiting_s >= _WAITS * work.elapsed_s else HELPS[bound.word]
     idle = work.threads is not None and work.threads <= work.free_cores - LEAST_ALONE
@@ -125,72 +129,73 @@ def help_of(bound: Bound, work: Work) -> str:
 
 
 def _throttled(work: Work) -> Share | None:
-    """Return the used share of the quota of processors, or of a limit on reads and writes; None without either."""
+    """Return the used share of the CPU quota, or of a limit on reads and writes; None without either."""
     limits = []
     if work.quota and work.throttled_s > _THROTTLED * work.elapsed_s:
-        used = work.cpu_s / work.elapsed_s
-        stopped = Number("stopped by it", work.throttled_s, work.elapsed_s, "s")
-        numbers = (Number("", used, work.quota, "processors of a quota"), stopped)
-        share = min(1.0, used / work.quota)
+        used_cores = work.cpu_s / work.elapsed_s
+        stopped_number = Number("stopped by it", work.throttled_s, work.elapsed_s, "s")
+        numbers = (Number("", used_cores, work.quota, "processors of a quota"), stopped_number)
+        share = min(1.0, used_cores / work.quota)
         why = "" if share >= LEAST_TOGETHER else "a quota stopped threads, and was not used up"
         limits.append(Share("throttled", share, numbers, why))
     if work.io_limit:
         limits.append(Share("throttled", min(1.0, work.io_limit), (Number("of a limit on I/O", work.io_limit),)))
-    return max(limits, key=lambda each: each.share, default=None)
+    return max(limits, key=lambda limit: limit.share, default=None)
 
 
 def _processors(work: Work) -> Share:
-    """Return the share of the processors usable by its threads that the run itself kept busy."""
+    """Return the busy share of the processors that the threads of the run can use."""
     cores = work.cores if work.within_quota else work.free_cores
-    usable = min(cores, float(work.threads)) if work.threads else cores  # the calls of the map are its threads
-    used = work.making_cpu_s / work.making_s if work.making_s else 0.0
+    usable = min(cores, float(work.threads)) if work.threads else cores  # each call of the map is a thread
+    used_cores = work.making_cpu_s / work.making_s if work.making_s else 0.0
     word: Word = "decoding" if work.decodes and not _trains(work) else "processors"
-    who = "left by others" if cores <= work.cores - APART else "busy"
-    who = f"that {work.threads} thread{'s' if work.threads != 1 else ''} can use" if usable < cores else who
+    label = "left by others" if cores <= work.cores - APART else "busy"
+    label = f"that {work.threads} thread{'s' if work.threads != 1 else ''} can use" if usable < cores else label
     unit = "processor" if _short(usable) == "1" else "processors"
-    numbers = (Number(who, min(used, usable), usable, unit), *_storage_number(work))
-    share = min(1.0, used / usable)
+    numbers = (Number(label, min(used_cores, usable), usable, unit), *_storage_number(work))
+    share = min(1.0, used_cores / usable)
     if _trains(work) and work.making_cpu_s < SATURATED * work.cores * work.elapsed_s:
         return Share(word, share, numbers, "processors train, too: what the input takes of them is not known")
-    crowded = work.others >= _OTHERS and usable + work.others > work.cores - APART
-    if crowded and (work.ready_share is None or work.ready_share < SATURATED):
+    is_crowded = work.others >= _OTHERS and usable + work.others > work.cores - APART
+    if is_crowded and (work.ready_share is None or work.ready_share < SATURATED):
         return Share(word, share, numbers, "its threads may have waited for processors")
     return Share(word, share, numbers)
 
 
 def _storage(work: Work) -> Share | None:
-    """Return the share of the time in which the storage had requests; the word depends on its known speed."""
+    """Return the share of the time in which the storage had requests; its word depends on the known speed."""
     share, rate = _storage_use(work), _rate_in_use(work)
     if share is None:
         return None
-    most, more = work.given.at_most, work.given.to_more
+    maximum, rate_of_more = work.given.at_most, work.given.to_more
     number = _storage_number(work)
-    if not work.storage_exact and not _by_looks(work):
+    if not work.storage_exact and not _uses_samples(work):
         return Share(UNDECIDED, share, number, "how long the device was busy is counted in ticks, too coarse for it")
-    if most and rate >= SATURATED * most:
-        return Share("device", share, (Number("", min(rate, most), most, "MB/s"), *number))
-    if more and rate <= HALF_FULL * more:
-        found = (*number, Number(f"of {work.given.readers} readers", rate, more, "MB/s"))
-        used = _processors(work).share  # more reads at once need more of them, too
-        crowded = work.threads != 1 and used > LEAST_TOGETHER - APART
-        return Share("latency", share, found, f"processors {used:.0%}, too" if crowded else "")
-    known = [Number("", min(rate, most), most, "MB/s")] if most else []
-    known = [Number(f"of {work.given.readers} readers", min(rate, more), more, "MB/s")] if more else known
-    why = "" if most or more else ": what it gives to more readers is not known"
-    return Share(UNDECIDED, share, (*number, *known), f"bytes or latency{why}")
+    if maximum and rate >= SATURATED * maximum:
+        return Share("device", share, (Number("", min(rate, maximum), maximum, "MB/s"), *number))
+    if rate_of_more and rate <= HALF_FULL * rate_of_more:
+        numbers = (*number, Number(f"of {work.given.readers} readers", rate, rate_of_more, "MB/s"))
+        cpu_share = _processors(work).share  # more reads at once need more processors, too
+        is_crowded = work.threads != 1 and cpu_share > LEAST_TOGETHER - APART
+        return Share("latency", share, numbers, f"processors {cpu_share:.0%}, too" if is_crowded else "")
+    known_rate = [Number("", min(rate, maximum), maximum, "MB/s")] if maximum else []
+    if rate_of_more:
+        known_rate = [Number(f"of {work.given.readers} readers", min(rate, rate_of_more), rate_of_more, "MB/s")]
+    reason = "" if maximum or rate_of_more else ": what it gives to more readers is not known"
+    return Share(UNDECIDED, share, (*number, *known_rate), f"bytes or latency{reason}")
 
 
 def _storage_use(work: Work) -> float | None:
-    """Return the share of the time in which the storage had requests, or of threads that waited for it."""
-    if work.storage_busy_s is None or not work.making_s or _by_looks(work):
+    """Return the share of the time in which the storage had requests, or the share of threads that waited for it."""
+    if work.storage_busy_s is None or not work.making_s or _uses_samples(work):
         return work.storage_share
     return min(1.0, work.storage_busy_s / work.making_s)
 
 
-def _by_looks(work: Work) -> bool:
-    """Return whether samples of the threads replace the device's busy time, which is long and not exact."""
-    coarse = not work.storage_exact and (work.storage_busy_s or 0.0) >= LEAST_ALONE * work.making_s
-    return coarse and work.storage_share is not None
+def _uses_samples(work: Work) -> bool:
+    """Return whether samples of the threads replace the busy time of the device, because this is long and inexact."""
+    is_coarse = not work.storage_exact and (work.storage_busy_s or 0.0) >= LEAST_ALONE * work.making_s
+    return is_coarse and work.storage_share is not None
 
 
 def _rate_in_use(work: Work) -> float:
@@ -203,8 +208,8 @@ def _storage_number(work: Work) -> tuple[Number, ...]:
     share = _storage_use(work)
     if share is None:
         return ()
-    by_looks = work.storage_busy_s is None or _by_looks(work)
-    return (Number("threads wait for storage" if by_looks else "storage busy", share),)
+    uses_samples = work.storage_busy_s is None or _uses_samples(work)
+    return (Number("threads wait for storage" if uses_samples else "storage busy", share),)
 
 
 def _rest(work: Work) -> Share | None:
@@ -218,28 +223,28 @@ def _rest(work: Work) -> Share | None:
 RULES: Sequence[Rule] = (_throttled, _processors, _storage, _rest)
 """The rules for a pipeline or a program."""
 _EXPLAINS = {"throttled": ("device", "latency", UNDECIDED)}
-"""Words that only follow from another word: a limit on reads keeps a storage busy that could give more."""
+"""Words that only follow from another word: a limit on reads keeps a storage busy that could be faster."""
 
 
 def _shares(work: Work, rules: Sequence[Rule]) -> list[Share]:
     shares = [share for rule in rules if (share := rule(work)) is not None]
-    full = {each.word for each in shares if each.share >= SATURATED}
-    explained = {word for cause in full for word in _EXPLAINS.get(cause, ())}
-    return [each for each in shares if each.word not in explained]
+    saturated = {share.word for share in shares if share.share >= SATURATED}
+    explained = {word for cause in saturated for word in _EXPLAINS.get(cause, ())}
+    return [share for share in shares if share.word not in explained]
 
 
-def _largest(shares: Sequence[Share], least: float) -> tuple[Share, str]:
-    """Return the largest share, and a reason if its word is uncertain: too small, or too near to the next."""
-    first, *others = sorted(shares, key=lambda each: -each.share)
-    if first.share < least:
-        return first, f"nothing took {least:.0%} of the time"
-    if near := [each for each in others if first.share - each.share < APART]:
-        named = ", ".join(str(number) for number in near[0].numbers[:1] if number not in first.numbers)
-        return first, f"too near to {named or near[0].word}"
+def _largest(shares: Sequence[Share], min_share: float) -> tuple[Share, str]:
+    """Return the largest share, and a reason if its word is uncertain: it is too small, or too near to the next one."""
+    first, *others = sorted(shares, key=lambda share: -share.share)
+    if first.share < min_share:
+        return first, f"nothing took {min_share:.0%} of the time"
+    if close := [share for share in others if first.share - share.share < APART]:
+        numbers = ", ".join(str(number) for number in close[0].numbers[:1] if number not in first.numbers)
+        return first, f"too near to {numbers or close[0].word}"
     return first, first.why
 
 
-def _bound(share: Share, why: str) -> Bound:
+def _make_bound(share: Share, why: str) -> Bound:
     word: Any = UNDECIDED if why else share.word
     return Bound(word, share.share, share.numbers, why)
 
@@ -248,42 +253,51 @@ def _trains(work: Work) -> bool:
     return work.steps is not None and work.steps.on_processors
 
 
-def _of_input(work: Work) -> Bound:
+def _bound_of_input(work: Work) -> Bound:
     first, why = _largest(_shares(work, RULES), LEAST_ALONE if work.threads == 1 else LEAST_TOGETHER)
-    held = f"; others held {work.others:.2g} of {work.cores:g} processors" if why and work.others >= _OTHERS else ""
-    return _bound(first, why + held)
+    suffix = f"; others held {work.others:.2g} of {work.cores:g} processors" if why and work.others >= _OTHERS else ""
+    return _make_bound(first, why + suffix)
 
 
 def bound_of_spent(steps: Steps, elapsed_s: float, spent: Mapping[str, float]) -> Bound:
-    """Return the limit of steps whose waiting time is known by cause; processors and devices are not looked at.
+    """Return the limit of steps whose waiting time is known by cause, without processors and devices.
 
-    `spent`: the seconds in which a step waited for ``read`` and for ``decode``, not overlapping; the rest of
-    `steps.waiting_s` is unexplained. Reading means the storage, by its bytes or its latency.
+    `spent` has the seconds in which a step waited for ``read`` and for ``decode``, which do not overlap; the rest of
+    `steps.waiting_s` is unexplained. Reading stands for the storage, limited by its bytes or its latency.
     """
     waiting = steps.waiting_s or 1.0
-    read, decode = (spent.get(name, 0.0) / waiting for name in ("read", "decode"))
+    read_share, decode_share = (spent.get(name, 0.0) / waiting for name in ("read", "decode"))
     parts = [
         Share(
-            UNDECIDED, read, (Number("of it reading", read),), "the storage: by its bytes or its latency is not seen"
+            UNDECIDED,
+            read_share,
+            (Number("of it reading", read_share),),
+            "the storage: by its bytes or its latency is not seen",
         ),
-        Share("decoding", decode, (Number("of it decoding", decode),)),
-        Share("rest", max(0.0, 1.0 - read - decode), (), "what the rest of the input waits for is not seen"),
+        Share("decoding", decode_share, (Number("of it decoding", decode_share),)),
+        Share(
+            "rest", max(0.0, 1.0 - read_share - decode_share), (), "what the rest of the input waits for is not seen"
+        ),
     ]
     if elapsed_s <= 0:
         return Bound(UNDECIDED, 0.0, (), "no time")
-    return _of_steps(Work(elapsed_s, steps=steps), steps, lambda: _bound(*_largest(parts, LEAST_ALONE)))
+    return _bound_of_steps(Work(elapsed_s, steps=steps), steps, lambda: _make_bound(*_largest(parts, LEAST_ALONE)))
 
 
-def _of_steps(work: Work, steps: Steps, of_input: Callable[[], Bound] | None = None) -> Bound:
+def _bound_of_steps(work: Work, steps: Steps, of_input: Callable[[], Bound] | None = None) -> Bound:
     """Return the limit of a training: its steps, or the limit of its input (`of_input`, by default by `RULES`).
 
-    If batches are made ahead and steps still wait, making them takes longer than the steps. If none are made ahead, the
+    If batches are prefetched and steps still wait, making the batches takes longer than the steps. Without prefetch the
     larger part of the time decides.
     """
-    waiting, computing, saving = (each / work.elapsed_s for each in (steps.waiting_s, steps.compute_s, steps.saving_s))
+    waiting, computing, saving = (
+        seconds / work.elapsed_s for seconds in (steps.waiting_s, steps.compute_s, steps.saving_s)
+    )
     numbers = (Number("steps", computing), Number("waiting for input", waiting))
-    saved = Share("checkpoints", saving, (Number("checkpoints", saving), *numbers), "for checkpoints there is no word")
-    times = [Share("steps", computing, numbers), saved]
+    saving_share = Share(
+        "checkpoints", saving, (Number("checkpoints", saving), *numbers), "for checkpoints there is no word"
+    )
+    times = [Share("steps", computing, numbers), saving_share]
     late = steps.late if steps.ahead else None
     if late is None:
         times.append(Share(_INPUT, waiting, numbers))
@@ -293,8 +307,8 @@ def _of_steps(work: Work, steps: Steps, of_input: Callable[[], Bound] | None = N
         times += _shares(work, (_processors, _storage))
     first, why = _largest(times, LEAST_ALONE)
     if (late or 0.0) < _WAITS and first.word != _INPUT:
-        return _bound(first, why)
+        return _make_bound(first, why)
     if why and late is None:
-        return _bound(first, why)
-    found = of_input() if of_input else _of_input(work)
-    return found._replace(share=waiting, numbers=(numbers[1], *found.numbers)[:3])
+        return _make_bound(first, why)
+    input_bound = of_input() if of_input else _bound_of_input(work)
+    return input_bound._replace(share=waiting, numbers=(numbers[1], *input_bound.numbers)[:3])

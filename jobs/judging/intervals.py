@@ -1,15 +1,16 @@
-"""Intervals of few runs: that of a median, and that of the difference of alternating cold and warm runs.
+"""Intervals from few runs: of a median, and of the difference of cold and warm runs that take turns.
 
-The interval of the median is that of two order statistics, exact for independent runs of any distribution: the k-th
+The interval of the median is a pair of order statistics, exact for independent runs of any distribution: the k-th
 smallest and the k-th largest of n enclose the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
-H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
-narrowest pair, chosen by its values, would hold it less often. No pair of fewer than five runs holds it that often.
+H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k is the largest one with a probability of 90 % or more, and
+depends on n alone: the narrowest pair, chosen by the values, would enclose the median less often. Fewer than five runs
+have no such pair.
 
-Cells whose runs alternate (``in_turn``) have pairs: the runs of one turn, whose order changes with each turn, so that a
-machine that becomes slower or faster affects both alike. The interval is the percentile bootstrap of whole pairs
-(B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, Sec. 13.3): pairs are drawn with replacement,
-and medians taken of each draw. For five pairs it is the least and the largest difference, which enclose the true median
-in 93.75 % of all cases (`interval`); for fewer pairs there is none.
+Cells whose runs take turns (``in_turn``) have pairs: the runs of one turn. Their order changes with each turn, so that
+a machine that becomes slower or faster affects both alike. The interval is the percentile bootstrap of whole pairs (B.
+Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, Sec. 13.3): pairs are drawn with replacement, and
+the medians of each draw are taken. For five pairs it reaches from the smallest to the largest difference, which enclose
+the true median in 93.75 % of all cases (`interval`); fewer pairs have no interval.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from dataclasses import dataclass
 from math import comb
 
 CONFIDENCE = 0.9
-# 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
+# Five runs: 1 - 2 / 2^5 = 93.75 %; four runs: 87.5 %.
 FEWEST_RUNS = 5
 _DRAWS = 4000
-_TAIL = 0.025  # at each end of the interval
+_TAIL = 0.025  # probability at each end of the interval
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,18 @@ class Interval:
 def interval(values: Sequence[float]) -> Interval | None:
     """Return the interval of the median; None if there are too few values."""
     ordered, n = sorted(values), len(values)
-    narrowest, beyond = None, 0.0
+    narrowest, tail = None, 0.0
     for k in range(1, n // 2 + 1):
-        beyond += comb(n, k - 1) / 2**n
-        if 1 - 2 * beyond < CONFIDENCE:
+        tail += comb(n, k - 1) / 2**n
+        if 1 - 2 * tail < CONFIDENCE:
             break
-        narrowest = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * beyond)
+        narrowest = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * tail)
     return narrowest
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two medians, in seconds and as a share of the cold one."""
+    """The difference of two medians, in seconds and as a share of the cold median."""
 
     pairs: int
     cold_s: float
@@ -79,29 +80,29 @@ class Difference:
 
 
 def difference(times_s: Sequence[tuple[float, float]], seed: int = 0) -> Difference | None:
-    """Return the difference of pairs of cold and warm seconds; None without pairs, or if cold runs took no time."""
+    """Return the difference of pairs of cold and warm seconds; None without pairs or a positive cold median."""
     if not times_s or statistics.median(cold for cold, _ in times_s) <= 0:
         return None
     cold_s, warm_s = (statistics.median(side) for side in zip(*times_s, strict=True))
-    drawn = _drawn(times_s, seed) if len(times_s) >= FEWEST_RUNS else []
+    draws = _draw_medians(times_s, seed) if len(times_s) >= FEWEST_RUNS else []
     return Difference(
         len(times_s),
         cold_s,
         warm_s,
-        _interval([cold - warm for cold, warm in drawn]),
-        _interval([1 - warm / cold for cold, warm in drawn if cold > 0]),
+        _percentile_interval([cold - warm for cold, warm in draws]),
+        _percentile_interval([1 - warm / cold for cold, warm in draws if cold > 0]),
     )
 
 
-def _drawn(times_s: Sequence[tuple[float, float]], seed: int) -> list[tuple[float, float]]:
+def _draw_medians(times_s: Sequence[tuple[float, float]], seed: int) -> list[tuple[float, float]]:
     """Return the medians of the cold and of the warm seconds of each bootstrap draw."""
-    chance = random.Random(seed)  # noqa: S311 - a draw, not a secret
-    draws = (chance.choices(times_s, k=len(times_s)) for _ in range(_DRAWS))
+    generator = random.Random(seed)  # noqa: S311 - a draw, not a secret
+    draws = (generator.choices(times_s, k=len(times_s)) for _ in range(_DRAWS))
     return [(statistics.median(c for c, _ in draw), statistics.median(w for _, w in draw)) for draw in draws]
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+def _percentile_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if not values:
         return None
-    ordered, cut = sorted(values), int(_TAIL * len(values))
-    return ordered[cut], ordered[-1 - cut]
+    ordered, tail = sorted(values), int(_TAIL * len(values))
+    return ordered[tail], ordered[-1 - tail]

@@ -1,7 +1,7 @@
 """The verdict on a cell, computed from the raw metrics of its runs and the terms of the campaign.
 
-`CampaignJudge` judges the records of one campaign; the campaign and the analysis judge by it alone. For runs that other
-programs disturbed (check `quiet`), `settings_allowing` tells the limits with which they would be valid.
+`CampaignJudge` judges the records of one campaign, for the campaign and for the analysis. For runs that other
+programs disturbed (check `quiet`), `settings_allowing` returns the limits with which they would be valid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from jobs.model.results import Check, Conditions, Peak, Run
 def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
     """Return a copy of a record with the verdicts on its runs and on the cell.
 
-    `peak` is the speed of the storage alone (`jobs.judging.peaks`); None: unknown.
+    `peak` is the speed of the storage alone (`jobs.judging.peaks`); None if unknown.
 
-    A run that ended becomes valid or invalid and gets its ``checks``. A cell becomes done, invalid or failed, with the
-    ``reason``, or unfinished, where runs are missing and nothing went wrong; it stays running while its worker has not
-    finished and runs are missing. Raises one of `ODD_FIGURES` if metrics are missing or are no numbers.
+    A run that ended becomes valid or invalid, and gets its ``checks``. A cell becomes done, invalid or failed, with the
+    ``reason``, or unfinished if runs are missing although nothing went wrong. It stays running while its worker runs
+    and runs are missing. Raises one of `ODD_FIGURES` if metrics are missing or are no numbers.
     """
     runs: list[Run] = []
     limits, first = Limits(**terms["checks"]), None
@@ -50,9 +50,9 @@ def judged(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
 def judged_run(
     run: Run, page_cache: str, limits: Limits, peak: Peak | None = None, first: Conditions | None = None
 ) -> Run:
-    """Return a run with its verdict; for a failed run, the reason why it has no metrics.
+    """Return a run with its verdict; a failed run gets the reason why it has no metrics.
 
-    `page_cache` is the state of the page cache that the cell asks for; `first` are the conditions of the first valid
+    `page_cache` is the state of the page cache that the cell requires; `first` has the conditions of the first valid
     measured run.
     """
     if run["status"] == "running":
@@ -62,8 +62,8 @@ def judged_run(
     outcomes, reason = checks.judge(run, page_cache, limits, peak, first)
     if reason is None:
         return {**run, "checks": outcomes, "reason": None, "cause": None, "status": "valid"}
-    broken = next((check["rule"] for check in outcomes if check["passed"] is False), outcomes[0]["rule"])
-    return {**run, "checks": outcomes, "reason": reason, "cause": broken, "status": "invalid"}
+    failed_rule = next((check["rule"] for check in outcomes if check["passed"] is False), outcomes[0]["rule"])
+    return {**run, "checks": outcomes, "reason": reason, "cause": failed_rule, "status": "invalid"}
 
 
 def first_conditions(record: Record) -> Conditions | None:
@@ -79,19 +79,19 @@ def _judge_cell(record: Record, terms: Terms) -> None:
     """Set the checks and the status of a cell after its runs are judged."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
-    narrow = stopping.check(rates, terms)
-    record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([narrow] if narrow else [])]
+    width_check = stopping.check(rates, terms)
+    record["checks"] = [checks.spread(rates, Limits(**terms["checks"])), *([width_check] if width_check else [])]
     if looser := looser_checks(terms):
         record["looser_checks"] = looser
     if cost := stopping.profile_cost(record):
         record["profile_cost"] = cost
     needed = max(1, min(terms["min_valid_runs"], terms["runs"] - terms["warmup_runs"]))
     if len(valid) >= needed:
-        given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(terms)
-        record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
+        is_given_up = width_check and not width_check["passed"] and len(valid) >= stopping.most_runs(terms)
+        record["status"], record["reason"] = "done", width_check["message"] if width_check and is_given_up else None
         return
-    odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
-    bad = [run for run in odd if run["role"] == "measured"] or odd  # else the reason of a warm-up
+    failed = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
+    bad = [run for run in failed if run["role"] == "measured"] or failed  # if only warm-ups failed: these
     missing = max(0, terms["runs"] - terms["warmup_runs"] - len(runs))
     if not bad or (missing and runs and runs[-1]["status"] == "valid"):  # after a bad run the worker may have given up
         record["status"], why = "unfinished", f"{max(missing, needed - len(valid))} more to be measured"
@@ -103,18 +103,24 @@ def _judge_cell(record: Record, terms: Terms) -> None:
 
 
 def looser_checks(terms: Terms) -> list[str]:
-    """Return the limits that are looser than those of the site, each with both values, in words.
+    """Return the limits that are looser than those of the site, each with both values, as texts.
 
     A claim of a paper cannot be tested with such a cell, because a run may be valid only due to the looser limit.
     """
-    return list(_looser(tuple(terms["checks"].items()), tuple(terms["of_site"].items())))
+    return list(_looser_limits(tuple(terms["checks"].items()), tuple(terms["of_site"].items())))
 
 
 @lru_cache
-def _looser(asked: tuple[tuple[str, float], ...], of_site: tuple[tuple[str, float], ...]) -> Sequence[str]:
-    limits, own = asdict(Limits(**dict(asked))), {**asdict(Limits()), **dict(of_site)}
-    looser = [name for name in own if (limits[name] < own[name] if name.endswith("_min") else limits[name] > own[name])]
-    return [f"checks.{name}={limits[name]:g} (the site's: {own[name]:g})" for name in looser]
+def _looser_limits(
+    limits_of_cell: tuple[tuple[str, float], ...], of_site: tuple[tuple[str, float], ...]
+) -> Sequence[str]:
+    limits, site_limits = asdict(Limits(**dict(limits_of_cell))), {**asdict(Limits()), **dict(of_site)}
+    looser = [
+        name
+        for name, site_limit in site_limits.items()
+        if (limits[name] < site_limit if name.endswith("_min") else limits[name] > site_limit)
+    ]
+    return [f"checks.{name}={limits[name]:g} (the site's: {site_limits[name]:g})" for name in looser]
 
 
 def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
@@ -124,22 +130,22 @@ def last_terms(requests: Iterable[Asked]) -> dict[str, Terms]:
 
 
 class UnusableRecordError(ValueError):
-    """A record that contradicts itself, or lacks metrics by which it is judged; the message names them."""
+    """A record that contradicts itself, or lacks metrics that its verdict needs; the message names them."""
 
 
 class CampaignJudge:
-    """The judge of a campaign's records: it knows the terms of each request and the baselines of the storages.
+    """The judge of a campaign's records, with the terms of each request and the baselines of the storages.
 
     Parameters
     ----------
     requests
-        The requests of ``campaign.json``. The terms of the last one that names a cell hold for it; a cell that none of
-        them names is judged by the terms of its last worker, which its record has.
+        The requests of ``campaign.json``. The last one that names a cell gives its terms; a cell without a request is
+        judged by the terms of its last worker, which are in its record.
     baselines
-        The stored records of storages alone.
+        The stored records of baselines.
     terms, cells
-        The terms of a front process or a worker hold for every record that it asks for, but for a baseline only if it
-        is one of its `cells`: so whoever asks finds the same speeds of the storages.
+        The terms of a front process or a worker. They hold for each record that it needs, but for a baseline only if it
+        is one of its `cells`, so that all processes use the same speeds of the storages.
 
     Both iterables are read at the first judgement that needs them.
     """
@@ -171,10 +177,10 @@ class CampaignJudge:
 
     @cached_property
     def peaks(self) -> Peaks:
-        """The speeds of the campaign's storages, from the baselines that are done."""
+        """The speeds of the campaign's storages, from the finished baselines."""
         baselines = []
         for record in self._baselines:
-            with suppress(*ODD_FIGURES):  # it is reported when it is read with the others
+            with suppress(*ODD_FIGURES):  # reported when all records are read
                 baselines.append(_judged_consistently(record, self._terms_of(record)))
         self._baselines = ()
         return Peaks(baselines)
@@ -191,37 +197,39 @@ class CampaignJudge:
 
 
 def _judged_consistently(record: Record, terms: Terms, peak: Peak | None = None) -> Record:
-    """Return a record with its verdicts; raise UnusableRecordError if these contradict it, or one of `ODD_FIGURES`."""
+    """Return a record with its verdicts; raise UnusableRecordError for a contradiction, or one of `ODD_FIGURES`."""
     with_verdicts = judged(record, terms, peak)
     for contradiction in contradictions(with_verdicts):
         raise UnusableRecordError(f"contradicts itself: {contradiction}")
     return with_verdicts
 
 
-_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, or in percent
+_STEPS = {"other_cpu_max": 10, "other_device_max": 100}  # limits are proposed in tenths of a core, and in percent
 
 
 def failed_quiet_checks(runs: Iterable[Run]) -> list[Check]:
     """Return the check `quiet` of each run that failed it."""
-    every = (check for run in runs for check in run.get("checks") or ())
-    return [check for check in every if check["rule"] == "quiet" and check["passed"] is False]
+    checks_of_runs = (check for run in runs for check in run.get("checks") or ())
+    return [check for check in checks_of_runs if check["rule"] == "quiet" and check["passed"] is False]
 
 
 def settings_allowing(failed: Sequence[Check], limits: Mapping[str, float]) -> str:
     """Return the settings with which the failed runs would pass `quiet`; `limits` are their current limits."""
-    lacking = [each for check in failed for each in _lacking(check)]
-    most = {name: max(more for key, more in lacking if key == name) for name, _ in lacking}
-    enough = {name: math.ceil((limits[name] + more) * _STEPS[name]) / _STEPS[name] for name, more in most.items()}
-    return " ".join(f"checks.{name}={value:g}" for name, value in enough.items())
+    excesses = [excess for check in failed for excess in _excesses(check)]
+    largest = {name: max(amount for key, amount in excesses if key == name) for name, _ in excesses}
+    proposed = {
+        name: math.ceil((limits[name] + amount) * _STEPS[name]) / _STEPS[name] for name, amount in largest.items()
+    }
+    return " ".join(f"checks.{name}={value:g}" for name, value in proposed.items())
 
 
-def _lacking(check: Check) -> Iterator[tuple[str, float]]:
-    """Yield the name of each limit that was too low, and the missing amount.
+def _excesses(check: Check) -> Iterator[tuple[str, float]]:
+    """Yield the name of each limit that was exceeded, and the amount above it.
 
-    The limit in the check already allows for the processes that serve an emulated storage.
+    The limit in the check already includes the processes that serve an emulated storage.
     """
     observed, limit = (cast("Mapping[str, Any]", check[side]) for side in ("observed", "limit"))
     for name in ("other_cpu", "other_device"):
-        more = (observed[name] or 0.0) - limit[name]
-        if more > 0:
-            yield f"{name}_max", more
+        excess = (observed[name] or 0.0) - limit[name]
+        if excess > 0:
+            yield f"{name}_max", excess

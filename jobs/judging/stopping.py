@@ -1,15 +1,15 @@
 """The number of runs that a cell still needs: those of ``runs``, and those that ``until_spread`` adds.
 
 The interval of the median (`jobs.judging.intervals`) is tested after each run, and the runs stop at the first narrow
-one. This is a sequential procedure: one of many intervals is narrow by luck, so the last interval holds the median less
-often than its confidence (Y. S. Chow and H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a mean, and
-only for very narrow intervals). In 4,000 simulated cells with until_spread=0.01 it held the median in 93, 91, 88 and
-92 % (normal noise: 0.3, 0.5, 1 and 2 %). The procedure bounds the width, not the error of the median; `max_runs` bounds
-the number of tests.
+one. This is a sequential procedure: one of many intervals is narrow by chance, so the last interval encloses the median
+less often than its confidence (Y. S. Chow and H. Robbins, Ann. Math. Statist. 36, 1965, prove the confidence for a
+mean, and only for very narrow intervals). In 4,000 simulated cells with until_spread=0.01 it enclosed the median in 93,
+91, 88 and 92 % (normal noise: 0.3, 0.5, 1 and 2 %). The procedure bounds the width, not the error of the median;
+`max_runs` bounds the number of tests.
 
-With ``profile.compare=true`` each measured run is paired with a run without the profile. The two runs of a pair follow
-one another. The profiled run is first in every other pair, so that a machine that becomes slower or faster favours
-neither. Runs without the profile have a role of their own and are not in the cell's median.
+With ``profile.compare=true`` each measured run is paired with a run without the profile, directly before or after it.
+The order changes from pair to pair, so that a machine that becomes slower or faster favours neither. Runs without the
+profile have a role of their own and do not count for the cell's median.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.model.results import Addition, Check, Role, Run
 from jobs.model.settings import Settings
 
 UNPROFILED: Final = "unprofiled"
-"""The role of a run without the profile that its cell asks for."""
+"""The role of a run without the profile that its cell requires."""
 
 
 def adds_runs(terms: Terms) -> bool:
@@ -36,40 +36,40 @@ def adds_runs(terms: Terms) -> bool:
 
 def most_runs(terms: Terms) -> int:
     """Return the largest number of valid measured runs of a cell."""
-    wanted = terms["runs"] - terms["warmup_runs"]
-    return max(wanted, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else wanted
+    required = terms["runs"] - terms["warmup_runs"]
+    return max(required, terms["max_runs"] - terms["warmup_runs"]) if adds_runs(terms) else required
 
 
 def owed_runs(record: Record | None, terms: Terms) -> int:
     """Return the number of measured runs that ``runs`` requires and the cell lacks.
 
-    An invalid run counts as a run of a cell that is done, and is repeated in any other cell. A pair of runs
-    (`profile_pairs`) of which one is missing is repeated as a whole.
+    An invalid run counts if the cell is done, and is repeated otherwise. A pair of runs (`profile_pairs`) with a
+    missing run is repeated as a whole.
     """
-    wanted = terms["runs"] - terms["warmup_runs"]
+    required = terms["runs"] - terms["warmup_runs"]
     if record is None:
-        return wanted
+        return required
     status = None if record["status"] == "done" else "valid"
     in_pairs = is_paired(record["cell"]["settings"], terms)
-    return max(0, wanted - len(profile_pairs(record, status) if in_pairs else measured(record, status)))
+    return max(0, required - len(profile_pairs(record, status) if in_pairs else measured(record, status)))
 
 
 def missing_runs(record: Record | None, terms: Terms) -> int:
-    """Return the least number of measured runs still needed: those of ``runs``, else 1 if ``until_spread`` adds one."""
+    """Return the least number of runs still needed: those of ``runs``, else 1 if ``until_spread`` adds one."""
     return owed_runs(record, terms) or int(record is not None and reason_to_add(record, terms) is not None)
 
 
 def most_missing_runs(record: Record | None, terms: Terms) -> int:
     """Return the largest number of measured runs that may still be needed, if ``until_spread`` adds all it can."""
-    least = missing_runs(record, terms)
+    missing = missing_runs(record, terms)
     room = most_runs(terms) - (len(measured(record, "valid")) if record else 0)
-    return max(least, room) if least else 0
+    return max(missing, room) if missing else 0
 
 
 def reason_to_add(record: Record, terms: Terms) -> Addition | None:
-    """Return why ``until_spread`` adds a run to a cell; None if it adds none."""
+    """Return why ``until_spread`` adds a run to a cell; None if it adds no run."""
     valid_rates = rates(record)
-    if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _wide(valid_rates, terms):
+    if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _is_wide(valid_rates, terms):
         return None
     current = interval(valid_rates)
     return {
@@ -82,7 +82,7 @@ def reason_to_add(record: Record, terms: Terms) -> Addition | None:
 
 
 def rates(record: Record) -> list[float]:
-    """Return the rates of the valid measured runs, in images/s or, of a baseline, in MB/s."""
+    """Return the rates of the valid measured runs: in images/s, or in MB/s for a baseline."""
     return [rate for run in measured(record, "valid") if (rate := checks.rate(run)) is not None]
 
 
@@ -98,20 +98,20 @@ def is_paired(settings: Settings, terms: Terms) -> bool:
 
 def next_pair_roles(record: Record) -> list[Role]:
     """Return the roles of the next pair."""
-    turned = sum(run["role"] == "measured" for run in record["runs"]) % 2
-    return [UNPROFILED, "measured"] if turned else ["measured", UNPROFILED]
+    is_reversed = sum(run["role"] == "measured" for run in record["runs"]) % 2
+    return [UNPROFILED, "measured"] if is_reversed else ["measured", UNPROFILED]
 
 
 def profile_pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
     """Return the pairs (measured run, run without the profile) in which both have this status; None: any.
 
-    If a pair was started again, its later runs count; the earlier ones belong to another session of a worker.
+    If a pair was repeated, its later runs count; the earlier ones belong to another session of a worker.
     """
     runs_of_pair: dict[int, dict[str, Run]] = defaultdict(dict)
     for run in record["runs"]:
         if "pair" in run:
             runs_of_pair[run["pair"]][run["role"]] = run
-    pairs = [(each["measured"], each[UNPROFILED]) for each in runs_of_pair.values() if len(each) == 2]  # noqa: PLR2004
+    pairs = [(runs["measured"], runs[UNPROFILED]) for runs in runs_of_pair.values() if len(runs) == 2]  # noqa: PLR2004
     return [pair for pair in pairs if status is None or pair[0]["status"] == pair[1]["status"] == status]
 
 
@@ -131,39 +131,40 @@ def cost_in_words(cost: ProfileCost) -> str:
 
 def turns(cold: Record, warm: Record) -> list[tuple[Run, Run]]:
     """Return the pairs (cold, warm) of valid measured runs of one turn, in the order of the turns."""
-    one, other = ({run["pair"]: run for run in measured(each, "valid") if "pair" in run} for each in (cold, warm))
-    return [(one[number], other[number]) for number in sorted(one.keys() & other.keys())]
+    cold_runs, warm_runs = (
+        {run["pair"]: run for run in measured(record, "valid") if "pair" in run} for record in (cold, warm)
+    )
+    return [(cold_runs[pair], warm_runs[pair]) for pair in sorted(cold_runs.keys() & warm_runs.keys())]
 
 
 def check(rates: Sequence[float], terms: Terms) -> Check | None:
     """Return the check ``until_spread`` of a cell; None without that setting."""
     if not adds_runs(terms):
         return None
-    middle, width = interval(rates), _width(rates)
-    wide = _wide(rates, terms)
+    median_interval, width = interval(rates), _width(rates)
+    is_wide = _is_wide(rates, terms)
     message = f"{len(rates)} measured runs, too few for an interval of the median"
-    if middle and width is not None:
-        message = (
-            f"the {middle.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
-        )
-    if wide:
-        reached = len(rates) >= most_runs(terms)
-        message += f"; max_runs={terms['max_runs']} is reached" if reached else "; the same command adds more"
+    if median_interval and width is not None:
+        confidence = f"{median_interval.confidence:.1%}"
+        message = f"the {confidence} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
+    if is_wide:
+        is_at_limit = len(rates) >= most_runs(terms)
+        message += f"; max_runs={terms['max_runs']} is reached" if is_at_limit else "; the same command adds more"
     return {
         "rule": "until_spread",
-        "passed": not wide,
+        "passed": not is_wide,
         "observed": width,
         "limit": terms["until_spread"],
         "message": message,
     }
 
 
-def _wide(rates: Sequence[float], terms: Terms) -> bool:
-    width, most = _width(rates), terms["until_spread"]
-    return most is not None and (width is None or width > most)
+def _is_wide(rates: Sequence[float], terms: Terms) -> bool:
+    width, limit = _width(rates), terms["until_spread"]
+    return limit is not None and (width is None or width > limit)
 
 
 def _width(rates: Sequence[float]) -> float | None:
     """Return the width of the interval as a share of the median."""
-    middle = interval(rates)
-    return (middle.high - middle.low) / statistics.median(rates) if middle else None
+    median_interval = interval(rates)
+    return (median_interval.high - median_interval.low) / statistics.median(rates) if median_interval else None

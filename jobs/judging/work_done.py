@@ -1,4 +1,4 @@
-"""The time use of a run or of any program in plain numbers, and the known speed of its storage."""
+"""The time use of a run or of any program as numbers, and the known speed of its storage."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from jobs.model.record import Record
 from jobs.model.results import Run
 
 MANY_READERS = 8
-"""Fewest readers that prove a maximum: twice as many as others, they get less than `FLAT` times the rate of those."""
+"""Least number of readers that shows a maximum: if half as many are at most `FLAT` times slower, more do not help."""
 FLAT = 1.1
 _TICK_S = 0.01  # longest tick of the kernel, which counts a device as busy for a whole tick per short request
-_FEWEST_LOOKS = 20  # samples of threads with work: a share of fewer says little
+_FEWEST_LOOKS = 20  # least number of samples of threads with work for a share
 
 
 class Given(NamedTuple):
     """The known speed of a storage; None: unknown."""
 
-    at_most: float | None = None  # MB/s, to however many readers
-    to_more: float | None = None  # MB/s, to more readers than the run had
-    readers: int | None = None  # the number of these readers
+    at_most: float | None = None  # largest MB/s for any number of readers
+    to_more: float | None = None  # MB/s for more readers than the run had
+    readers: int | None = None  # number of these readers
 
 
 UNKNOWN = Given()
@@ -36,31 +36,31 @@ class Steps:
     """The steps of a training; times are in seconds, summed over all steps."""
 
     number: int
-    waiting_s: float  # for input
-    first_s: float  # the part of it for the first batch, which no prefetch can hide
+    waiting_s: float  # waiting for input
+    first_s: float  # the part for the first batch, which no prefetch can avoid
     compute_s: float
     saving_s: float = 0.0
-    ahead: bool = False  # whether batches are made while a step computes
-    on_processors: bool = False  # whether processors compute: their CPU time includes making the batches
+    ahead: bool = False  # whether batches are prefetched
+    on_processors: bool = False  # whether processors compute the steps
     batch: int = 1  # images
 
     @property
     def each_s(self) -> tuple[float, float]:
-        """Return the seconds of waiting and of computing of a step after the first."""
+        """Return the seconds of waiting and of computing of a step (without the first one's wait)."""
         waited_s = (self.waiting_s - self.first_s) / max(1, self.number - 1)
         return waited_s, self.compute_s / max(1, self.number)
 
     @property
     def late(self) -> float:
-        """Return the share of waiting in a step after the first."""
+        """Return the share of waiting in a step after the first one."""
         waited_s, computed_s = self.each_s
         return waited_s / (waited_s + computed_s) if waited_s + computed_s else 0.0
 
     def batch_s(self, threads: int) -> float:
-        """Return the seconds to make a batch when the pipeline is never held back.
+        """Return the seconds to make a batch if the pipeline never has to wait.
 
-        Without prefetch the map reads `threads` images ahead while the step computes, which the waiting time does not
-        show.
+        Without prefetch the map reads `threads` images ahead while the step computes; the waiting time does not include
+        them.
         """
         waited_s, computed_s = self.each_s
         if self.ahead or threads >= self.batch:
@@ -70,25 +70,25 @@ class Steps:
 
 @dataclass(frozen=True)
 class Work:
-    """The time use of a run, of the medians of runs, or of any observed program; None: unknown.
+    """The time use of a run, of the medians of runs, or of any observed program; None means unknown.
 
     Attributes
     ----------
     elapsed_s, start_s
-        Seconds of observation, and the part of them before the work began, in which one thread prepares it.
+        Seconds of observation, and the part before the work began, in which one thread prepares it.
     cpu_s, cores, others
-        CPU seconds of the run itself; processors that it may use, quota aside; mean number of processors that other
+        CPU seconds of the run itself; processors that it may use, without a quota; mean number of processors that other
         programs used, on this machine or on its host.
     serving
         Mean number of processors that served its emulated storage; not part of `others`.
     quota, throttled_s, io_limit
-        A quota of processors, and the seconds for which it stopped threads; the largest share of a limit on reads and
-        writes that the run reached.
+        A CPU quota, and the seconds for which it stopped threads; the largest share of a limit on reads and writes that
+        the run reached.
     threads, decodes
-        Number of calls at once; whether they decode what they read.
+        Number of parallel calls; whether they decode what they read.
     storage_busy_s, storage_exact, storage_share
-        Most seconds in which the storage had requests of the run, and whether that is exact; share of the threads with
-        work that waited for it.
+        Largest possible seconds in which the storage had requests of the run, and whether they are exact; share of the
+        threads with work that waited for the storage.
     ready_share
         Share of the threads with work that ran, or waited only for a processor.
     read_mb, given
@@ -116,7 +116,7 @@ class Work:
 
     @property
     def within_quota(self) -> bool:
-        """Return whether a quota allows the run fewer processors than it has."""
+        """Return whether a quota allows the run fewer processors than the machine has."""
         return self.allowed < self.cores
 
     @property
@@ -127,24 +127,24 @@ class Work:
     @property
     def free_cores(self) -> float:
         """Return the number of processors that the quota and other programs left to the run."""
-        taken = 0.0 if self.within_quota else max(0.0, self.others + self.serving)
-        return max(self.allowed - taken, min(1.0, self.allowed))
+        used_by_others = 0.0 if self.within_quota else max(0.0, self.others + self.serving)
+        return max(self.allowed - used_by_others, min(1.0, self.allowed))
 
     @property
     def making_s(self) -> float:
-        """Return the seconds in which input was made."""
+        """Return the seconds in which input was prepared."""
         if self.steps is None:
             return max(0.0, self.elapsed_s - self.start_s)
         return self.steps.batch_s(self.threads or 1) * self.steps.number
 
     @property
     def making_cpu_s(self) -> float:
-        """Return the CPU seconds spent on input; for a training on processors they include the training."""
+        """Return the CPU seconds for input; for a training on processors they include the training."""
         return max(0.0, self.cpu_s - self.start_s)
 
     @property
     def busy(self) -> float:
-        """Return the share of its free processors that the run used while input was made."""
+        """Return the share of its free processors that the run used while input was prepared."""
         return min(1.0, self.making_cpu_s / (self.making_s * self.free_cores)) if self.making_s else 0.0
 
 
@@ -162,31 +162,31 @@ def work_of(record: Record, peaks: Peaks | None = None) -> Work | None:
     threads = None if is_program else settings.get("threads")
     quota = min(numbers(runs, "quota_cores"), default=None)
     cores = float(len(_affinity(provenance)))
-    middle = {name: statistics.median(found) for name in _MEDIANS if (found := numbers(runs, name))}
-    elapsed_s = middle["elapsed_s"]
-    parts_s = sum(middle.get(name, 0.0) for name in ("load_s", "compute_s", "sync_s", "checkpoint_s", "other_s"))
-    cold = record["cell"]["page_cache"] == "cold"
+    medians = {name: statistics.median(values) for name in _MEDIANS if (values := numbers(runs, name))}
+    elapsed_s = medians["elapsed_s"]
+    parts_s = sum(medians.get(name, 0.0) for name in ("load_s", "compute_s", "sync_s", "checkpoint_s", "other_s"))
+    is_cold = record["cell"]["page_cache"] == "cold"
     serving = statistics.median(map(checks.serving_s, runs)) / elapsed_s
-    ready, waiting = looks(runs)
+    ready_share, waiting_share = looks(runs)
     return Work(
         elapsed_s=elapsed_s,
         start_s=0.0 if is_program else max(0.0, elapsed_s - parts_s),
-        cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else middle.get("cpu_s", 0.0),
+        cpu_s=_median(run["program"]["cpu_s"] for run in runs) or 0.0 if is_program else medians.get("cpu_s", 0.0),
         cores=cores,
-        others=middle.get("other_cpu", 0.0) + middle.get("steal_s", 0.0) / elapsed_s - serving,
+        others=medians.get("other_cpu", 0.0) + medians.get("steal_s", 0.0) / elapsed_s - serving,
         serving=serving,
         quota=quota,
-        throttled_s=middle.get("throttled_s", 0.0),
+        throttled_s=medians.get("throttled_s", 0.0),
         io_limit=statistics.median((disturbances.nearest_limit(run) or (0.0,))[0] for run in runs),
         threads=threads,
         decodes=not is_program and record["cell"]["data"] == "images" and settings["benchmark"].get("preprocess", True),
         storage_busy_s=_median(_storage_busy_s(run, record) for run in runs),
         storage_exact=threads == 1 or all(_is_exact(run, record) for run in runs),
-        storage_share=waiting,
-        ready_share=ready,
-        read_mb=middle.get("bytes_read", 0) / 1e6,
-        given=given(record, peaks) if peaks and cold else UNKNOWN,
-        steps=_steps(record, runs, middle) if kind == "training" else None,
+        storage_share=waiting_share,
+        ready_share=ready_share,
+        read_mb=medians.get("bytes_read", 0) / 1e6,
+        given=given(record, peaks) if peaks and is_cold else UNKNOWN,
+        steps=_steps(record, runs, medians) if kind == "training" else None,
     )
 
 
@@ -196,7 +196,7 @@ _MEDIANS = ("elapsed_s", "cpu_s", "other_cpu", "steal_s", "load_s", "compute_s",
 
 
 def figured(record: Record) -> Sequence[Run]:
-    """Return the valid measured runs; if there are none, the invalid ones that have metrics."""
+    """Return the valid measured runs; if there are none, the invalid measured runs with metrics."""
     valid = stopping.measured(record, "valid")
     return valid or [run for run in stopping.measured(record, "invalid") if "elapsed_s" in run]
 
@@ -207,25 +207,25 @@ def numbers(runs: Sequence[Any], name: str) -> list[float]:
 
 
 def given(record: Record, peaks: Peaks) -> Given:
-    """Return the known speed of the storage of a cell: its maximum, and the rate that more readers get.
+    """Return the known speed of the storage of a cell: its maximum, and the rate of more readers.
 
-    The maximum is the limit of an emulated storage, or the highest baseline if twice as many readers got no more. For a
-    storage with a model, the rate of twice as many readers was calculated by the worker.
+    The maximum is the limit of an emulated storage, or the highest baseline if twice as many readers were not faster.
+    For a storage with a model, the worker has calculated the rate of twice as many readers.
     """
     settings = record["cell"]["settings"]
-    if "staging" in settings:  # two storages at once
+    if "staging" in settings:  # it uses two storages at once
         return UNKNOWN
     limit, threads = throttled(record), int(settings.get("threads") or 1)
-    known = peaks.readers(record) if record["cell"]["data"] == "images" else {}
-    most = [limit["mb_per_s"]] if limit else []
-    enough = {count: rate for count, rate in known.items() if count >= threads}
+    rates = peaks.readers(record) if record["cell"]["data"] == "images" else {}
+    maxima = [limit["mb_per_s"]] if limit else []
+    enough = {count: rate for count, rate in rates.items() if count >= threads}
     pairs = [(few, many) for few in enough for many in enough if many >= max(MANY_READERS, 2 * few)]
-    most += [max(known.values()) for few, many in pairs if known[many] < FLAT * known[few]]
-    more = {count: rate for count, rate in known.items() if count > threads}
-    if not more and (expected := emulated(record).get("expected")):
-        more = {2 * threads: expected["ceiling_mb_per_s"]}
-    best = max(more, key=more.__getitem__, default=None)
-    return Given(min(most, default=None), more[best] if best else None, best)
+    maxima += [max(rates.values()) for few, many in pairs if rates[many] < FLAT * rates[few]]
+    more_readers = {count: rate for count, rate in rates.items() if count > threads}
+    if not more_readers and (expected := emulated(record).get("expected")):
+        more_readers = {2 * threads: expected["ceiling_mb_per_s"]}
+    best = max(more_readers, key=more_readers.__getitem__, default=None)
+    return Given(min(maxima, default=None), more_readers[best] if best else None, best)
 
 
 def _affinity(provenance: Mapping[str, Any]) -> Sequence[int]:
@@ -233,56 +233,56 @@ def _affinity(provenance: Mapping[str, Any]) -> Sequence[int]:
 
 
 def _median(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
-def _of_model(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the model of an emulated storage had a request, as the model's server counted."""
+def _model_busy_s(run: Run, record: Record) -> float | None:
+    """Return the seconds in which the model of an emulated storage had a request, by the count of its server."""
     served: Mapping[str, Any] = run["served"].get(str(emulated(record).get("name")), {}) if "served" in run else {}
     return served.get("busy_s")
 
 
 def _is_exact(run: Run, record: Record) -> bool:
-    """Return whether the busy time of the storage is exact: counted by its model, or of few enough requests.
+    """Return whether the busy time of the storage is exact: its model counted it, or there are few requests.
 
-    The kernel counts a device as busy for each tick in which it gets a request. For requests one after the other the
-    sum of their times is known too, which is less (`jobs.observe.counters`).
+    The kernel counts a device as busy for each whole tick in which it gets a request. For requests one after the other,
+    the sum of their times is known, too, and smaller (`jobs.observe.counters`).
     """
     requests = sum(use["reads"] + use["writes"] for use in (run.get("device_use") or ())[:1])
-    return _of_model(run, record) is not None or requests * _TICK_S <= run["elapsed_s"]
+    return _model_busy_s(run, record) is not None or requests * _TICK_S <= run["elapsed_s"]
 
 
 def _storage_busy_s(run: Run, record: Record) -> float | None:
-    """Return the seconds in which the data's device had requests of the run, by the run's share of the bytes."""
-    if (modelled := _of_model(run, record)) is not None:
+    """Return the seconds in which the data's device had requests of the run, in proportion to the run's bytes."""
+    if (modelled := _model_busy_s(run, record)) is not None:
         return modelled
     uses = run.get("device_use")
     if not uses:
         return None
     use = uses[0]
-    moved = use["read_bytes"] + use["written_bytes"]
-    own = min(use["own_read_bytes"], use["read_bytes"]) + min(use["own_written_bytes"] or 0, use["written_bytes"])
-    return use["busy_s"] * own / moved if moved else 0.0
+    all_bytes = use["read_bytes"] + use["written_bytes"]
+    own_bytes = min(use["own_read_bytes"], use["read_bytes"]) + min(use["own_written_bytes"] or 0, use["written_bytes"])
+    return use["busy_s"] * own_bytes / all_bytes if all_bytes else 0.0
 
 
 def looks(runs: Sequence[Run]) -> tuple[float | None, float | None]:
-    """Return the shares of threads with work that were ready to run and that waited for storage (all samples)."""
-    met = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
-    ready, waiting = (sum(each.get(kind, 0) for each in met) for kind in ("running", "storage"))
-    every = ready + waiting + sum(each.get(kind, 0) for each in met for kind in disturbances.DELAYS)
-    return (ready / every, waiting / every) if every >= _FEWEST_LOOKS else (None, None)
+    """Return the shares of threads with work that were ready to run, and that waited for storage (all samples)."""
+    counts = [run["waits"]["threads"] for run in runs if (run.get("waits") or {}).get("error", "") is None]
+    ready, waiting = (sum(states.get(state, 0) for states in counts) for state in ("running", "storage"))
+    total = ready + waiting + sum(states.get(state, 0) for states in counts for state in disturbances.DELAYS)
+    return (ready / total, waiting / total) if total >= _FEWEST_LOOKS else (None, None)
 
 
-def _steps(record: Record, runs: Sequence[Run], middle: Mapping[str, float]) -> Steps:
-    counted = [run["steps"] for run in runs if "steps" in run]
+def _steps(record: Record, runs: Sequence[Run], medians: Mapping[str, float]) -> Steps:
+    summaries = [run["steps"] for run in runs if "steps" in run]
     settings = record["cell"]["settings"]
     return Steps(
-        number=min((int(each["number"]) for each in counted), default=0),
-        waiting_s=middle.get("load_s", 0.0),
-        first_s=statistics.median(numbers(counted, "first_load_s") or [0.0]),
-        compute_s=middle.get("compute_s", 0.0),
-        saving_s=middle.get("checkpoint_s", 0.0),
+        number=min((int(summary["number"]) for summary in summaries), default=0),
+        waiting_s=medians.get("load_s", 0.0),
+        first_s=statistics.median(numbers(summaries, "first_load_s") or [0.0]),
+        compute_s=medians.get("compute_s", 0.0),
+        saving_s=medians.get("checkpoint_s", 0.0),
         ahead=bool(settings.get("prefetch")),
         on_processors=runs[0].get("accelerator") == "cpu" and settings["benchmark"].get("control", "none") == "none",
         batch=int(settings.get("batch_size") or 1),

@@ -1,1 +1,1 @@
-"""Declare what crosses a boundary: settings, requests, results, records and work lists."""
+"""Declarations of all values that cross a boundary: settings, requests, results, records and work lists."""

@@ -14,11 +14,11 @@ import msgspec
 from jobs.model.record import SCHEMA, Record
 
 OF_VERDICTS = ("checks", "looser_checks", "profile_cost", "reason", "cause")
-"""Keys of a judged record, which is in memory alone."""
+"""Keys of a judged record that are not stored."""
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the schema: one per property, for people to read and for changes to be seen."""
+    """Yield the lines of the schema, one per property, so that changes are easy to see."""
     schema = msgspec.json.schema(Record)
     yield '{"$schema": "https://json-schema.org/draft/2020-12/schema",'
     yield f' "title": "record.json, schema {SCHEMA}",'
@@ -28,16 +28,16 @@ def lines() -> Iterator[str]:
     for number, (name, kind) in enumerate(kinds, 1):
         end = "," * (number < len(kinds))
         if "description" in kind:
-            kind["description"] = inspect.cleandoc(kind["description"])  # Python 3.13 does it by itself
+            kind["description"] = inspect.cleandoc(kind["description"])  # as Python 3.13 does
         if "enum" in kind:
             yield f"  {json.dumps(name)}: {json.dumps(kind)}{end}"
             continue
         left_out = OF_VERDICTS if name in ("Record", "RecordedRun") else ()
-        properties = [each for each in kind.pop("properties").items() if each[0] not in left_out]
+        properties = [(key, value) for key, value in kind.pop("properties").items() if key not in left_out]
         yield f"  {json.dumps(name)}: {json.dumps(kind)[:-1]},"
         yield '   "properties": {'
-        for place, (key, value) in enumerate(properties, 1):
-            yield f"    {json.dumps(key)}: {json.dumps(value)}{',' * (place < len(properties))}"
+        for index, (key, value) in enumerate(properties, 1):
+            yield f"    {json.dumps(key)}: {json.dumps(value)}{',' * (index < len(properties))}"
         yield f"   }}}}{end}"
     yield " }"
     yield "}"

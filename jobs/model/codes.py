@@ -1,9 +1,9 @@
-"""Define the codes for states, waits and ends, with their parameters, and the sentence of each.
+"""Codes for states, waits and ends, with their parameters, and the sentence of each code.
 
-They stand in records, in the files of workers and between processes. A branch asks for a code and never for what a
-sentence says; the sentence is made where it is shown, of the text beside the code.
+They are in records, in the files of workers and in messages between processes. A branch tests a code and never the text
+of a sentence. A sentence is made where it is shown, from the text of the code.
 
-Annotations are evaluated here: `jobs.model.reading` holds what was read against them.
+Annotations are evaluated in this module, because `jobs.model.reading` checks files against them.
 """
 
 import signal
@@ -17,10 +17,10 @@ class ExitCode(IntEnum):
     """The exit codes of `python -m campaign`; `meaning` is the text in help and documentation."""
 
     def __new__(cls, code: int, meaning: str) -> Self:
-        """Take the number for the value, and its meaning beside it."""
-        made = int.__new__(cls, code)
-        made._value_, made.meaning = code, meaning
-        return made
+        """Make a member with the number as its value, and its meaning."""
+        member = int.__new__(cls, code)
+        member._value_, member.meaning = code, meaning
+        return member
 
     meaning: str
 
@@ -34,33 +34,33 @@ class ExitCode(IntEnum):
 
 
 class _CodeWithText(StrEnum):
-    """A code with its sentence, in which the names of parameters stand in braces."""
+    """A code with its sentence, in which braces enclose the names of parameters."""
 
     text: str
 
     def __new__(cls, code: str, text: str = "") -> Self:
-        """Take the code for the value, and its sentence beside it."""
-        made = str.__new__(cls, code)
-        made._value_, made.text = code, text
-        return made
+        """Make a member with the code as its value, and its sentence."""
+        member = str.__new__(cls, code)
+        member._value_, member.text = code, text
+        return member
 
 
 class CellState(StrEnum):
-    """The state of a cell, in the order in which `status` shows them."""
+    """The state of a cell, in the order of `status`."""
 
     RUNNING = "running"
-    QUEUED = "queued"  # a job or a worker has it, and has not begun it
-    INTERRUPTED = "interrupted"  # somebody ended the worker that had it
+    QUEUED = "queued"  # a job or a worker has it, but has not begun it
+    INTERRUPTED = "interrupted"  # its worker was ended from outside
     FAILED = "failed"
     INVALID = "invalid"
-    DAMAGED = "damaged"  # its record
-    UNFINISHED = "unfinished"  # runs are missing, and nothing went wrong
-    PLANNED = "planned"  # nothing is measured, and nobody has it
+    DAMAGED = "damaged"  # its record is damaged
+    UNFINISHED = "unfinished"  # runs are missing, although nothing went wrong
+    PLANNED = "planned"  # nothing is measured, and no worker has it
     DONE = "done"
 
 
 class JobEnd(StrEnum):
-    """How a worker ended: Slurm's states of a job that is over, then ours."""
+    """How a worker ended: Slurm's final states of a job, then those of this program."""
 
     BOOT_FAIL = "BOOT_FAIL"
     CANCELLED = "CANCELLED"
@@ -75,8 +75,8 @@ class JobEnd(StrEnum):
     REVOKED = "REVOKED"
     TIMEOUT = "TIMEOUT"
     LOST = "LOST"  # no source knows the job
-    GONE = "GONE"  # a process of this machine
-    ERROR = "ERROR"  # the worker left an error of its own
+    GONE = "GONE"  # a process of this machine has ended
+    ERROR = "ERROR"  # the worker reported an error
 
 
 class WorkerEnd(TypedDict, total=False):
@@ -87,12 +87,12 @@ class WorkerEnd(TypedDict, total=False):
     signal: Count
     node: str
     by: str  # the command that cancelled it
-    words: str  # the last line of its log, and where that is; of its own error what is wrong
-    cure: str  # of its own error
+    words: str  # the last line of its log with the path, or the message of its error
+    cure: str  # the cure of its error
 
 
 class RunEnd(_CodeWithText):
-    """The reason why a run has no metrics; `words` holds the text behind the colon of a sentence."""
+    """The reason why a run has no metrics; `words` is the text after the colon of a sentence."""
 
     EXITED = "exited", "ended with exit code {number}"
     KILLED = "killed", "killed by signal {number} ({name})"
@@ -112,7 +112,7 @@ class RunEnd(_CodeWithText):
     LARGE_RESULT = "large_result", "its result has {number:,} bytes of JSON, and {limit:,} are allowed"
     ODD_METRICS = "odd_metrics", "its metrics are wrong"
     LOG_ELSEWHERE = "log_elsewhere", "refused"
-    PROGRAM = "program"  # of the user's: it failed, or could not be started
+    PROGRAM = "program"  # the user's program failed, or could not be started
     NO_DATA = "no_data"
     TOO_FEW_CPUS = (
         "too_few_cpus",
@@ -133,37 +133,39 @@ class End(TypedDict, total=False):
     """The reason why a run has no metrics, with the parameters of its sentence."""
 
     code: Required[RunEnd]
-    rank: Count  # of several: the one that ended so first
+    rank: Count  # the first rank that ended so
     number: Count  # exit code, signal, or bytes
-    limit: Count  # of these bytes
+    limit: Count  # of the number of bytes
     seconds: Amount
     threads: Count
     cpus: Amount
-    words: str  # of a log, of an error, of who found it out
-    late: str  # whom the other ranks waited for
-    worker: WorkerEnd  # where it is known how that ended
+    words: str  # text of a log or an error
+    late: str  # the rank for which the others waited
+    worker: WorkerEnd  # if its end is known
 
 
 REFUSALS = frozenset({RunEnd.NO_DATA, RunEnd.TOO_FEW_CPUS, RunEnd.STORAGE_MOVED, RunEnd.NOT_EMULATED})
-"""Ends of a run that was not begun, and that another try would end likewise."""
+"""Ends of a run that did not begin and would end in the same way again."""
 OF_OTHERS = frozenset({RunEnd.RANK_FAILED, RunEnd.RANKS_PARTED})
-"""Ends of a rank that ended because another one had failed."""
+"""Ends of a rank after another rank has failed."""
 OUT_OF_TIME = frozenset({RunEnd.TIMED_OUT, RunEnd.UNKILLABLE})
 INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEnd.REVOKED, JobEnd.GONE})
-"""Ends of a worker that are not its own doing: what it leaves behind is interrupted, else failed."""
+"""Ends of a worker by an external cause; its cells are interrupted. After other ends they are failed."""
 
 
 def sentence(end: End) -> str:
-    """Return why a run has no metrics; raises LookupError or ValueError where a parameter is missing or odd."""
-    of_worker = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
+    """Return why a run has no metrics; raise LookupError or ValueError if a parameter is missing or invalid."""
+    worker_text = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
     name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""
-    text = RunEnd(end["code"]).text.format_map({**end, "worker": of_worker, "name": name})
-    who = f"rank {end['rank']}: " if "rank" in end else ""
-    return who + ": ".join(filter(None, (text, end.get("words")))) + (f"; {end['late']}" if end.get("late") else "")
+    text = RunEnd(end["code"]).text.format_map({**end, "worker": worker_text, "name": name})
+    rank_text = f"rank {end['rank']}: " if "rank" in end else ""
+    return (
+        rank_text + ": ".join(filter(None, (text, end.get("words")))) + (f"; {end['late']}" if end.get("late") else "")
+    )
 
 
 def worker_sentence(end: WorkerEnd) -> str:
-    """Return how a worker ended, in its own words if it left some, else in Slurm's with the last line of its log."""
+    """Return how a worker ended: its own message if there is one, else Slurm's state with the last line of its log."""
     code, words = end["code"], end.get("words", "")
     if code == JobEnd.ERROR:
         return f"{words} ({end['cure']})" if end.get("cure") else words
@@ -176,7 +178,7 @@ def worker_sentence(end: WorkerEnd) -> str:
 
 
 class Waiting(_CodeWithText):
-    """What a worker, or a job before it starts, waits for."""
+    """What a worker, or a job before its start, waits for."""
 
     LOCK = "lock", "{words}, held by {holder}"
     DEVICE = "device", "the device {words}, held by {holder}"
@@ -197,12 +199,12 @@ class Wait(TypedDict, total=False):
     code: Required[Waiting]
     words: str  # path of a lock, name of a device, the scheduler's reason, or what disturbed the runs
     holder: str
-    seconds: Amount  # the most that it may take
+    seconds: Amount  # longest duration
     allowing: str  # settings that would let disturbed runs count
-    now: str  # what changes each moment
+    now: str  # the part that changes all the time
 
 
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
-    """Return what is waited for; with `lasting` without the parts that change each moment."""
+    """Return what is waited for; with `lasting` without the part that changes all the time."""
     text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"

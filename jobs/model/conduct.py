@@ -1,4 +1,4 @@
-"""The settings of how a campaign is run, which cannot change a result: limits of the checks, the sites, and Slurm."""
+"""The settings of how a campaign is run, which cannot change a result: limits of the checks, sites, and Slurm."""
 
 from __future__ import annotations
 
@@ -392,11 +392,11 @@ class Slurm(Named):
     ] = 600.0
 
 
-_OTHERS = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float], "profile": NotRequired[Node]}
+_NODES = {"site": Node, "cluster": Node, "trace": Node, "checks": dict[str, float], "profile": NotRequired[Node]}
 if TYPE_CHECKING:
     Conduct = Node
-else:  # what is stored has the declared types
-    Conduct = TypedDict("Conduct", get_type_hints(Running, include_extras=True) | _OTHERS)
+else:  # stored values have the declared types
+    Conduct = TypedDict("Conduct", get_type_hints(Running, include_extras=True) | _NODES)
 Conduct.__doc__ = "The keys of a point that decide how it is run: those of `Running` and these nodes."
 Point = Node
 """A composed configuration: one point of the grid."""

@@ -1,4 +1,4 @@
-"""Declarations of settings: a field of a Struct has the type, the range and the default, `Setting` the texts."""
+"""Declarations of settings: a field of a Struct has type, range and default, its `Setting` has the texts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 
 MISSING: Any = "???"
-"""The default of a setting that has none: a choice, the site or the user must give a value."""
+"""The default of a setting without a default: a choice, the site or the user must give a value."""
 
 
 class Setting(NamedTuple):
     """The texts of a setting; its field has the type, the range (``msgspec.Meta``) and the default."""
 
-    help: str  # what it is, as a noun phrase in lower case; of a choice what each does
-    unit: str = ""  # of a number, as in ``seconds``
-    smoke: Any = None  # the default of ``+size=smoke``; None: the same
+    help: str  # a noun phrase in lower case; for a choice with the meaning of each word
+    unit: str = ""  # of a number, for example ``seconds``
+    smoke: Any = None  # the default with ``+size=smoke``; None: the same default
     cell: bool = True  # whether it is part of a cell's id
 
 
@@ -31,17 +31,17 @@ class Keys(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Declared:
-    """A setting with what its Struct declares of it."""
+    """A setting as its Struct declares it."""
 
     name: str
     type: Any
     default: Any
     setting: Setting
     bounds: tuple[float, float] | None  # the smallest and the largest legal number
-    words: tuple[str, ...]  # the legal words; empty: it is no choice among words
+    words: tuple[str, ...]  # the legal words; empty if the setting is no choice
     scalar: type  # `int`, `float`, `bool` or `str`; `list`, or `dict` of nodes by name
-    items: type  # of a list: the type of its items; else as `scalar`
-    node: type[Keys] | None  # the type of a node, or of the nodes of a mapping by name; None: it is a value
+    items: type  # the type of the items of a list; else as `scalar`
+    node: type[Keys] | None  # the type of a node, or of the nodes of a mapping; None for a value
 
     @property
     def nullable(self) -> bool:
@@ -50,20 +50,20 @@ class Declared:
 
     @property
     def legal_type(self) -> str:
-        """Return the legal type of a value, in words."""
+        """Return the legal type of a value as text."""
         return _EXAMPLES.get(self.scalar, _KINDS[self.scalar])
 
     @property
     def legal(self) -> str:
-        """Return the legal values in words, a range with its unit."""
+        """Return the legal values as text, a range with its unit."""
         null = ", or null" if self.nullable else ""
         if self.bounds:
-            least, most = map(plain_number, self.bounds)
-            return f"{least} to {most} {self.setting.unit}".rstrip() + null
+            smallest, largest = map(plain_number, self.bounds)
+            return f"{smallest} to {largest} {self.setting.unit}".rstrip() + null
         return (", ".join(self.words) or self.legal_type) + null
 
     def read(self, value: Any) -> Any:
-        """Return a value in the type of the setting: 1 becomes ``1.0`` for a float, and ``"1"`` for a text.
+        """Return a value in the type of the setting: 1 becomes ``1.0`` for a float and ``"1"`` for a text.
 
         Raises ValueError with two arguments: what is wrong with the value, and the cure.
         """
@@ -74,15 +74,15 @@ class Declared:
         if self.bounds and isinstance(self._cast(value), int | float) and not isinstance(value, bool):
             raise ValueError("is out of range", f"legal: {self.legal}")
         if self.words:
-            close = difflib.get_close_matches(str(value), self.words, n=1)
-            cure = f"did you mean '{close[0]}'?" if close else f"legal: {self.legal}"
+            similar = difflib.get_close_matches(str(value), self.words, n=1)
+            cure = f"did you mean '{similar[0]}'?" if similar else f"legal: {self.legal}"
             raise ValueError(f"is none of {', '.join(self.words)}", cure)
-        what = "is neither true nor false" if self.scalar is bool else f"is no {_KINDS[self.scalar]}"
-        raise ValueError(what, f"legal: {self.legal}")
+        fault = "is neither true nor false" if self.scalar is bool else f"is no {_KINDS[self.scalar]}"
+        raise ValueError(fault, f"legal: {self.legal}")
 
     def _cast(self, value: Any) -> Any:
         if self.scalar is list and isinstance(value, list):
-            return [_cast(each, self.items) for each in value]
+            return [_cast(item, self.items) for item in value]
         return _cast(value, self.scalar)
 
 
@@ -91,12 +91,12 @@ _EXAMPLES = {list: "list, as in one,other", dict: "mapping, as in {key: value}"}
 
 
 def plain_number(value: float) -> str:
-    """Return a number in full, with a comma after each three digits: 1,000,000,000, not 1e+09."""
+    """Return a number in full, with a comma after every three digits: 1,000,000,000, not 1e+09."""
     return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def _cast(value: Any, scalar: type) -> Any:
-    """Return a value in another type than YAML and Hydra read it as: an account 4711 is a text, 1 is true."""
+    """Return a value in the declared type if YAML and Hydra read another one: an account 4711 is a text, 1 is true."""
     if scalar is str and type(value) in (int, float):
         return str(value)
     if scalar is bool and type(value) is int and value in (0, 1):
@@ -115,10 +115,10 @@ def _cast(value: Any, scalar: type) -> Any:
 def declared(kind: type[msgspec.Struct]) -> Mapping[str, Declared]:
     """Return the settings of a Struct by name, in its order."""
     hints = get_type_hints(kind, include_extras=True)
-    return {each.name: _declared_of_field(each, hints[each.name]) for each in msgspec.structs.fields(kind)}
+    return {field.name: _declare_field(field, hints[field.name]) for field in msgspec.structs.fields(kind)}
 
 
-def _declared_of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
+def _declare_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
     factory = field.default_factory
     default = field.default if factory is msgspec.NODEFAULT else factory()
     parts = [*_parts_of_hint(hint)]
@@ -128,13 +128,17 @@ def _declared_of_field(field: msgspec.structs.FieldInfo, hint: Any) -> Declared:
     words = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
     node = next((part for part in parts if isinstance(part, type) and issubclass(part, Keys)), None)
     kinds = [get_origin(part) or part for part in parts]
-    scalar = str if words else next((each for each in (dict, list, bool, int, float, str) if each in kinds), dict)
-    items = next((each for each in (bool, int, float, str) if each in kinds), scalar)
+    scalar = (
+        str
+        if words
+        else next((scalar_type for scalar_type in (dict, list, bool, int, float, str) if scalar_type in kinds), dict)
+    )
+    items = next((item_type for item_type in (bool, int, float, str) if item_type in kinds), scalar)
     return Declared(field.name, hint, default, setting, bounds, words, scalar, items, node)
 
 
 def _parts_of_hint(hint: Any) -> Iterator[Any]:
-    """Yield a type hint, its metadata (``Annotated``) and the same of its parts."""
+    """Yield a type hint, its metadata (``Annotated``), and those of its parts."""
     yield hint
     yield from getattr(hint, "__metadata__", ())
     if get_origin(hint) is not Literal:
@@ -148,7 +152,11 @@ def _without_none(hint: Any) -> Any:
 
 @cache
 def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: msgspec.to_builtins(each.default) for name, each in declared(kind).items() if each.default != MISSING}
+    return {
+        name: msgspec.to_builtins(setting.default)
+        for name, setting in declared(kind).items()
+        if setting.default != MISSING
+    }
 
 
 def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def find_declared(package: str, name: str) -> list[Any]:
-    """Return what each module of a package has under a name, in the order of the modules' names."""
+    """Return the value of a name in each module of a package that has it, in the order of the modules' names."""
     parent = importlib.import_module(package)
-    modules = [importlib.import_module(f"{package}.{each.name}") for each in pkgutil.iter_modules(parent.__path__)]
+    modules = [importlib.import_module(f"{package}.{info.name}") for info in pkgutil.iter_modules(parent.__path__)]
     return [getattr(module, name) for module in modules if hasattr(module, name)]

@@ -1,13 +1,13 @@
-"""Read JSON files that others may have made, and check them against a declared type.
+"""Read JSON files that other users may have made, and check them against a declared type.
 
-A file is regular, of bounded size and depth, and its numbers are within 2^64 (`jobs.system.untrusted`). Its
-content is then checked against a type: a TypedDict whose fields have ranges (`msgspec.Meta`), or any other type of
-`msgspec`. The error names the key of the first fault, as in ``runs[3].threads is '8': expected `int`, got `str```.
-Keys that the type does not have are ignored and kept.
+A file is regular, has a limited size and depth, and its numbers are within 2^64 (`jobs.system.untrusted`). Its content
+is then checked against a type: a TypedDict whose fields have ranges (`msgspec.Meta`), or any other type of `msgspec`.
+The error names the key of the first fault, as in ``runs[3].threads is '8': expected `int`, got `str```. Unknown keys
+are allowed and kept.
 
-`Number` to `Nested` are the types of stored values with their legal ranges; no other module declares what a number or a
-text may be. A number is within 2^64, so that sums and products of such numbers fit a float; `jobs.system.untrusted` has
-the same bound for numbers that no declaration names.
+`Number` to `Nested` are the types of stored values with their legal ranges, the only ones in this project. A number is
+within 2^64, so that sums and products of such numbers fit into a float; `jobs.system.untrusted` has the same limit for
+undeclared numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from jobs.system import untrusted
 from jobs.system.untrusted import MOST_BYTES_OF_JSON, UntrustedError
 
 _Kind = TypeVar("_Kind")
-# Of a message of `msgspec`, as in "Expected `int`, got `str` - at `$.runs[3].served[...]`", or "… - at `key` in `$`".
+# Parts of a message of `msgspec`, as in "Expected `int`, got `str` - at `$.runs[3].served[...]`", "… - at `key` in
+# `$`".
 _AT, _OF_KEYS, _MISSING = " - at `", "key` in `", "Object missing required field "
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
-_WORDS = (
+_REPLACEMENTS = (
     (r"^Expected", "expected"),
     (r"`str` matching regex .\^\(\?!.*", "the name of a folder, without `/`"),
     (r"`str` matching regex .*", "text without control characters"),
@@ -48,10 +49,10 @@ class NewerFileError(Exception):
 
 
 def read(path: Path, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return the content of a JSON file of this type and, if a schema is given, of at most this schema.
+    """Return the content of a JSON file with this type and, if a schema is given, at most this schema.
 
-    Raises UntrustedError: it is too large, no regular file, no JSON, or of another kind; NewerFileError: its schema is
-    larger than `schema`; OSError: it is missing, or cannot be read.
+    Raises UntrustedError if the file is too large, not regular, not JSON or has another type; NewerFileError if its
+    schema is larger than `schema`; OSError if it is missing or unreadable.
     """
     return checked(load(path), kind, schema)
 
@@ -62,22 +63,22 @@ def load(path: Path) -> Any:
 
 
 def checked(value: Any, kind: type[_Kind], schema: int | None = None) -> _Kind:
-    """Return a JSON value if it is of this type and schema; errors are those of `read` without OSError."""
+    """Return a JSON value if it has this type and schema; errors are those of `read` without OSError."""
     if schema is not None:
         _check_schema(value, schema)
-    if wrong := fault(value, kind):
-        raise UntrustedError(wrong)
+    if difference := fault(value, kind):
+        raise UntrustedError(difference)
     checked_value: _Kind = value
     return checked_value
 
 
 def fault(value: object, kind: Any) -> str:
-    """Return where and how a value differs from a type, in words; empty if it does not."""
+    """Return where and how a value differs from a type, as text; empty if it has the type."""
     try:
         refusal = _refusal(value, kind)
-        return _word_message(refusal, value, kind) if refusal else ""
-    except UnicodeEncodeError as error:  # of msgspec, for half a pair of surrogates where no text is expected
-        return f"it has {reprlib.repr(error.object)}, which is no whole text"
+        return _explain_refusal(refusal, value, kind) if refusal else ""
+    except UnicodeEncodeError as error:  # msgspec raises it for a lone surrogate where no text is expected
+        return f"it has {reprlib.repr(error.object)}, which is no valid text"
 
 
 def _check_schema(value: Any, schema: int) -> None:
@@ -92,30 +93,30 @@ def _check_schema(value: Any, schema: int) -> None:
         raise NewerFileError(number)
 
 
-def _word_message(message: str, value: Any, kind: Any) -> str:
-    """Return a message of `msgspec` with the names of all keys, and with what stands there."""
-    what, _, where = message.partition(_AT)
-    of_key = where.startswith(_OF_KEYS)
-    place, node = _find_place(where.removeprefix(_OF_KEYS).strip("`").removeprefix("$"), value, kind, of_key=of_key)
-    if what.startswith(_MISSING):
-        return f"{place}.{what.removeprefix(_MISSING).strip('`')} is missing".removeprefix(".")
-    for theirs, ours in _WORDS:
-        what = re.sub(theirs, ours, what)
-    return f"{place.removeprefix('.') or 'it'} is {reprlib.repr(node)}: {what}"
+def _explain_refusal(message: str, value: Any, kind: Any) -> str:
+    """Return a message of `msgspec` with all keys, and with the value at fault."""
+    fault_text, _, location = message.partition(_AT)
+    is_key = location.startswith(_OF_KEYS)
+    path, node = _find_node(location.removeprefix(_OF_KEYS).strip("`").removeprefix("$"), value, kind, of_key=is_key)
+    if fault_text.startswith(_MISSING):
+        return f"{path}.{fault_text.removeprefix(_MISSING).strip('`')} is missing".removeprefix(".")
+    for pattern, replacement in _REPLACEMENTS:
+        fault_text = re.sub(pattern, replacement, fault_text)
+    return f"{path.removeprefix('.') or 'it'} is {reprlib.repr(node)}: {fault_text}"
 
 
-def _find_place(path: str, value: Any, kind: Any, *, of_key: bool) -> tuple[str, Any]:
-    """Return the place that a path of `msgspec` names, with the keys that the path leaves out, and the value there."""
+def _find_node(path: str, value: Any, kind: Any, *, of_key: bool) -> tuple[str, Any]:
+    """Return the full path of a path of `msgspec`, which leaves out keys, and the value at its end."""
     keys: list[Any] = []
     node = value
     for field, index, unnamed in _STEP.findall(path + "[...]" * of_key):
         key = field or (int(index) if index else _first_wrong_key(value, keys, node, kind))
-        if unnamed:  # what comes before and behind it is not to be met again
+        if unnamed:  # the other keys must not be found again
             value = _replace_node(value, keys, {key: node[key]})
         keys.append(key)
         node = node[key]
-    place_text = "".join(map(_format_key, keys[: len(keys) - of_key]))
-    return (f"a key of {place_text.lstrip('.')}", keys[-1]) if of_key else (place_text, node)
+    full_path = "".join(map(_format_key, keys[: len(keys) - of_key]))
+    return (f"a key of {full_path.lstrip('.')}", keys[-1]) if of_key else (full_path, node)
 
 
 def _format_key(key: Any) -> str:
@@ -123,13 +124,13 @@ def _format_key(key: Any) -> str:
 
 
 def _first_wrong_key(value: Any, keys: Sequence[Any], node: Mapping[str, Any], kind: Any) -> str:
-    """Return the first key of a mapping within a value for which the value is not of the kind."""
+    """Return the first key of a mapping in a value for which the value does not have the type."""
     names, message = list(node), _refusal(value, kind)
 
-    def is_refused(many: int) -> bool:
-        return _refusal(_replace_node(value, keys, {name: node[name] for name in names[:many]}), kind) == message
+    def is_refused(count: int) -> bool:
+        return _refusal(_replace_node(value, keys, {name: node[name] for name in names[:count]}), kind) == message
 
-    return names[bisect.bisect_left(range(1, len(names)), True, key=is_refused)]  # noqa: FBT003 - what is looked for
+    return names[bisect.bisect_left(range(1, len(names)), True, key=is_refused)]  # noqa: FBT003 - the searched value
 
 
 def _refusal(value: Any, kind: Any) -> str:
@@ -141,18 +142,18 @@ def _refusal(value: Any, kind: Any) -> str:
 
 
 def _replace_node(value: Any, keys: Sequence[Any], node: Any) -> Any:
-    """Return a copy of a value with another node at the end of these keys."""
+    """Return a copy of a value with another node at the path of these keys."""
     if not keys:
         return node
-    copied = value.copy()
-    copied[keys[0]] = _replace_node(value[keys[0]], keys[1:], node)
-    return copied
+    copy = value.copy()
+    copy[keys[0]] = _replace_node(value[keys[0]], keys[1:], node)
+    return copy
 
 
 MOST = 2.0**64
 LONGEST = 1000
 """Longest text in characters that fits a table or the name of a file; the name of a host has at most 255."""
-# Control characters, what breaks lines, what turns or hides text; half of a pair.
+# Control characters, line separators, characters that turn or hide text, and surrogates.
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
 
 Number = Annotated[float, Meta(gt=-MOST, lt=MOST)]
@@ -167,7 +168,7 @@ Name = Annotated[str, Meta(max_length=LONGEST, pattern=rf"^(?!\.)[^/{_CONTROL}]+
 """Text that names a folder within another one."""
 
 _PLAIN = bytes(set(range(0x20, 0x7F)) - set(b"\\"))
-"""The bytes of JSON whose texts are all printable; what is not, or is beyond ASCII, has others."""
+"""The bytes of JSON whose texts are all printable; other texts have other bytes."""
 
 if TYPE_CHECKING:
     Nested = dict[str, Any]
@@ -175,15 +176,15 @@ if TYPE_CHECKING:
 else:
     Facts = dict[Word, bool | Number | Word | None]
     _Value = bool | Number | Word | None
-    for _ in range(5):  # as deep as the settings of a cell go, and some more
+    for _ in range(5):  # deeper than the settings of a cell
         _Value = bool | Number | Word | list[_Value] | dict[Word, _Value] | None
     Nested = dict[Word, _Value]
 """Values by their names, nested to a bounded depth."""
 
 
 def unprintable(value: Any) -> str | None:
-    """Return the first text of a JSON value, or of its keys, that is not printable; None if all are."""
-    with suppress(UnicodeEncodeError, OverflowError):  # half a pair of surrogates; a number that msgspec cannot write
+    """Return the first text of a JSON value, or of its keys, that is not printable; None if all texts are printable."""
+    with suppress(UnicodeEncodeError, OverflowError):  # a lone surrogate; a number that msgspec cannot write
         if not msgspec.json.encode(value).translate(None, _PLAIN):
             return None
     return _unprintable(value)
@@ -192,5 +193,5 @@ def unprintable(value: Any) -> str | None:
 def _unprintable(value: Any) -> str | None:
     if isinstance(value, str):
         return None if value.isprintable() else value
-    inside = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((odd for each in inside if (odd := _unprintable(each)) is not None), None)
+    children = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((text for child in children if (text := _unprintable(child)) is not None), None)

@@ -1,7 +1,7 @@
 """The results of a run: its raw metrics and its checks, as they are stored in a record.
 
-A field declares the legal values; None means that the machine cannot tell. Annotations are evaluated here:
-`jobs.model.reading` holds what was read against them.
+A field declares the legal values; None means that the value is unknown. Annotations are evaluated in this module,
+because `jobs.model.reading` checks files against them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ Role = Literal["warmup", "measured", "unprofiled"]
 
 
 class Metric(NamedTuple):
-    """Declares a number of a run as a column of medians.csv: its median over the runs that count, `_min` and `_max`.
+    """Marks a number of a run as a column of medians.csv: its median over the runs that count, `_min` and `_max`.
 
-    A column begins where the run gets the number, and here.
+    A new column needs the code that gives the run its number, and this mark.
     """
 
     unit: str
@@ -35,7 +35,7 @@ class Check(TypedDict):
 
 
 class Expectation(TypedDict):
-    """What a run should have done by the rules of its benchmark, what it did (None: unknown), and both in words."""
+    """What a run should do by the rules of its benchmark, what it did (None: unknown), and both as text."""
 
     expected: Any
     found: Any
@@ -45,42 +45,42 @@ class Expectation(TypedDict):
 class Peak(TypedDict):
     """The speed of a storage alone."""
 
-    by: str  # the cell that measured it, or the emulated storage that says so
-    mb_per_s: float  # a run that is no faster is as fast as its storage can be
-    ceiling_mb_per_s: float | None  # what is faster came from elsewhere; None: unknown for so many readers
-    reads: int | None  # at random places, which the ceiling was measured by; None where it is calculated
+    by: str  # the cell that measured it, or the emulated storage
+    mb_per_s: float  # up to this rate, the storage explains the speed of a run
+    ceiling_mb_per_s: float | None  # a faster run read from elsewhere; None: unknown for this number of readers
+    reads: int | None  # number of random reads of the measured ceiling; None if it was calculated
 
 
 class DeviceUse(TypedDict):
-    """The requests of all processes to a device during a run, and at least how many of them were the run's own.
+    """The requests of all processes to a device during a run, and the least number of them that were the run's own.
 
-    Several devices that hold the data, or that snapshots go to, are counted as one.
+    Several devices that hold the data, or that get the snapshots, are counted as one.
     """
 
     device: str
-    block_bytes: Count  # the least that one request moves
-    reads: Count  # requests, as the device got them
+    block_bytes: Count  # smallest size of a request
+    reads: Count  # number of requests that the device got
     read_bytes: Count
     writes: Count
     written_bytes: Count
     flushes: Count
-    busy_s: Amount  # with a request in flight
-    flush_s: Amount  # with a flush in flight
+    busy_s: Amount  # time with a request in flight
+    flush_s: Amount  # time with a flush in flight
     own_reads: Count
     own_read_bytes: Count
-    own_written_bytes: Count | None  # None for a run that writes nothing: all writes and flushes are others'
+    own_written_bytes: Count | None  # None if the run writes nothing: then other processes made all writes and flushes
 
 
 class Conditions(TypedDict):
-    """Facts that can change the speed of a cell and are no settings of it, by their names (`jobs.system.tunables`)."""
+    """Facts, by name, that can change the speed of a cell but are no settings (`jobs.system.tunables`)."""
 
     process: Facts
     machine: Facts
-    storages: dict[Word, Facts]  # by their names
+    storages: dict[Word, Facts]  # by name of the storage
 
 
 class RankFigures(TypedDict):
-    """The results of one rank of a run, and what the hub recorded of the rank (`jobs.ranks.hub.Seen`)."""
+    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.Seen`)."""
 
     rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
@@ -99,7 +99,7 @@ class Rate(TypedDict):
 
 
 class Snapshot(TypedDict, total=False):
-    """One snapshot of a run; a time is None if it is unknown, or of a step that the snapshot did not reach."""
+    """One snapshot of a run; a time is None if it is unknown, or if the snapshot did not get so far."""
 
     bytes: Amount
     blocked_s: Number | None
@@ -113,7 +113,7 @@ class Snapshot(TypedDict, total=False):
 
 
 class Target(TypedDict, total=False):
-    """A folder that snapshots went to (`jobs.checkpoints.run_snapshots`)."""
+    """A store of snapshots (`jobs.checkpoints.run_snapshots`)."""
 
     role: Line
     storage: Line
@@ -131,10 +131,10 @@ class Sampled(TypedDict, total=False):
 
 
 class Program(TypedDict):
-    """What a program of the user's and all that it started did (`jobs.system.programs`)."""
+    """The work of a user's program and of all processes that it started (`jobs.system.programs`)."""
 
     argv: list[str]
-    cpus: Annotated[int, Meta(ge=1)]  # that it might use
+    cpus: Annotated[int, Meta(ge=1)]  # number of CPUs that it could use
     cpu_s: Amount
     largest_bytes: Count
     read_bytes: Count
@@ -178,7 +178,7 @@ class Spent(TypedDict, total=False):
 
 
 class Addition(TypedDict):
-    """Why ``until_spread`` added a run: the interval of the median before the run."""
+    """Why ``until_spread`` added a run: the interval of the median until then."""
 
     until_spread: Number | None
     n: Count
@@ -188,14 +188,14 @@ class Addition(TypedDict):
 
 
 class Run(TypedDict, total=False):
-    """The raw metrics of a run that checks read; benchmarks and observers add their own."""
+    """The raw metrics of a run that checks read; benchmarks and observers add others."""
 
     run: Count
     role: Role
     status: Literal["running", "ended", "valid", "invalid", "failed"]
-    end: End  # of a run that failed
-    reason: str | None  # why it does not count, in words; of a judged run
-    cause: str | None  # likewise, as a code: that of its end, or the first rule that it broke
+    end: End  # of a failed run
+    reason: str | None  # why a judged run does not count, as text
+    cause: str | None  # the same as a code: the code of its end, or the first failed check
     started_utc: str
     token: str
     added: Addition
@@ -228,20 +228,20 @@ class Run(TypedDict, total=False):
     bytes_read: Count
     bytes_written: Count
     bytes_asked: Count
-    bytes_predicted: Count  # of a run that reads files several times, or in part
+    bytes_predicted: Count  # of a run that reads files several times or partly
     expected: Mapping[str, Expectation]  # by rule
     requests: Count
     images_per_s: Annotated[Amount, Metric("images/s")]
     read_mb_per_s: Annotated[Amount, Metric("MB/s")]
     write_mb_per_s: Annotated[Amount, Metric("MB/s")]
     wall_s: Annotated[Amount, Metric("s")]
-    printed: Annotated[Number, Metric("")]  # by a program of the user's
-    marked_s: Annotated[Amount | None, Metric("s")]  # from where its timed part begins; None: nothing marks that
+    printed: Annotated[Number, Metric("")]  # by a user's program
+    marked_s: Annotated[Amount | None, Metric("s")]  # from the begin of the timed part; None if it is not marked
     program_s: Amount
     left_s: Amount
-    data_bytes: Count  # of the files that a program is to read
-    data_pages_bytes: Count  # as whole pages
-    data_in_memory_bytes: Count | None  # of these, when it had ended
+    data_bytes: Count  # size of the files that a program should read
+    data_pages_bytes: Count  # the same, as whole pages
+    data_in_memory_bytes: Count | None  # pages of these in memory after the end
     program: Program
     resident_fraction: Amount | None
     linked_files: Count
@@ -260,9 +260,9 @@ class Run(TypedDict, total=False):
     device_bytes: Count | None
     written_bytes: Count | None
     reached_bytes: Count | None
-    device_use: list[DeviceUse] | None  # the data's, and the lowest below it; None where one of them does not tell
+    device_use: list[DeviceUse] | None  # the data's device, and the lowest one below it; None if unknown
     other_cpu: Number
-    io_pressure_s: Amount | None  # in which a task of this control group, or else of the machine, waited for I/O
+    io_pressure_s: Amount | None  # time in which a task of this control group (or machine) waited for I/O
     elapsed_s: Amount
     kernel_s: Amount | None
     raw_s: Amount | None
@@ -272,29 +272,29 @@ class Run(TypedDict, total=False):
     steal_s: Amount
     objects: dict[str, Any]  # of a run that reads from an object store (`jobs.observe.storages`)
     conditions: Conditions
-    conditions_after: Conditions  # where they had changed when the run ended
+    conditions_after: Conditions  # if they had changed at the end of the run
     emulated: bool
     served: dict[str, dict[str, Number]]
     steps: dict[str, Any]  # (`jobs.run`)
     checkpoints: list[Snapshot]
     checkpoints_asked: Count
     checkpoint_troubles: list[str]
-    restore_s: Annotated[Amount, Metric("s")]  # that the newest snapshot took to be read back and compared
+    restore_s: Annotated[Amount, Metric("s")]  # time to read back and compare the newest snapshot
     restore_mb_per_s: Annotated[Amount, Metric("MB/s")]
-    restore_resident: Amount | None  # share of its pages in memory before; None: not known
+    restore_resident: Amount | None  # share of its pages in memory before; None if unknown
     targets: list[Target]
     cpu_s: Amount
     straggler: Count
     start_skew_s: Amount | None
     private_caches: Count
     ranks: list[RankFigures]
-    au_percent: Annotated[Amount, Metric("%")]  # of emulated accelerators: the worst one's share of time computing
-    # ... and the share in which one of its threads was ready and had no processor
+    au_percent: Annotated[Amount, Metric("%")]  # emulated accelerators: smallest share of time computing
+    # the same accelerator's share of time in which a thread was ready and had no processor
     cpu_wait_percent: Annotated[Amount, Metric("%")]
     au_mean_percent: Annotated[Amount, Metric("%")]
-    au_dlio_percent: Annotated[Amount, Metric("%")]  # mean, as DLIO counts: with the measured times of computing
-    late_share: Amount  # of a step, after the deadline: the worst accelerator's mean
-    accelerators: list[dict[str, Number]]  # the parts of the time of each (`jobs.benchmarks.accelerators`)
+    au_dlio_percent: Annotated[Amount, Metric("%")]  # the mean by DLIO's definition: with measured computing times
+    late_share: Amount  # lateness as a share of a step: the largest mean of an accelerator
+    accelerators: list[dict[str, Number]]  # parts of the time of each accelerator (`jobs.benchmarks.accelerators`)
     sync_s: Amount
     overhead_s: Number
     checks: list[Check]
@@ -303,7 +303,7 @@ class Run(TypedDict, total=False):
 def _metrics() -> Mapping[str, Metric]:
     hints = get_type_hints(Run, include_extras=True)
     annotated = {key: getattr(hint, "__metadata__", ()) for key, hint in hints.items()}
-    return {key: each for key, notes in annotated.items() for each in notes if isinstance(each, Metric)}
+    return {key: note for key, notes in annotated.items() for note in notes if isinstance(note, Metric)}
 
 
 METRICS = _metrics()

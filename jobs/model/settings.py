@@ -1,6 +1,6 @@
 """The settings of a cell, each declared once: type, range, unit, meaning and default.
 
-The configuration, its help and its errors, the options of a run by hand and the shape of what is stored are made from
+The configuration, its help and its errors, the options of a run by hand, and the types of stored values are made from
 these declarations. The keys of a benchmark are declared in its module. Values are plain mappings everywhere.
 """
 
@@ -32,7 +32,7 @@ class Named(Keys):
 
 
 class Common(Keys):
-    """What can change a result. These keys and the choices of the groups make a cell."""
+    """Settings that can change a result. These keys and the choices of the groups make a cell."""
 
     threads: Annotated[
         Count, Setting("files that are read and decoded in parallel; benchmark=baseline: parallel readers")
@@ -395,14 +395,14 @@ EVERY = ("benchmark", "dataset", "storage", *Common.__struct_fields__, "accelera
 
 if TYPE_CHECKING:
     Settings = Node
-else:  # what is stored has the declared types
+else:  # stored values have the declared types
     _TYPES = dict.fromkeys(EVERY, Node) | get_type_hints(Common, include_extras=True)
     Settings = TypedDict("Settings", _TYPES, total=False)
 Settings.__doc__ = "The settings of a cell: those of `EVERY` that act on it."
 
 
 def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk a nested mapping as dotted keys."""
+    """Yield each value of a nested mapping with its dotted key."""
     for key, value in node.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")

@@ -1,6 +1,6 @@
-"""Declare the work list of a worker, and the request that a worker sends to one run.
+"""Declarations of the work list of a worker, and of the request that a worker sends to one run.
 
-Annotations are evaluated here: `jobs.model.reading` asks which keys are required.
+Annotations are evaluated in this module, because `jobs.model.reading` needs the required keys.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ class _Item(TypedDict):
     settings: Settings
     access: Access
     targets: list[str]
-    root: NotRequired[str | None]  # of its storage, absolute: a worker starts in another folder; None: it has none
+    root: NotRequired[
+        str | None
+    ]  # absolute path of its storage, because a worker starts in another folder; None: it has none
     position: int
     missing: int
     at_most: int
 
 
 class ListedItem(_Item):
-    """A cell of a work list; ``dataset`` is None if the worker itself makes it."""
+    """A cell of a work list; ``dataset`` is None if the worker makes it."""
 
     dataset: Data | None
 
 
 class WorkItem(_Item):
-    """One cell of a work list whose data exist."""
+    """One cell of a work list whose data exists."""
 
     dataset: Data
 
@@ -48,7 +50,7 @@ class WorkList(TypedDict):
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]
-    to_make: NotRequired[list[ListedItem]]  # cells of other lists, whose data this worker makes
+    to_make: NotRequired[list[ListedItem]]  # cells of other lists whose data this worker makes
     attempt: NotRequired[int]
 
 
@@ -61,9 +63,10 @@ class TraceRequest(TypedDict):
 
 
 class SnapshotRequest(TypedDict):
-    """The folders that snapshots go to, and how long their drain may take.
+    """The folders of the snapshots, and the longest time of their drain.
 
-    ``folders`` in the order of `jobs.checkpoints.run_snapshots.roles`; ``drain_timeout_s``; ``leave``: none is removed.
+    ``folders`` are in the order of `jobs.checkpoints.run_snapshots.roles`. With ``leave`` the snapshots are not
+    removed.
     """
 
     folders: list[str]
@@ -74,7 +77,8 @@ class SnapshotRequest(TypedDict):
 class FileRequest(TypedDict):
     """The file that a baseline reads or writes.
 
-    ``file`` of ``file_bytes``, one request of ``block_bytes``; ``raw``: where the engine's own output is kept, or None.
+    ``file`` has ``file_bytes`` bytes, one request ``block_bytes``. ``raw`` is the file for the engine's output, or
+    None.
     """
 
     file: str
@@ -84,10 +88,10 @@ class FileRequest(TypedDict):
 
 
 class RankRequest(TypedDict):
-    """The place of a run among ``size`` ranks, who meet at ``hub``:``port`` and prove there that they know ``secret``.
+    """A run as one of ``size`` ranks, which meet at ``hub``:``port`` and prove there that they know ``secret``.
 
-    ``sync``: what a step does; ``address`` of this rank's node, for the others; ``timeout_s``: how long one is waited
-    for.
+    ``sync`` is the work of the ranks after each step; ``address`` is that of this rank's node, for the others;
+    ``timeout_s`` is the longest wait for a rank.
     """
 
     rank: int
@@ -103,15 +107,17 @@ class RankRequest(TypedDict):
 class Request(TypedDict, total=False):
     """The request for one run.
 
-    ``settings`` of the cell; ``dataset``, the folder of the images,
-    and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
-    the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow
-    itself; ``timelog``, that of a time log, for a benchmark that writes one; ``steps``, that of the lists of steps;
-    ``baseline``, what a benchmark of a file reads or writes; ``listed_ns``, the latest change (ctime) of any
-    file of the data set when it was listed; ``staged``, the map of its files that are read from copies
-    (`jobs.data.staged_copies`); ``disk``, the device or folder below an object store, where it is on this machine;
-    ``rank``, of a run that is one of several; ``limit_s``, the longest time that a program of the user's may run, None
-    for any.
+    - ``settings``: those of the cell;
+    - ``dataset``, ``manifest``: the folder of the images, and the folder of their ``manifest.json``;
+    - ``trace``, ``checkpoint``: None for none;
+    - ``profile``, ``tensorflow``: files for the profile, and for that of TensorFlow; None without a profile;
+    - ``timelog``, ``steps``: files for the time log of a benchmark that writes one, and for the lists per step;
+    - ``baseline``: the file that a benchmark of a file reads or writes;
+    - ``listed_ns``: the latest change (ctime) of any file of the data set when it was listed;
+    - ``staged``: the map of its files that are read from copies (`jobs.data.staged_copies`);
+    - ``disk``: the device or folder of an object store, if it is on this machine;
+    - ``rank``: for a run that is one of several ranks;
+    - ``limit_s``: the longest time of a user's program; None without a limit.
     """
 
     settings: Required[Settings]

@@ -1,8 +1,8 @@
-"""The address of a prefix in a bucket, as one word: ``https://HOST[:PORT]/BUCKET/PREFIX``.
+"""The address of a prefix in a bucket as one text: ``https://HOST[:PORT]/BUCKET/PREFIX``.
 
-Special characters of the prefix are quoted (``%23``). After a question mark, ``region=…``, ``timeout_s=…`` (of a
-request) and ``device=…`` (the servers' disk) may follow. Credentials never do: they are read from the environment or
-the usual profile (`credentials`) and stored nowhere else.
+Special characters of the prefix are quoted (``%23``). A question mark may follow, with ``region=…``, ``timeout_s=…``
+(of a request) and ``device=…`` (the servers' disk), but never credentials: these are read from the environment or the
+usual profile (`credentials`) and stored nowhere else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jobs.system import files
 
 TIMEOUT_S = (0.1, 3600.0)
 """The smallest and the largest timeout of a request."""
-_MORE = {"region": str, "device": str, "timeout_s": float}
-_NO_PART = {"", ".", ".."}
+_OPTIONS = {"region": str, "device": str, "timeout_s": float}
+_INVALID_PARTS = {"", ".", ".."}
 _REGION = re.compile("[A-Za-z0-9-]{1,60}")
 _EXAMPLE = "https://HOST/BUCKET/PREFIX without credentials, ?region=…&timeout_s=… (0.1 to 3600) perhaps; # is %23"
 
@@ -32,16 +32,16 @@ def address_of(store: Node) -> str:
     """Return the address of a storage, given by its settings."""
     keys = (quote(store["bucket"], safe=""), quote(str(store.get("prefix") or "").strip("/")))
     parts = (str(store["endpoint"]).rstrip("/"), *keys)
-    query = urlencode({key: store[key] for key in _MORE if store.get(key)}, safe="/")
+    query = urlencode({key: store[key] for key in _OPTIONS if store.get(key)}, safe="/")
     return "/".join(filter(None, parts)) + (query and f"?{query}")
 
 
 def split(address: str) -> tuple[str, str | None]:
-    """Return (address without its device, device or None)."""
+    """Return the address without its device, and the device or None."""
     base, _, query = address.partition("?")
-    more = dict(parse_qsl(query))
-    device = more.pop("device", None)
-    return "?".join(filter(None, (base, urlencode(more, safe="/")))), device
+    options = dict(parse_qsl(query))
+    device = options.pop("device", None)
+    return "?".join(filter(None, (base, urlencode(options, safe="/")))), device
 
 
 def below(address: str, *names: str) -> str:
@@ -54,31 +54,34 @@ def storage_of(address: str) -> Node:
     """Return the settings of a storage, for `jobs.objects.client.Client`; raise FolderError for an invalid address."""
     try:
         url = urlsplit(address)
-        more = {key: _MORE[key](value) for key, value in parse_qsl(url.query, strict_parsing=bool(url.query))}
+        options = {key: _OPTIONS[key](value) for key, value in parse_qsl(url.query, strict_parsing=bool(url.query))}
         bucket, _, keys = url.path.strip("/").partition("/")
         prefix = unquote(keys, errors="strict")
-    except (KeyError, ValueError):  # whose message may quote a password
+    except (KeyError, ValueError):  # the message may quote a password
         raise FolderError("no address of a bucket", _EXAMPLE) from None
-    endpoint, (least, most) = f"{url.scheme}://{url.netloc}", TIMEOUT_S
-    odd = "#" in address or not address.isprintable() or not least <= more.get("timeout_s", least) <= most
-    odd = odd or not is_region(more.get("region", "none")) or not more.get("device", "").isprintable()
-    if odd or not is_endpoint(endpoint) or not bucket or "%" in bucket or not is_prefix(prefix):
+    endpoint, (smallest, largest) = f"{url.scheme}://{url.netloc}", TIMEOUT_S
+    is_invalid = "#" in address or not address.isprintable()
+    is_invalid = is_invalid or not smallest <= options.get("timeout_s", smallest) <= largest
+    is_invalid = (
+        is_invalid or not is_region(options.get("region", "none")) or not options.get("device", "").isprintable()
+    )
+    if is_invalid or not is_endpoint(endpoint) or not bucket or "%" in bucket or not is_prefix(prefix):
         raise FolderError("no address of a bucket", _EXAMPLE)
-    where = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
-    return {**where, "region": os.environ.get("AWS_REGION") or "us-east-1", "device": None, **more}
+    settings = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
+    return {**settings, "region": os.environ.get("AWS_REGION") or "us-east-1", "device": None, **options}
 
 
 def is_endpoint(text: str) -> bool:
-    """Return whether this is the address of a host only, without a path and without a password."""
+    """Return whether this is the address of a host without a path and without a password."""
     with suppress(ValueError):
         url = urlsplit(text)
-        bare = not (url.path.strip("/") or url.query or url.fragment or "@" in url.netloc)
-        return url.scheme in ("http", "https") and bool(url.hostname) and bare and url.port != 0
+        is_bare = not (url.path.strip("/") or url.query or url.fragment or "@" in url.netloc)
+        return url.scheme in ("http", "https") and bool(url.hostname) and is_bare and url.port != 0
     return False
 
 
 def host_and_port(endpoint: str) -> str:
-    """Return host and port in a form that is equal for all spellings: small letters, one name for the loopback."""
+    """Return host and port in a form that is equal for all spellings: lower case, one name for the loopback."""
     url = urlsplit(endpoint)
     host = (url.hostname or "").rstrip(".")
     with suppress(ValueError):
@@ -90,10 +93,10 @@ def host_and_port(endpoint: str) -> str:
 
 def canonical(address: str) -> str:
     """Return the standard spelling of an address, so that addresses of the same endpoint or prefix compare equal."""
-    with suppress(ValueError):  # it is none, and is refused elsewhere
+    with suppress(ValueError):  # an invalid address is refused elsewhere
         url = urlsplit(address)
-        where = f"{url.scheme}://{host_and_port(address).replace(' ', ':')}"
-        return "/".join(filter(None, (where, url.path.strip("/")))) + (url.query and f"?{url.query}")
+        host = f"{url.scheme}://{host_and_port(address).replace(' ', ':')}"
+        return "/".join(filter(None, (host, url.path.strip("/")))) + (url.query and f"?{url.query}")
     return address
 
 
@@ -103,17 +106,17 @@ def is_region(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return the part of a refused address that may be shown: nothing that could be a password."""
-    bare = re.split("[?#]", text.rpartition("@")[2])[0]
-    with suppress(ValueError):  # a colon, and no port behind it
-        _ = urlsplit(bare if "//" in bare else f"//{bare}").port
-        return bare
+    """Return the part of a refused address that may be shown, without anything that could be a password."""
+    host_part = re.split("[?#]", text.rpartition("@")[2])[0]
+    with suppress(ValueError):  # a colon without a port
+        _ = urlsplit(host_part if "//" in host_part else f"//{host_part}").port
+        return host_part
     return "…"
 
 
 def is_prefix(text: str) -> bool:
     """Return whether this is a valid prefix of keys; an empty one is valid."""
-    return not text or (text.isprintable() and _NO_PART.isdisjoint(text.split("/")))
+    return not text or (text.isprintable() and _INVALID_PARTS.isdisjoint(text.split("/")))
 
 
 _MOST_BYTES = 1 << 20
@@ -131,8 +134,8 @@ _CURE = (
 def signing() -> dict[str, Any]:
     """Return the signing arguments for ``obstore.store.S3Store``; errors are those of `credentials`.
 
-    Keys are passed by a function: to keys passed as strings, obstore would add a session token of the environment,
-    which may belong to other keys.
+    A function passes the keys, because obstore would add a session token from the environment to keys that are passed
+    as strings, and that token may belong to other keys.
     """
     keys = credentials()
     if "skip_signature" in keys:
@@ -142,19 +145,19 @@ def signing() -> dict[str, Any]:
 
 
 def credentials() -> dict[str, str | bool]:
-    """Return the credentials, or the choice of none; raise ObjectStoreError if neither is given.
+    """Return the credentials, or the choice of no signature; raise ObjectStoreError without either.
 
-    The metadata service of a cloud is never asked, because elsewhere it does not answer.
+    The metadata service of a cloud is never asked, because outside a cloud it does not answer.
     """
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {"skip_signature": True}
     keys = {word: value for key, word in _KEYS.items() if (value := os.environ.get(key))}
     if not keys.keys() >= {"access_key_id", "secret_access_key"}:
-        keys = _of_profile()
+        keys = _read_profile()
     return {**keys}
 
 
-def _of_profile() -> dict[str, str]:
+def _read_profile() -> dict[str, str]:
     path = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser().resolve()
     name = os.environ.get("AWS_PROFILE") or "default"
     profiles = configparser.RawConfigParser()
@@ -162,10 +165,10 @@ def _of_profile() -> dict[str, str]:
         profiles.read_string(files.read(path, _MOST_BYTES).decode())
     except FileNotFoundError:
         raise ObjectStoreError("there are no credentials for the object store", _CURE) from None
-    except (OSError, ValueError, configparser.Error):  # whose message would quote the line
+    except (OSError, ValueError, configparser.Error):  # the message would quote the line
         raise ObjectStoreError(f"{path} cannot be read as a file of credentials", _CURE) from None
     section = profiles[name] if profiles.has_section(name) else {}
     keys = {word: value for key, word in _KEYS.items() if (value := section.get(key.lower()))}
     if not keys.keys() >= {"access_key_id", "secret_access_key"}:
-        raise ObjectStoreError(f"{path} has no whole profile [{name}]", _CURE)
+        raise ObjectStoreError(f"{path} has no complete profile [{name}]", _CURE)
     return keys

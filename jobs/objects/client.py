@@ -3,8 +3,8 @@
 ::
 
     client = Client(settings["storage"])
-    for each in client.listed("images/"):
-        data = client.get(each.key, each)
+    for stored in client.listed("images/"):
+        data = client.get(stored.key, stored)
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 PART_BYTES = 16 << 20
-"""The bytes for which a request may take ``storage.timeout_s``: reads are cut into such parts, a put has as many."""
-MOST_PUT_BYTES = 5 << 30  # of one request: S3's limit, and Ceph's (rgw_max_put_size)
+"""Bytes per ``storage.timeout_s``: reads are cut into such parts, and a put gets the time of its parts."""
+MOST_PUT_BYTES = 5 << 30  # largest put in one request: the limit of S3 and Ceph (rgw_max_put_size)
 _FIRST_PAUSE_S = 0.05
-_LATE_WRITES = 3  # after so many writes in a row that time out, the client checks whether the store answers reads
-_NOBODY_S = 3.0  # time limit for a store that has never answered; a restarting gateway has, and gets all retries
+_LATE_WRITES = 3  # after as many timeouts of writes in a row, the client checks whether the store answers reads
+_NOBODY_S = 3.0  # time limit for a store that has never answered; others get all retries
 _OF_A_PAGE, _PAGES = 1000, 4  # objects per chunk of a list, and the timeouts that one chunk may take
 _NO_END = "see that it is a store of objects, or name a larger storage.timeout_s"
-_DATA_TRIES = 2  # requests for an object whose data are not as the manifest says
+_DATA_TRIES = 2  # requests for an object whose data contradict its manifest
 ROOM_CURE = (
     "remove objects that nobody needs, or have the quota raised; of a testbed: down, then up s3=true s3_size_gb=…"
 )
-_NEARLY = 0.9  # of its room: from here on a bucket is nearly full
+_NEARLY = 0.9  # used share of the allowed bytes from which a bucket is nearly full
 _PATIENCE_S = 10.0
 
 
@@ -64,22 +64,22 @@ class Stored(NamedTuple):
 
 
 class DataError(JobError):
-    """An error: an object is missing, or differs from its manifest."""
+    """An object that is missing, or differs from its manifest."""
 
 
 class MissingError(DataError):
-    """An error: an object is missing."""
+    """An object that is missing."""
 
 
 @dataclass
 class Counts:
     """The counts of a client: requests, bytes, failures by cause, retries, and times of the reads."""
 
-    requests: int = 0  # each counted once, however often it was sent
+    requests: int = 0  # each request counts once, however often it was sent
     bytes: int = 0
-    errors: Counter[str] = field(default_factory=Counter)  # failed requests by what went wrong
+    errors: Counter[str] = field(default_factory=Counter)  # failed requests by cause
     retries: int = 0
-    first_byte_s: array[float] = field(default_factory=lambda: array("d"))  # of each get, its retries included
+    first_byte_s: array[float] = field(default_factory=lambda: array("d"))  # one value per get, including its retries
     whole_s: array[float] = field(default_factory=lambda: array("d"))
 
 
@@ -91,8 +91,8 @@ class Room(NamedTuple):
 
     def __str__(self) -> str:
         """Return both numbers as text in GB."""
-        of = f" of {self.most_bytes / 1e9:.1f}" if self.most_bytes else ""
-        return f"{self.used_bytes / 1e9:.1f}{of} GB used"
+        limit = f" of {self.most_bytes / 1e9:.1f}" if self.most_bytes else ""
+        return f"{self.used_bytes / 1e9:.1f}{limit} GB used"
 
     @property
     def is_nearly_full(self) -> bool:
@@ -101,21 +101,21 @@ class Room(NamedTuple):
 
 
 def room_of(store: S3Store) -> Room | None:
-    """Return the room of a bucket, by one request; None if the store does not report it.
+    """Return the used and allowed bytes of a bucket, by one request; None if the store does not report them.
 
-    It comes in headers of ``HEAD /bucket`` that only Ceph has; the quota is shown to the owner of the bucket only.
+    Only Ceph has the headers of ``HEAD /bucket`` for this; the quota is shown only to the owner of the bucket.
     """
-    import obstore  # noqa: PLC0415 - of the extra s3
+    import obstore  # noqa: PLC0415 - the extra s3
 
-    from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+    from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
 
     with suppress(OSError, ValueError, obstore.exceptions.BaseError):
         url = obstore.sign(store, "HEAD", "", timedelta(seconds=_PATIENCE_S))
-        servers.proxy_to(url)  # none is between us and this machine
-        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - of the settings
+        servers.proxy_to(url)  # no proxy for this machine
+        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the endpoint of the settings
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
-            used, most = (answer.headers[f"X-RGW-{word}"] for word in ("Bytes-Used", "Quota-Bucket-Size"))
-        return Room(int(used), quota if (quota := int(most or 0)) > 0 else None) if used else None
+            used, quota_text = (answer.headers[f"X-RGW-{word}"] for word in ("Bytes-Used", "Quota-Bucket-Size"))
+        return Room(int(used), quota if (quota := int(quota_text or 0)) > 0 else None) if used else None
     return None
 
 
@@ -129,16 +129,16 @@ class Client:
             from obstore.store import S3Store  # noqa: PLC0415
         except ImportError as error:
             raise ObjectStoreError("storage.kind=s3 needs obstore", "pip install 'tfio-campaign[s3]'") from error
-        from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+        from jobs.objects import servers  # noqa: PLC0415 - psutil takes long to import
 
         self.storage = {**defaults(ObjectStorage), **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = Counts(), threading.Lock()
         self.fault: ObjectStoreError | None = None  # the error of a request that failed finally
-        self.answered = False  # True once the store has answered
+        self.answered = False  # whether the store has ever answered
         self.errors = (obstore.exceptions.BaseError, OSError, DataError)
         self._obstore = obstore
-        self.proxy = servers.proxy_to(storage["endpoint"])  # before obstore looks for one
+        self.proxy = servers.proxy_to(storage["endpoint"])  # before obstore looks for a proxy
 
         def store_of_parts(parts: int) -> S3Store:
             timeout_s = self.storage["timeout_s"]
@@ -185,20 +185,20 @@ class Client:
     def get(
         self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None, most: int | None = None
     ) -> obstore.Bytes:
-        """Return the bytes of an object, or those from ``span[0]`` to before ``span[1]``, in memory of the client.
+        """Return the bytes of an object, or from ``span[0]`` to before ``span[1]``, in memory of the client.
 
         `known` has the expected size, ETag and, with ``checksum``, SHA-256; `most` is the largest size of an object of
-        unknown size. Raises DataError if the object is missing or another one (its data are not waited for then),
-        ObjectStoreError if the store fails finally: then also at every later call.
+        unknown size. Raises DataError if the object is missing or another one, without waiting for its data;
+        ObjectStoreError if the store fails finally; then all later calls raise it, too.
         """
         request = _Request(self, key, known, span, most)
 
-        def once() -> obstore.Bytes:
+        def send() -> obstore.Bytes:
             answer = self._obstore.get(self._store, request.name, options=request.options)
-            request.answered(answer)
-            return request.taken(answer.bytes())
+            request.check(answer)
+            return request.accept(answer.bytes())
 
-        return self._until_done(request, once)
+        return self._until_done(request, send)
 
     async def get_async(
         self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None
@@ -209,39 +209,39 @@ class Client:
             try:
                 answer = await self._obstore.get_async(self._store, request.name, options=request.options)
                 self.answered = True
-                request.answered(answer)
-                return request.taken(await answer.bytes_async())
+                request.check(answer)
+                return request.accept(await answer.bytes_async())
             except self.errors as error:
                 await asyncio.sleep(request.pause_s(error))
 
     def put(self, key: str, data: bytes | memoryview | Path) -> str | None:
-        """Write an object, complete or not at all, and return its ETag; it is in memory meanwhile.
+        """Write an object, complete or not at all, and return its ETag; the data is in memory meanwhile.
 
-        It is one request, never a multipart upload, whose parts a kill would leave where S3 does not list them. Raises
-        ObjectStoreError if the data are more than S3 takes in one request, before anything is sent.
+        It is one request and never a multipart upload: a killed upload leaves parts that S3 does not list. Raises
+        ObjectStoreError, before anything is sent, if the data exceeds the limit of one request.
         """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size > MOST_PUT_BYTES:
-            what = f"{self.url_of(key)} would have {size:,} bytes, and one request takes {MOST_PUT_BYTES:,}"
-            raise ObjectStoreError(what, "make smaller files: dataset.*, or benchmark.file_mb of a baseline")
+            message = f"{self.url_of(key)} would have {size:,} bytes, and one request takes {MOST_PUT_BYTES:,}"
+            raise ObjectStoreError(message, "make smaller files: dataset.*, or benchmark.file_mb of a baseline")
         parts = max(0, -(-size // PART_BYTES) - 1).bit_length()
         store, name = self._store_of_parts(1 << parts), self.prefix + key  # a power of two: few stores
-        put = self._sent(key, lambda: self._obstore.put(store, name, data, use_multipart=False), writes=True)
+        put = self._send(key, lambda: self._obstore.put(store, name, data, use_multipart=False), writes=True)
         etag: str | None = put["e_tag"]
         return etag
 
     def listed(self, below: str = "") -> Iterator[Stored]:
         """Yield the objects whose keys begin with `below` and a slash, in the store's order.
 
-        Raises ObjectStoreError, also if the list does not end.
+        Raises ObjectStoreError, also for a list without an end.
         """
         prefix = self.prefix + below
-        for each in self._sent(below, lambda: asyncio.run(self._whole_list(prefix))):
-            key, at = each["path"].removeprefix(self.prefix), each["last_modified"].timestamp()
-            yield Stored(key, each["size"], each["e_tag"], modified=at)
+        for entry in self._send(below, lambda: asyncio.run(self._whole_list(prefix))):
+            key, modified = entry["path"].removeprefix(self.prefix), entry["last_modified"].timestamp()
+            yield Stored(key, entry["size"], entry["e_tag"], modified=modified)
 
     async def _whole_list(self, prefix: str) -> list[Any]:
-        """Return all objects that the store lists; obstore alone could ask for pages for ever, deaf to Ctrl-C."""
+        """Return all objects that the store lists; obstore alone could request pages for ever and ignore Ctrl-C."""
         objects: list[Any] = []
         pages = self._obstore.list(self._store, prefix or None, chunk_size=_OF_A_PAGE)
         try:
@@ -251,17 +251,17 @@ class Client:
             return objects
         except TimeoutError:
             pass
-        why = f"it lists {len(objects)} objects, and says that there are more"
-        raise ObjectStoreError(f"{self.storage['endpoint']}, bucket {self.storage['bucket']}: {why}", _NO_END)
+        fault = f"it lists {len(objects)} objects, and claims to have more"
+        raise ObjectStoreError(f"{self.storage['endpoint']}, bucket {self.storage['bucket']}: {fault}", _NO_END)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored."""
         if keys:
             names = [self.prefix + key for key in keys]
-            self._sent(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
+            self._send(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
     def room(self) -> Room | None:
-        """Return the used and the allowed bytes of the bucket; None if the store does not say."""
+        """Return the used and the allowed bytes of the bucket; None if unknown."""
         return room_of(self._store)
 
     def reads(self, key: str) -> bool:
@@ -272,15 +272,15 @@ class Client:
             return True
         return False
 
-    def _sent(self, key: str, once: Callable[[], _T], *, writes: bool = False) -> _T:
+    def _send(self, key: str, send: Callable[[], _T], *, writes: bool = False) -> _T:
         request = _Request(self, key, None, None)
         request.writes = writes
-        return self._until_done(request, once)
+        return self._until_done(request, send)
 
-    def _until_done(self, request: _Request, once: Callable[[], _T]) -> _T:
+    def _until_done(self, request: _Request, send: Callable[[], _T]) -> _T:
         while True:
             try:
-                answer = once()
+                answer = send()
             except self.errors as error:
                 clock.wait(request.pause_s(error))
             else:
@@ -298,82 +298,89 @@ class _Request:
     ) -> None:
         if client.fault:
             raise client.fault
-        self._client, self.name, self._known, self._span, self._most = client, client.prefix + key, known, span, most
+        self._client, self.name, self._known, self._span, self._most_tries = (
+            client,
+            client.prefix + key,
+            known,
+            span,
+            most,
+        )
         self.options: obstore.GetOptions | None = {"range": span} if span else None
         self._key, self._tries, self._late, self._began = key, 0, 0, time.perf_counter()
         with client.lock:
             client.counts.requests += 1
 
-    def answered(self, answer: obstore.GetResult) -> None:
-        """Store the time to the first byte; raise DataError if the answer is for another object."""
+    def check(self, answer: obstore.GetResult) -> None:
+        """Note the time to the first byte; raise DataError if the answer is another object."""
         self._first_s = time.perf_counter() - self._began
-        if (known := self._known) or self._most is not None:
+        if (known := self._known) or self._most_tries is not None:
             size, etag = answer.meta["size"], answer.meta["e_tag"]
             if known and known.etag and etag != known.etag:
                 raise DataError(f"{self.name}: it has changed since it was listed (ETag)")
-            if size != known.size if known else size > (self._most or 0):
-                raise DataError(f"{self.name}: it has {size} bytes, which is no size of it")
+            if size != known.size if known else size > (self._most_tries or 0):
+                raise DataError(f"{self.name}: it has {size} bytes, which is not its size")
 
-    def taken(self, data: obstore.Bytes) -> obstore.Bytes:
-        """Return the bytes and count them; raise DataError if they are not as expected."""
+    def accept(self, data: obstore.Bytes) -> obstore.Bytes:
+        """Return the bytes and count them; raise DataError if they are not the expected ones."""
         counts, took_s = self._client.counts, time.perf_counter() - self._began
-        wrong = self._wrong(data)
-        if wrong:
-            raise DataError(f"{self.name}: {wrong}")
+        fault = self._find_fault(data)
+        if fault:
+            raise DataError(f"{self.name}: {fault}")
         with self._client.lock:
             counts.first_byte_s.append(self._first_s)
             counts.whole_s.append(took_s)
             counts.bytes += len(data)
         return data
 
-    def _wrong(self, data: obstore.Bytes) -> str:
+    def _find_fault(self, data: obstore.Bytes) -> str:
         known, span = self._known, self._span
         size = span[1] - span[0] if span else known.size if known else len(data)
         if len(data) != size:
-            return f"{len(data)} bytes came, and there should be {size}"
+            return f"{len(data)} bytes arrived instead of {size}"
         if known and known.sha256 and self._client.storage["checksum"] and not span:
-            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its bytes do not have their checksum"
+            return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its checksum is wrong"
         return ""
 
     def pause_s(self, error: BaseException) -> float:
-        """Count a failed request and return the seconds before its retry; raise the error if there is no retry."""
+        """Count a failed request and return the seconds until its retry; raise the error if there is no retry."""
         client, text = self._client, str(error)
         self._tries += 1
-        missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text
-        refusal = None if missing else faults.refusal(error, text)
-        again = not missing and refusal is None and self._tries <= min(client.storage["retries"], _most(error))
-        word = "missing" if missing else "wrong data" if isinstance(error, DataError) else faults.word(text)
+        is_missing = isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text
+        refusal = None if is_missing else faults.refusal(error, text)
+        may_retry = self._tries <= min(client.storage["retries"], _most_tries(error))
+        is_retried = not is_missing and refusal is None and may_retry
+        word = "missing" if is_missing else "wrong data" if isinstance(error, DataError) else faults.word(text)
         self._late = self._late + 1 if word == "timeout" else 0
-        full = self.writes and (self._late == _LATE_WRITES or (self._late and not again))
-        if full and client.reads(self._key):
-            refusal, again = faults.FULL, False
+        may_be_full = self.writes and (self._late == _LATE_WRITES or (self._late and not is_retried))
+        if may_be_full and client.reads(self._key):
+            refusal, is_retried = faults.FULL, False
         pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
         client.answered |= word not in faults.NOBODY
-        again = again and (client.answered or time.perf_counter() + pause - self._began <= _NOBODY_S)
+        is_retried = is_retried and (client.answered or time.perf_counter() + pause - self._began <= _NOBODY_S)
         with client.lock:
             client.counts.errors[word] += 1
-            client.counts.retries += again
-        if again:
+            client.counts.retries += is_retried
+        if is_retried:
             return pause
-        if missing:
-            raise MissingError(f"{self.name} is not there") from None
+        if is_missing:
+            raise MissingError(f"{self.name} is missing") from None
         if isinstance(error, DataError):
             raise error
-        raise self._given_up(word, refusal) from None  # the error itself may quote what was signed
+        raise self._final_error(word, refusal) from None  # the error may quote signed values
 
-    def _given_up(self, word: str, refusal: tuple[str, str] | None) -> ObjectStoreError:
+    def _final_error(self, word: str, refusal: tuple[str, str] | None) -> ObjectStoreError:
         """Return the error that ends this request and all later ones."""
         storage = self._client.storage
-        through = f" through the proxy {self._client.proxy}" if self._client.proxy else ""
-        where = f"{storage['endpoint']}{through}, bucket {storage['bucket']}"
+        proxy = f" through the proxy {self._client.proxy}" if self._client.proxy else ""
+        store = f"{storage['endpoint']}{proxy}, bucket {storage['bucket']}"
         took_s = time.perf_counter() - self._began
-        cure = "see that it is up" + (", or name a larger storage.timeout_s" if word == "timeout" else "")
-        cure += "" if self._client.answered else f", and that this is its address: {faults.NOBODY[word]}"
-        gone = (f"gives no answer ({word}) after {self._tries} requests in {took_s:.0f} s", cure)
-        why, hint = refusal or gone
-        self._client.fault = ObjectStoreError(f"{where}: {why}", hint)
+        cure = "check that it runs" + (", or name a larger storage.timeout_s" if word == "timeout" else "")
+        cure += "" if self._client.answered else f", and that its address is right: {faults.NOBODY[word]}"
+        silence = (f"gives no answer ({word}) after {self._tries} requests in {took_s:.0f} s", cure)
+        fault, hint = refusal or silence
+        self._client.fault = ObjectStoreError(f"{store}: {fault}", hint)
         return self._client.fault
 
 
-def _most(error: BaseException) -> float:
+def _most_tries(error: BaseException) -> float:
     return _DATA_TRIES - 1 if isinstance(error, DataError) else float("inf")

@@ -1,6 +1,6 @@
-"""Reads ranges of objects, for data within a file of a format: one at a time, or many by one event loop.
+"""Read ranges of objects, for data within a file: one range at a time, or many with one event loop.
 
-A range longer than a part of an upload is read by several requests, each with its own ``storage.timeout_s``.
+A range that is longer than `PART_BYTES` is read by several requests, each with its own ``storage.timeout_s``.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ if TYPE_CHECKING:
 
     Span = tuple[int, int]
 
-_BLOCK_BYTES = 1 << 16  # of what `File` keeps: an HDF5 file describes its data sets in a few of them
-_LATE_S = 1.0
+_BLOCK_BYTES = 1 << 16  # bytes per cached block of `File`; HDF5's metadata lie in a few blocks
+_CLOSE_S = 1.0  # seconds to wait for the end of the thread
 
 
 class Ranges:
-    """A reader of ranges of listed objects; it adds the names of objects that are not as listed to `wrong`."""
+    """A reader of ranges of listed objects; it adds names of objects that differ from the list to `wrong`."""
 
     def __init__(self, client: Client, stored: Mapping[str, Stored], wrong: set[str], concurrency: int) -> None:
         self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
-        self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # a span may come again
+        self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # by name: spans with their SHA-256
 
     def read(self, name: str, view: memoryview, offset: int) -> None:
-        """Fill `view` with the object's bytes from `offset` on; errors are those of `Client.get`."""
+        """Fill `view` with the object's bytes from `offset`; errors are those of `Client.get`."""
         stored = self._stored[name]
-        for part, span in _cut(view, offset):
-            with self._named(name):
-                self._taken(name, part, span, self._client.get(stored.key, stored, span))
+        for part, span in _split(view, offset):
+            with self._noting_errors(name):
+                self._store(name, part, span, self._client.get(stored.key, stored, span))
 
     def fill(self, name: str, ranges: Iterable[tuple[memoryview, int, Callable[[], object]]]) -> None:
-        """Read all ranges in parallel, limited by the engine's ``concurrency``.
+        """Read all ranges in parallel, with at most the engine's ``concurrency`` requests at once.
 
-        `ranges`: the memory to fill, the offset in the object, and a function to call when all ranges are read.
+        A range has the memory to fill, the offset in the object, and a function to call when all ranges are read.
         """
-        wanted = list(ranges)
-        cuts = [each for view, offset, _ in wanted for each in _cut(view, offset)]
-        with self._named(name):
-            asyncio.run_coroutine_threadsafe(self._all(name, cuts), self._loop).result()
-        for _, _, done in wanted:
+        all_ranges = list(ranges)
+        parts = [part for view, offset, _ in all_ranges for part in _split(view, offset)]
+        with self._noting_errors(name):
+            asyncio.run_coroutine_threadsafe(self._read_all(name, parts), self._loop).result()
+        for _, _, done in all_ranges:
             done()
 
-    async def _all(self, name: str, cuts: list[tuple[memoryview, Span]]) -> None:
-        tasks = [asyncio.ensure_future(self._one(name, view, span)) for view, span in cuts]
+    async def _read_all(self, name: str, parts: list[tuple[memoryview, Span]]) -> None:
+        tasks = [asyncio.ensure_future(self._read_part(name, view, span)) for view, span in parts]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _one(self, name: str, view: memoryview, span: Span) -> None:
-        async with self._room:
+    async def _read_part(self, name: str, view: memoryview, span: Span) -> None:
+        async with self._slots:
             data = await self._client.get_async(self._stored[name].key, self._stored[name], span)
-        self._taken(name, view, span, data)
+        self._store(name, view, span, data)
 
-    def _taken(self, name: str, view: memoryview, span: Span, data: obstore.Bytes) -> None:
-        came = np.frombuffer(cast("Any", data), np.uint8)
-        np.copyto(np.frombuffer(view, np.uint8), came)  # without Python's lock
+    def _store(self, name: str, view: memoryview, span: Span, data: obstore.Bytes) -> None:
+        source = np.frombuffer(cast("Any", data), np.uint8)
+        np.copyto(np.frombuffer(view, np.uint8), source)  # without Python's lock
         if self._client.storage["checksum"] and self._stored[name].sha256:
             self._digests[name].add((span, hashlib.sha256(data).digest()))
 
     @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
+    def _noting_errors(self, name: str) -> Iterator[None]:
         try:
             yield
         except DataError:
@@ -81,18 +81,18 @@ class Ranges:
             raise
 
     def compare(self) -> None:
-        """Read each object whole; compare it with its checksum, and each range read before with the same bytes of it.
+        """Read each object completely; compare it with its checksum, and the ranges that were read with its bytes.
 
-        Without ``storage.checksum`` nothing is done. Names of objects that differ go to `wrong`; other errors are those
-        of `Client.get`.
+        It does nothing without ``storage.checksum``. Names of objects that differ are added to `wrong`; other errors
+        are those of `Client.get`.
         """
         for name, digests in self._digests.items():
             try:
-                whole = memoryview(self._client.get(self._stored[name].key, self._stored[name]))
+                content = memoryview(self._client.get(self._stored[name].key, self._stored[name]))
             except DataError:
                 self._wrong.add(name)
                 continue
-            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in digests):
+            if any(hashlib.sha256(content[slice(*span)]).digest() != digest for span, digest in digests):
                 self._wrong.add(name)
 
     def file(self, name: str) -> File:
@@ -100,7 +100,7 @@ class Ranges:
         return File(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
 
     @cached_property
-    def _room(self) -> asyncio.Semaphore:
+    def _slots(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(self._concurrency)
 
     @cached_property
@@ -114,15 +114,15 @@ class Ranges:
         """End the event loop, if there is one."""
         if "_loop" in self.__dict__:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_LATE_S)
+            self._thread.join(_CLOSE_S)
             if not self._thread.is_alive():
                 self._loop.close()
 
 
-def _cut(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
-    for at in range(0, len(view), PART_BYTES):
-        part = view[at : at + PART_BYTES]
-        yield part, (offset + at, offset + at + len(part))
+def _split(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
+    for start in range(0, len(view), PART_BYTES):
+        part = view[start : start + PART_BYTES]
+        yield part, (offset + start, offset + start + len(part))
 
 
 class File(io.RawIOBase):
@@ -132,7 +132,7 @@ class File(io.RawIOBase):
         """Open the object, and read its first block."""
         super().__init__()
         self._ranges, self._name, self._size, self._url = ranges, name, size, url
-        self._at, self._blocks = 0, dict[int, bytearray]()
+        self._position, self._blocks = 0, dict[int, bytearray]()
         self._block(0)
 
     def __repr__(self) -> str:
@@ -149,26 +149,26 @@ class File(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position and return it."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer up to the end of the object; return the number of bytes read."""
-        view = memoryview(buffer).cast("B")[: max(0, self._size - self._at)]
+        view = memoryview(buffer).cast("B")[: max(0, self._size - self._position)]
         if len(view) >= _BLOCK_BYTES:
-            self._ranges.read(self._name, view, self._at)
+            self._ranges.read(self._name, view, self._position)
         else:
-            self._from_blocks(view)
-        self._at += len(view)
+            self._copy_from_blocks(view)
+        self._position += len(view)
         return len(view)
 
-    def _from_blocks(self, view: memoryview) -> None:
-        at = self._at
+    def _copy_from_blocks(self, view: memoryview) -> None:
+        position = self._position
         while view:
-            number, first = divmod(at, _BLOCK_BYTES)
+            number, first = divmod(position, _BLOCK_BYTES)
             part = self._block(number)[first : first + len(view)]
             view[: len(part)] = part
-            view, at = view[len(part) :], at + len(part)
+            view, position = view[len(part) :], position + len(part)
 
     def _block(self, number: int) -> bytearray:
         if number not in self._blocks:

@@ -16,7 +16,7 @@ import psutil
 
 from jobs.objects import STORES
 
-_GATEWAY, _BEHIND = "radosgw", (STORES, "ceph-mon")
+_GATEWAY, _STORES_OF_GATEWAY = "radosgw", (STORES, "ceph-mon")
 
 
 class Used(TypedDict):
@@ -28,58 +28,64 @@ class Used(TypedDict):
 
 
 def processes_of(endpoint: str) -> list[psutil.Process]:
-    """Return the processes that serve an endpoint on this machine; empty if it is elsewhere, or another program.
+    """Return the processes that serve an endpoint on this machine; empty for another machine or another program.
 
-    The gateway listens at the endpoint's port, as far as this user can see that; the other processes were started with
-    the same settings file (``-c``).
+    The gateway listens at the endpoint's port, if this user can see its port; the other processes were started with the
+    same settings file (``-c``).
     """
     address = urlsplit(endpoint)
-    if not _is_here(address.hostname or ""):
+    if not _is_this_machine(address.hostname or ""):
         return []
     port = address.port or {"https": 443}.get(address.scheme, 80)
-    named: dict[str, list[psutil.Process]] = defaultdict(list)
+    by_name: dict[str, list[psutil.Process]] = defaultdict(list)
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            named[process.name()].append(process)
-    gateways = [each for each in named[_GATEWAY] if _listens(each, port) is not False]
-    settings = {_settings(each) for each in gateways}
-    return gateways + [each for name in _BEHIND for each in named[name] if _settings(each) in settings]
+            by_name[process.name()].append(process)
+    gateways = [process for process in by_name[_GATEWAY] if _listens_at(process, port) is not False]
+    settings = {_settings_file(process) for process in gateways}
+    return gateways + [
+        process for name in _STORES_OF_GATEWAY for process in by_name[name] if _settings_file(process) in settings
+    ]
 
 
 def proxy_to(endpoint: str) -> str | None:
     """Return host and port of the environment's proxy for an endpoint; None without a proxy.
 
-    From now on this process and its children use no proxy for an endpoint on the loopback of this machine.
+    From then on, this process and its children use no proxy for an endpoint on the loopback of this machine.
     """
     address = urlsplit(endpoint)
     host = address.hostname or ""
     if host == "localhost" or host.startswith("127.") or host == "::1":
-        spared = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
-        if host not in spared.split(","):
-            os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, (spared, host)))
+        exceptions = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        if host not in exceptions.split(","):
+            os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, (exceptions, host)))
     proxies = getproxies()
     proxy = None if proxy_bypass(host) else proxies.get(address.scheme) or proxies.get("all")
     return proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/") if proxy else None
 
 
-@cache  # a name is resolved once in a run: it may take seconds, and the clock is near
-def _is_here(host: str) -> bool:
-    ours = {each.address for those in psutil.net_if_addrs().values() for each in those}
+@cache  # resolving a name may take seconds
+def _is_this_machine(host: str) -> bool:
+    own_addresses = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
     with suppress(OSError):
-        return any(str(address[4][0]) in ours for address in socket.getaddrinfo(host, None))
+        return any(str(address[4][0]) in own_addresses for address in socket.getaddrinfo(host, None))
     return False
 
 
-def _listens(process: psutil.Process, port: int) -> bool | None:
+def _listens_at(process: psutil.Process, port: int) -> bool | None:
     try:
-        return any(each.laddr.port == port for each in process.net_connections("tcp") if each.status == "LISTEN")
+        return any(
+            connection.laddr.port == port
+            for connection in process.net_connections("tcp")
+            if connection.status == "LISTEN"
+        )
     except psutil.AccessDenied:
         return None
     except psutil.Error:
         return False
 
 
-def _settings(process: psutil.Process) -> str:
+def _settings_file(process: psutil.Process) -> str:
     with suppress(psutil.Error, IndexError, ValueError):
         words = process.cmdline()
         return words[words.index("-c") + 1]
@@ -87,12 +93,12 @@ def _settings(process: psutil.Process) -> str:
 
 
 def usage_of(processes: list[psutil.Process]) -> dict[int, tuple[str, float, int | None]]:
-    """Return name, CPU seconds and bytes read so far, by process id; a process that has ended is left out."""
+    """Return name, CPU seconds and bytes read so far, by process id; ended processes are left out."""
     usage = {}
-    for each in processes:
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            usage[each.pid] = (each.name(), times.user + times.system, _read_bytes(each))
+            times = process.cpu_times()
+            usage[process.pid] = (process.name(), times.user + times.system, _read_bytes(process))
     return usage
 
 
@@ -107,11 +113,11 @@ def usage_between(
 ) -> dict[str, Used]:
     """Return the use between two results of `usage_of`, summed by process name; new processes count from 0."""
     sums: dict[str, Used] = {}
-    for pid, (name, cpu_s, read) in after.items():
-        early = before.get(pid, (name, 0.0, 0))
+    for pid, (name, cpu_s, read_bytes) in after.items():
+        earlier = before.get(pid, (name, 0.0, 0))
         total = sums.setdefault(name, {"processes": 0, "cpu_s": 0.0, "read_bytes": 0})
-        known = total["read_bytes"], read, early[2]
+        amounts = total["read_bytes"], read_bytes, earlier[2]
         total["processes"] += 1
-        total["cpu_s"] = round(total["cpu_s"] + cpu_s - early[1], 6)
-        total["read_bytes"] = None if None in known else sum((known[0] or 0, read or 0, -(early[2] or 0)))
+        total["cpu_s"] = round(total["cpu_s"] + cpu_s - earlier[1], 6)
+        total["read_bytes"] = None if None in amounts else sum((amounts[0] or 0, read_bytes or 0, -(earlier[2] or 0)))
     return sums

@@ -1,6 +1,6 @@
 """The objects that a run reads from an object store, and the engines that read them.
 
-The engine ``async`` is one event loop in its own thread (`Ahead`), which reads objects before they are needed.
+The engine ``async`` is an event loop in its own thread (`Ahead`), which reads objects before they are needed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from jobs.objects.ranges import Ranges
 if TYPE_CHECKING:
     import obstore
 
-_LATE_S = 1.0  # for requests in flight to be cancelled; the thread does not keep a process from ending
+_CLOSE_S = 1.0  # seconds to wait for the end of the thread, which does not keep its process alive
 
 
 class Ahead:
-    """A reader with `concurrency` requests in flight, in the order of `wanted`, and as many finished objects."""
+    """A reader with `concurrency` requests in flight, in the order of `wanted`, and with as many finished objects."""
 
     def __init__(self, client: Client, wanted: Sequence[tuple[str, Stored]], concurrency: int) -> None:
-        """Send no request yet: the first one is sent with the first `take`, while the clock of a run is running."""
+        """Send no request yet: the first `take` sends it, while the clock of the run is running."""
         self._client, self._concurrency = client, concurrency
         self._futures: dict[str, Future[obstore.Bytes]] = {name: Future() for name, _ in wanted}
-        self._left = iter([(known, self._futures[name]) for name, known in wanted])
+        self._remaining = iter([(known, self._futures[name]) for name, known in wanted])
         self._awaited: set[Future[obstore.Bytes]] = set()
         self._loop = asyncio.new_event_loop()
         self._room, self._held, self._waiting = asyncio.Event(), 0, False
@@ -43,7 +43,7 @@ class Ahead:
         self._lock = threading.Lock()
 
     def take(self, name: str) -> obstore.Bytes | None:
-        """Wait for an object and return it, or raise its error; None if it is not in the list or was taken already."""
+        """Wait for an object and return it, or raise its error; None if it is not listed, or was taken before."""
         with self._lock:
             self._begin()
             future = self._futures.pop(name, None)
@@ -57,39 +57,39 @@ class Ahead:
                 self._awaited.discard(future)
                 self._held -= 1
                 waiting, self._waiting = self._waiting, False
-            if waiting:  # a wake-up of the loop costs more than all else here
-                self._soon(self._room.set)
+            if waiting:  # only if needed: waking the loop takes long
+                self._call_in_loop(self._room.set)
 
     def _begin(self) -> None:
         if self._task is None and not self._loop.is_closed():
-            self._task = self._loop.create_task(self._all())
+            self._task = self._loop.create_task(self._run_workers())
             self._thread = threading.Thread(target=self._run, args=(self._task,), name="objects", daemon=True)
             self._thread.start()
 
     def _run(self, task: asyncio.Task[None]) -> None:
-        with suppress(asyncio.CancelledError, InvalidStateError):  # of a future that was given up
+        with suppress(asyncio.CancelledError, InvalidStateError):  # of a cancelled future
             self._loop.run_until_complete(task)
         self._loop.close()
 
-    async def _all(self) -> None:
-        await asyncio.gather(*(self._work() for _ in range(self._concurrency)))
+    async def _run_workers(self) -> None:
+        await asyncio.gather(*(self._read_objects() for _ in range(self._concurrency)))
 
-    async def _work(self) -> None:
+    async def _read_objects(self) -> None:
         """Read one object after the other; an error is stored for the thread that takes the object."""
         while True:
-            await self._admitted()
-            known, future = next(self._left, (None, None))
+            await self._wait_for_room()
+            known, future = next(self._remaining, (None, None))
             if known is None or future is None:
                 return
             try:
                 data = await self._client.get_async(known.key, known)
-            except Exception as error:  # noqa: BLE001 - goes on in the thread that waits for it
+            except Exception as error:  # noqa: BLE001 - raised in the waiting thread
                 future.set_exception(error)
             else:
                 future.set_result(data)
 
-    async def _admitted(self) -> None:
-        """Wait until fewer than 2 x `concurrency` objects are requested and not yet taken."""
+    async def _wait_for_room(self) -> None:
+        """Wait until fewer than 2 x `concurrency` objects are requested or ready, and not yet taken."""
         while True:
             with self._lock:
                 if self._held < 2 * self._concurrency:
@@ -99,8 +99,8 @@ class Ahead:
                 self._waiting = True
             await self._room.wait()
 
-    def _soon(self, call: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop has come to its end
+    def _call_in_loop(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call)
 
     def close(self) -> None:
@@ -109,15 +109,15 @@ class Ahead:
             if self._task is None:
                 self._loop.close()
         if self._thread and self._task:
-            self._soon(self._task.cancel)
-            self._thread.join(_LATE_S)
+            self._call_in_loop(self._task.cancel)
+            self._thread.join(_CLOSE_S)
         with self._lock:
             for future in (*self._futures.values(), *self._awaited):
                 future.cancel()
 
 
 class Listed(Protocol):
-    """A list of files, as `jobs.data.manifest.Manifest` is one."""
+    """A list of files with the interface of `jobs.data.manifest.Manifest`."""
 
     @property
     def files(self) -> Sequence[tuple[str, int, int]]:
@@ -165,13 +165,13 @@ class Source:
 
     def pids(self) -> list[int]:
         """Return the ids of the processes that serve the objects on this machine."""
-        return [each.pid for each in servers.processes_of(self.client.storage["endpoint"])]
+        return [process.pid for process in servers.processes_of(self.client.storage["endpoint"])]
 
     @contextmanager
     def in_order(self, names: Sequence[str]) -> Iterator[None]:
-        """Read these objects in this order within the block: the engine ``async`` starts when the first is taken.
+        """Read these objects in this order within the block; the engine ``async`` starts when the first one is taken.
 
-        Raises the error that ended the client, if there was one: objects after it were not read.
+        Raises the error that ended the client, if any: the objects after it were not read.
         """
         if self.engine["engine"] == "async":
             self._ahead = Ahead(self.client, [(name, self.stored[name]) for name in names], self.engine["concurrency"])
@@ -189,25 +189,25 @@ _THREAD = threading.local()
 
 
 def keep_thread_state() -> None:
-    """Make the calling thread keep its Python state between two calls from TensorFlow.
+    """Let the calling thread keep its Python state between two calls from TensorFlow.
 
-    A thread that Python has not started gets a state for each call of `PyGILState_Ensure` that is not within another
-    one, memory of its own included: a third of what it costs to call Python from a pipeline. One call that is never
-    released (Python's C API, "Non-Python created threads") makes the state last as long as the process.
+    A thread that Python has not started gets a new state, with its own memory, for each call of `PyGILState_Ensure`
+    that is not within another one: a third of the time of a call of Python from a pipeline. One call that is never
+    released (Python's C API, "Non-Python created threads") keeps the state until the process ends.
     """
-    if not hasattr(_THREAD, "kept"):
-        _THREAD.kept = ctypes.pythonapi.PyGILState_Ensure()
+    if not hasattr(_THREAD, "state"):
+        _THREAD.state = ctypes.pythonapi.PyGILState_Ensure()
 
 
 @contextmanager
 def of_dataset(storage: Node, url: str, listed: Listed, disk: str | None, threads: int) -> Iterator[Source]:
     """Yield the objects of a data set below `url` as the source of a run; `storage` is the node of the settings."""
     client = Client(storage)
-    below = client.key_of(url)
-    known = listed.objects or ((None, None),) * len(listed.files)
+    prefix = client.key_of(url)
+    identities = listed.objects or ((None, None),) * len(listed.files)
     stored = {
-        name: Stored(f"{below}/{name}" if below else name, size, *each)
-        for (name, size, _), each in zip(listed.files, known, strict=True)
+        name: Stored(f"{prefix}/{name}" if prefix else name, size, *identity)
+        for (name, size, _), identity in zip(listed.files, identities, strict=True)
     }
     source = Source(client, stored, disk, threads)
     try:

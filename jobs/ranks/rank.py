@@ -25,18 +25,18 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 class RanksError(JobError):
-    """Raised if the ranks of a run cannot go on: one has gone, is late, or does something else than the others."""
+    """Raised if the ranks of a run cannot go on: one has gone, is late, or is at another meeting point."""
 
 
 class Rank:
-    """The only rank of its run: it waits for nobody and sums nothing."""
+    """The only rank of its run; it waits for no other rank and sums nothing."""
 
     rank = 0
     size = 1
     sync = "none"
-    """How ranks meet at the end of a step: ``none``, ``barrier``, ``allreduce`` (hub), ``ring`` (TensorFlow)."""
+    """How ranks meet at the end of a step: ``none``, ``barrier``, ``allreduce`` (by the hub), ``ring`` (TensorFlow)."""
     private_caches = True
-    """Whether no two ranks share a page cache."""
+    """Whether each rank has a page cache of its own."""
 
     @property
     def adds_up(self) -> bool:
@@ -44,22 +44,22 @@ class Rank:
         return self.sync in {"allreduce", "ring"}
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """Return this rank's part of `items`: the parts of all ranks are disjoint and together contain all items."""
+        """Return this rank's part of `items`; the parts of all ranks are disjoint, and together they are all items."""
         return items[self.rank :: self.size]
 
     def start(self) -> float:
-        """Wait for all ranks; return `time.perf_counter()` at the start of the run; called once."""
+        """Wait for all ranks; return `time.perf_counter()` at the start of the run. Called once."""
         return time.perf_counter()
 
     def barrier(self) -> None:
         """Wait until all ranks have called this."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values (JSON) that all ranks pass here, in the ranks' order; not during the timed part."""
+        """Return the values (JSON) of all ranks in the order of ranks; not to be called during the timed part."""
         return [value]
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Meet the other ranks as ``sync`` says; return the tensors, summed over the ranks if ``sync`` sums them."""
+        """Meet the other ranks by the method ``sync``; return the tensors, summed over the ranks if it does so."""
         return list(tensors)
 
     def end(self) -> None:
@@ -67,7 +67,7 @@ class Rank:
 
 
 class Among(Rank):
-    """One of several ranks; they meet at a hub (`jobs.ranks.hub`), which answers when all have come.
+    """One of several ranks; they meet at a hub (`jobs.ranks.hub`), which answers when all ranks have come.
 
     Every method that waits raises RanksError if another rank has gone or comes too late.
     """
@@ -84,28 +84,28 @@ class Among(Rank):
         self._tell({"rank": self.rank})
 
     def prepare(self) -> None:
-        """Set `private_caches`; for ``ring`` make the group that sums tensors, before TensorFlow does anything else."""
+        """Set `private_caches`; for ``ring`` make the group that sums tensors, before any other use of TensorFlow."""
         caches = self.gather(_page_cache(self._folder))
-        self.private_caches = len({str(each) for each in caches}) == self.size
+        self.private_caches = len({str(cache) for cache in caches}) == self.size
         if self.sync == "ring":
             with port() as number:
                 addresses = self.gather(f"{self._address}:{number}")
             self._group = Group(addresses, self.rank)
 
     def start(self) -> float:
-        """Wait for all ranks; return the start of the run; tell the hub at once, so that its clock bounds the start."""
-        self._come("start")
-        now, real_s = time.perf_counter(), time.time()
+        """Wait for all ranks; return the start of the run. The hub is notified at once, to bound the start."""
+        self._meet_at("start")
+        start_s, real_s = time.perf_counter(), time.time()
         self._tell({"left": real_s})
-        return now
+        return start_s
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
-        self._come("barrier")
+        """Wait until all ranks have called this."""
+        self._meet_at("barrier")
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values that all ranks pass here, in the ranks' order."""
-        values: list[Any] = self._come("gather", value).value["values"]
+        """Return the values of all ranks in the order of ranks."""
+        values: list[Any] = self._meet_at("gather", value).value["values"]
         return values
 
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
@@ -117,29 +117,29 @@ class Among(Rank):
         return self._sums(tensors) if self.adds_up else list(tensors)
 
     def end(self) -> None:
-        """Wait until the clocks of all have stopped."""
-        self._come("end")
+        """Wait until the clocks of all ranks have stopped."""
+        self._meet_at("end")
 
     def leave(self) -> None:
-        """Wait until all ranks have finished: a rank that leaves early would break the work of the others."""
-        self._come("leave")
+        """Wait until all ranks have finished, because a rank that leaves early would stop the others."""
+        self._meet_at("leave")
 
     def close(self) -> None:
-        """Close the connection; the hub tells the others."""
+        """Close the connection; the hub notifies the others."""
         self._channel.close()
 
     def _sums(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the tensors summed by the hub; a new size in bytes is first agreed with the hub."""
+        """Return the tensors summed by the hub; a new size in bytes is first announced to the hub."""
         flat, shapes = packed(tensors)
         if flat.nbytes != self._channel.payload_longest:
-            self._come("sizes", flat.nbytes)
+            self._meet_at("sizes", flat.nbytes)
             self._channel.payload_longest = flat.nbytes
-        return unpacked(self._come("sum", payload=flat).payload, shapes)
+        return unpacked(self._meet_at("sum", payload=flat).payload, shapes)
 
-    def _come(self, where: str, value: Any = None, payload: Any = b"") -> Message:
-        self._tell({"at": where, "value": value}, payload)
+    def _meet_at(self, point: str, value: Any = None, payload: Any = b"") -> Message:
+        self._tell({"at": point, "value": value}, payload)
         try:
-            answer = self._channel.receive()  # the hub answers in time, or ends
+            answer = self._channel.receive()  # the hub answers in time, or closes the connection
         except ClosedError as error:
             raise RanksError(f"the hub of the ranks has gone: {error}") from error
         if "error" in answer.value:
@@ -154,7 +154,7 @@ class Among(Rank):
 
 
 def boot() -> str:
-    """Return the boot id, which only processes of one running kernel share; the node's name if it is unknown."""
+    """Return the boot id, which only processes of one running kernel share; the name of the node if it is unknown."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -162,9 +162,9 @@ def boot() -> str:
 
 
 def _page_cache(folder: Path | None) -> list[Any]:
-    """Return a key that two ranks have in common if they share the page cache of a folder's files."""
-    own = [folder.stat().st_dev] if folder and has_own_cache(folder) else []
-    return [boot(), *own]
+    """Return a key that two ranks share if and only if they share the page cache of the files of a folder."""
+    device = [folder.stat().st_dev] if folder and has_own_cache(folder) else []
+    return [boot(), *device]
 
 
 _here: list[Rank] = [Rank()]
@@ -177,7 +177,7 @@ def here() -> Rank:
 
 @contextmanager
 def joined(request: Request) -> Iterator[Rank]:
-    """Yield this process's rank after it has joined the others, if any; at the end all leave together."""
+    """Yield this process's rank after it has joined the others, if any; at the end all ranks leave together."""
     rank_request = request.get("rank")
     if rank_request is None:
         yield Rank()
@@ -194,17 +194,17 @@ def joined(request: Request) -> Iterator[Rank]:
 
 
 def packed(tensors: Sequence[Any]) -> tuple[Any, Shapes]:
-    """Return one float32 array of all tensors, one after the other, and their shapes."""
-    arrays = [np.asarray(each, np.float32) for each in tensors]
-    flat = np.concatenate([each.ravel() for each in arrays]) if arrays else np.empty(0, np.float32)
-    return flat, [each.shape for each in arrays]
+    """Return one float32 array of all tensors, one after the other, and the shapes of the tensors."""
+    arrays = [np.asarray(tensor, np.float32) for tensor in tensors]
+    flat = np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0, np.float32)
+    return flat, [array.shape for array in arrays]
 
 
 def added(payloads: Sequence[memoryview]) -> Any:
-    """Return the sum of float32 arrays, always added in the given order, so that the result repeats exactly."""
+    """Return the sum of float32 arrays, added in the given order, so that the result is always the same."""
     total = np.array(np.frombuffer(payloads[0], np.float32))
-    for each in payloads[1:]:
-        total += np.frombuffer(each, np.float32)
+    for payload in payloads[1:]:
+        total += np.frombuffer(payload, np.float32)
     return total
 
 
@@ -219,7 +219,7 @@ def unpacked(payload: memoryview, shapes: Shapes) -> list[Any]:
 def port() -> Iterator[int]:
     """Yield a free TCP port, which no other call of this function gets during the block.
 
-    TensorFlow always listens on all addresses of a machine, so each rank on one machine needs its own port.
+    TensorFlow listens on all addresses of a machine, so each rank on one machine needs its own port.
     """
     with socket.socket() as listener:
         listener.bind(("", 0))
@@ -229,8 +229,9 @@ def port() -> Iterator[int]:
 class Group:
     """The ranks as a TensorFlow MultiWorkerMirroredStrategy on their processors: ``sync=ring``.
 
-    Its servers need no secret: whoever reaches a server's port can run operations (also ``write_file``) as the user of
-    the job. So it is used only if the site's file says that nobody else reaches the nodes (``site.trusted_network``).
+    Its servers need no secret: any process that reaches a server's port can run operations (also ``write_file``) as the
+    user of the job. So it is used only if the site's file declares that only the job reaches its nodes
+    (``site.trusted_network``).
 
     It must be made before TensorFlow runs any operation. `addresses`: ``host:port`` of all ranks, in their order.
     """
@@ -243,50 +244,52 @@ class Group:
             implementation=tf.distribute.experimental.CommunicationImplementation.RING
         )
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=self._options)
-        self._sums: Any = tf.function(self._of_all, autograph=False)
+        self._sums: Any = tf.function(self._sum_over_ranks, autograph=False)
 
     def sums(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the tensors summed over all ranks; the first call with new shapes compiles and takes longer."""
-        return list(self._sums([tf.convert_to_tensor(each) for each in tensors]))
+        return list(self._sums([tf.convert_to_tensor(tensor) for tensor in tensors]))
 
-    def _of_all(self, tensors: list[Any]) -> Any:
-        def add(own: list[Any]) -> Any:
+    def _sum_over_ranks(self, tensors: list[Any]) -> Any:
+        def add(values: list[Any]) -> Any:
             context = tf.distribute.get_replica_context()
-            placed = [tf.identity(each) for each in own]  # placed on a device: a function's arguments are not
+            placed = [tf.identity(value) for value in values]  # on a device, unlike the arguments of a function
             return context.all_reduce(tf.distribute.ReduceOp.SUM, placed, self._options)
 
         return self._strategy.run(add, args=(tensors,))
 
 
-def left_out(run: Run, here: Rank) -> Run:
-    """Return a run whose counts of other processes' CPU and device use leave out the other ranks on this machine."""
+def left_out(run: Run, own_rank: Rank) -> Run:
+    """Return a run whose numbers of other processes' CPU and device use exclude the other ranks on this machine."""
     keys = ("device", "device_bytes", "device_use", "cpu_s", "readers_cpu_s")
-    own = {"boot": boot(), **{key: run.get(key) for key in keys}}
+    own_report = {"boot": boot(), **{key: run.get(key) for key in keys}}
     saved = [(target["source"], target["bytes"]) for target in run.get("targets", ())]
-    reports = here.gather({**own, "saved": saved})
-    neighbours = [each for rank, each in enumerate(reports) if rank != here.rank and each["boot"] == own["boot"]]
-    return {**run, "other_cpu": _cpu(run, neighbours), "device_use": _use(run, neighbours)}
+    reports = own_rank.gather({**own_report, "saved": saved})
+    neighbours = [
+        report for rank, report in enumerate(reports) if rank != own_rank.rank and report["boot"] == own_report["boot"]
+    ]
+    return {**run, "other_cpu": _other_cpu(run, neighbours), "device_use": _device_use(run, neighbours)}
 
 
-def _cpu(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> float:
-    theirs_s: float = sum(each["cpu_s"] + (each["readers_cpu_s"] or 0.0) for each in neighbours)
-    return max(0.0, run["other_cpu"] - theirs_s / run["elapsed_s"])
+def _other_cpu(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> float:
+    neighbours_s: float = sum(report["cpu_s"] + (report["readers_cpu_s"] or 0.0) for report in neighbours)
+    return max(0.0, run["other_cpu"] - neighbours_s / run["elapsed_s"])
 
 
-def _use(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> list[DeviceUse] | None:
-    """Return the device use with the requests of all ranks as our own; None if a rank does not know its own."""
-    sharing = [each for each in neighbours if each["device"] == run["device"]]
-    if run["device_use"] is None or None in [each["device_use"] for each in sharing]:
+def _device_use(run: Run, neighbours: Sequence[Mapping[str, Any]]) -> list[DeviceUse] | None:
+    """Return the device use with the requests of all ranks as own requests; None if a rank does not know its own."""
+    sharing = [report for report in neighbours if report["device"] == run["device"]]
+    if run["device_use"] is None or None in [report["device_use"] for report in sharing]:
         return None
-    first, *below = run["device_use"]  # devices below the first one count all requests anyway
+    first, *lower = run["device_use"]  # lower devices count all requests anyway
     disk = f"dsk/{run['device']}"  # the name of the snapshots' device in `jobs.observe.trace`
-    saved: int = sum(size for each in neighbours for source, size in each["saved"] if source == disk)
-    written = first["own_written_bytes"]
-    ours = {
+    saved_bytes: int = sum(size for report in neighbours for source, size in report["saved"] if source == disk)
+    written_bytes = first["own_written_bytes"]
+    own_use = {
         **{
-            key: first[key] + sum(each["device_use"][0][key] for each in sharing)
+            key: first[key] + sum(report["device_use"][0][key] for report in sharing)
             for key in ("own_reads", "own_read_bytes")
         },
-        "own_written_bytes": (written or 0) + saved if saved else written,
+        "own_written_bytes": (written_bytes or 0) + saved_bytes if saved_bytes else written_bytes,
     }
-    return [cast("DeviceUse", {**first, **ours}), *below]
+    return [cast("DeviceUse", {**first, **own_use}), *lower]

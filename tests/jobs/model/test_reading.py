@@ -60,7 +60,7 @@ def nested(deep, inside=1):
         ({"name": "a\x1b[2J"}, r"name is 'a\x1b[2J': expected text without control characters"),
         ({"name": "a\n"}, r"name is 'a\n': expected text without control characters"),
         ({"name": "\ud800"}, r"name is '\ud800': expected text without control characters"),
-        ({"rate": "\ud800"}, r"it has '\ud800', which is no whole text"),
+        ({"rate": "\ud800"}, r"it has '\ud800', which is no valid text"),
         ({"rate": "\ud800", "sides": {"\udfff": 1}}, "it has "),
         ({"rate": True}, "rate is True: expected `float`, got `bool`"),
         ({"words": ["a", 7]}, "words[1] is 7: expected `str`, got `int`"),

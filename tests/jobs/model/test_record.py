@@ -98,4 +98,4 @@ def test_settings_that_no_cell_has_are_told(change, why):
 def test_a_name_of_an_emulated_storage_stands_in_lines_too():
     emulated = RECORD["provenance"] | {"emulated": {"storage": {"name": "\x1b"}}}
 
-    assert told(provenance=emulated) == [r"provenance.emulated has '\x1b', which is no text for a name"]
+    assert told(provenance=emulated) == [r"provenance.emulated has '\x1b', which is not printable"]

@@ -198,7 +198,7 @@ def test_an_address_that_speaks_no_tls_is_said_so_at_once(store):
 
 
 def test_an_object_that_is_missing_is_no_fault_of_the_store(store, client):
-    with pytest.raises(DataError, match=r"99\.jpg is not there"):
+    with pytest.raises(DataError, match=r"99\.jpg is missing"):
         client.get("photos/99.jpg")
 
     assert bytes(client.get(KEY)) == store.objects[KEY]
@@ -347,7 +347,7 @@ def test_a_list_that_has_no_end_is_an_error_and_not_asked_for_again(store, monke
     monkeypatch.setattr(client_module.untrusted, "MOST_NAMES", 1500)
     store.rows_of_endless = rows
 
-    with pytest.raises(ObjectStoreError, match=r"it lists \d+ objects, and says that there are more") as error:
+    with pytest.raises(ObjectStoreError, match=r"it lists \d+ objects, and claims to have more") as error:
         list(Client({**store.storage, "timeout_s": 0.2 if rows < 20 else 30.0}).listed())
 
     assert "a store of objects" in error.value.hint

@@ -136,7 +136,7 @@ def test_what_the_library_must_read_and_what_is_no_hdf5_is_said_with_the_address
         with pytest.raises(DataError, match="it has changed"):
             opened("offsets", part, ["a.h5"], source=objects).__enter__()
         store.objects.clear()
-        with pytest.raises(DataError, match="is not there"):
+        with pytest.raises(DataError, match="is missing"):
             opened("offsets", part, ["a.h5"], source=objects).__enter__()
 
 

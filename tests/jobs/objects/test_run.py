@@ -167,7 +167,7 @@ def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(h
     two, resolve = [(0, 0, 0, "", (each, 0)) for each in ("192.0.2.1", "127.0.0.1")], servers.socket.getaddrinfo
     found = lambda name, *more: two if name == "two.example" else resolve(name, *more)  # noqa: E731
     monkeypatch.setattr(servers.socket, "getaddrinfo", found)
-    monkeypatch.setattr(checkpoints, "_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
+    monkeypatch.setattr(checkpoints, "_new_target", lambda *_: Mock(troubles=tuple))  # nothing is saved
     settings = {"name": "burst_buffer", "fast": {"name": "nvme"}, "slow": {"name": "ceph"}}
     made = checkpoints.Checkpoints(
         settings, [Folder(tmp_path), Bucket.at(f"http://{host}:{gateway}//bucket/saved/")], 1.0, 0
