@@ -212,7 +212,7 @@ def _stacks(axes: Axes) -> list[_Stack]:
     """Return the numbers above the points of a panel from left to right, those that would overlap as one stack."""
     axes.autoscale_view()
     to_points = axes.transScale + axes.transLimits + Affine2D().scale(*_points_of(axes))
-    numbers = [text for text in axes.texts if isinstance(text, Annotation) and text.get_va() == "bottom"]
+    numbers = [text for text in axes.texts if isinstance(text, Annotation) and text.get_verticalalignment() == "bottom"]
     placed = [(*to_points.transform(each.xy).tolist(), each) for each in numbers]
     stacks: list[_Stack] = []
     for x, y, each in sorted(placed, key=lambda place: place[:2]):
@@ -226,8 +226,9 @@ def _stacks(axes: Axes) -> list[_Stack]:
 
 def _points_of(axes: Axes) -> tuple[float, float]:
     """Return about the width and height of a panel in points; the layout, which is done once, comes later."""
-    box, figure = axes.get_position(), axes.figure
-    return box.width * figure.get_figwidth() * POINTS_PER_INCH, box.height * figure.get_figheight() * POINTS_PER_INCH
+    box, figure = axes.get_position(), axes.get_figure(root=True)
+    wide, high = figure.get_size_inches() if figure else (0.0, 0.0)
+    return box.width * wide * POINTS_PER_INCH, box.height * high * POINTS_PER_INCH
 
 
 def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
