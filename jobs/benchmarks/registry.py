@@ -8,7 +8,6 @@ from typing import Any
 
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.model.declared import find_declared
-from jobs.model.settings import Settings
 
 
 @lru_cache(maxsize=1)
@@ -22,12 +21,12 @@ def of(settings: Mapping[str, Any]) -> Benchmark:
     return benchmarks()[settings["benchmark"]["name"]]
 
 
-def imports_of(cells: Iterable[Settings]) -> list[str]:
+def imports_of(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what is imported before the runs of these cells are forked, each once; `cells` are settings of cells."""
     return [*dict.fromkeys(name for cell in cells for name in of(cell).imports_of(cell["benchmark"]))]
 
 
-def needing_tensorflow(cells: Iterable[Settings]) -> list[str]:
+def needing_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of those benchmarks whose runs use TensorFlow; `cells` are settings of cells."""
     return sorted({cell["benchmark"]["name"] for cell in cells if "tensorflow" in imports_of([cell])})
 
