@@ -76,7 +76,7 @@ class Keys(Named):
 
 
 @contextmanager
-def _iterators(request: Request) -> Iterator[Work]:
+def _begin(request: Request) -> Iterator[Work]:
     settings, own_rank, own = request["settings"], ranks.here(), request["settings"]["benchmark"]
     with ExitStack() as stack:
         files = stack.enter_context(files_of(request))
@@ -284,7 +284,7 @@ BENCHMARK = _Climate(
     version=1,
     kind="training",
     keys=Keys,
-    begin=_iterators,
+    begin=_begin,
     figure=Figure("wall_s", "s", "lower"),
     about="train from HDF5 files of a climate model through tf.data, as NERSC's CDB does",
     rate=RATE,
