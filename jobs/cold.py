@@ -127,5 +127,5 @@ def _check_state(state: str, residency: Residency, layers: Layers, limits: Limit
 
 def _require_passed(check: Check) -> None:
     if not check["passed"]:
-        unknown = "cannot be proved" if check["passed"] is None else "does not hold"
-        raise CacheError(f"{check['rule']} {unknown}: {check['message']}", "see docs/reference/stall.md")
+        verdict = "cannot be proved" if check["passed"] is None else "does not hold"
+        raise CacheError(f"{check['rule']} {verdict}: {check['message']}", "see docs/reference/stall.md")

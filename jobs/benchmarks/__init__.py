@@ -1,1 +1,1 @@
-"""The benchmarks: one module declares each of them, and several share the other modules."""
+"""The benchmarks: each is declared in a module of its own; the other modules are shared."""

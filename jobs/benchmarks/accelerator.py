@@ -1,7 +1,7 @@
 """The device that takes the batches (the CPU, a GPU, or a clock that emulates a GPU), and TensorFlow's first use.
 
-Some work of the first use in a process is done before the fork, some is switched off. TensorFlow has no public
-interface for that: with a version that raises an error there, runs just start more slowly.
+Some work of the first use in a process is done before the fork, and some is switched off. TensorFlow has no public
+interface for this: with a version that raises an error here, runs only start more slowly.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def require_possible(name: str) -> None:
 def choose(name: str) -> str:
     """Return the accelerator of this run, ``cpu``, ``gpu`` or ``emulated``; ``auto`` becomes ``gpu`` if there is a GPU.
 
-    A run on a GPU uses the first GPU; any other run hides all GPUs from this process. Raises NoGpuError if ``gpu`` is
-    asked for and there is none. Call it before TensorFlow touches a device.
+    A run on a GPU uses the first GPU; any other run hides all GPUs from this process. Raises NoGpuError for ``gpu``
+    without a GPU. It must be called before TensorFlow uses a device.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if name == "gpu" and not gpus:
@@ -58,12 +58,12 @@ def started(settings: Settings) -> str:
 
 
 def probe(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return ``{"chosen": accelerator}`` for the setting ``name``; called in its own process, before any run."""
+    """Return ``{"chosen": accelerator}`` for the setting ``name``; it is called in its own process, before any run."""
     return {"chosen": choose(settings["name"])}
 
 
 def described(chosen: str) -> str:
-    """Return the name of the accelerator for a record; for a GPU with its model, because there are many models."""
+    """Return the name of the accelerator for a record; for a GPU with its model."""
     if chosen != "gpu":
         return chosen
     gpu = tf.config.get_visible_devices("GPU")[0]
@@ -74,14 +74,14 @@ def described(chosen: str) -> str:
 def emulated(step_s: float) -> Callable[[Any, Any], None]:
     """Return a step function that lasts `step_s` seconds and leaves the CPUs idle.
 
-    A step copies all bytes of the batch once, as a transfer to a GPU would, and this copy counts as part of the step.
+    A step copies all bytes of the batch once, as a transfer to a GPU would; this copy is part of the step.
     If the copy alone takes longer than `step_s`, the step lasts as long as the copy.
     """
 
     def step(images: Any, labels: Any) -> None:
         end = time.perf_counter() + step_s
         for tensor in (images, labels):
-            tensor.numpy()  # a copy of every byte, as to a device's memory
+            tensor.numpy()  # copies every byte, as a transfer to a device
         clock.wait(max(0.0, end - time.perf_counter()))
 
     return step
@@ -95,7 +95,7 @@ def idle_step(settings: Settings, chosen: str) -> Callable[[Any, Any], None] | N
 
 
 def before_fork() -> None:
-    """Do TensorFlow's and Python's lookups of the first use, once for all runs that are forked from this process.
+    """Make TensorFlow's and Python's lookups of the first use, once for all runs that are forked from this process.
 
     No operation runs, no device is touched and no thread is started.
     """
@@ -103,28 +103,40 @@ def before_fork() -> None:
         from tensorflow.python.framework import kernels, op_def_registry  # noqa: PLC0415 - costs seconds
 
         kernels.get_registered_kernels_for_op("NoOp")
-        op_def_registry.get("a name that no operation has")  # the first of these lists all operations there are
-        _know_types()
+        op_def_registry.get("a name that no operation has")  # the first look-up lists all operations
+        _cache_types()
 
 
-def _know_types() -> None:
-    """Fill Python's caches of the abstract types that a pipeline's objects are checked against."""
-    from tensorflow.python.data.ops import ignore_errors_op  # noqa: F401, PLC0415 - else imported by each run
+def _cache_types() -> None:
+    """Fill Python's caches of the abstract types of a pipeline's objects."""
+    from tensorflow.python.data.ops import ignore_errors_op  # noqa: F401, PLC0415 - else each run imports it
     from tensorflow.python.framework import composite_tensor, ops, tensor, tensor_conversion_registry  # noqa: PLC0415
     from tensorflow.python.types import core  # noqa: PLC0415
 
-    concrete = (bool, int, float, str, bytes, tuple, list, dict, ops.EagerTensor, ops.SymbolicTensor, tensor.TensorSpec)
-    for each in concrete:
-        tensor_conversion_registry.get(each)
+    concrete_types = (
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        tuple,
+        list,
+        dict,
+        ops.EagerTensor,
+        ops.SymbolicTensor,
+        tensor.TensorSpec,
+    )
+    for concrete in concrete_types:
+        tensor_conversion_registry.get(concrete)
         for abstract in (Mapping, MappingView, Sequence, composite_tensor.CompositeTensor, core.TensorProtocol):
-            issubclass(each, abstract)
+            issubclass(concrete, abstract)
 
 
 def run_operations_directly() -> None:
-    """Make TensorFlow run eager operations directly; by default it wraps each in a function of its own.
+    """Make TensorFlow run eager operations directly; by default it wraps each operation in a function.
 
-    The optimization passes over such a function take some 4 ms for each kind of operation in each process, which was
-    the largest part of a run's cost beyond its work. The function that the pipeline maps is not affected.
+    The optimisation of such a function takes about 4 ms per kind of operation in each process, which was the largest
+    part of a run's cost apart from its work. The function that the pipeline maps is not affected.
     """
     with suppress(Exception):
         from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - costs seconds

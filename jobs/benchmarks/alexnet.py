@@ -27,9 +27,9 @@ from jobs.model.settings import Settings
 class Training(images.ImageLoop):
     """The training of AlexNet on batches of images, with snapshots; the step may be emulated or left out.
 
-    A run that trains nothing (``accelerator=emulated``, ``control=no_compute``) but saves snapshots builds the network
-    all the same and saves its first state, which has the same number of bytes. With ``control=no_io`` the first batch
-    is loaded before the clock starts and is used at every step.
+    A run that trains nothing (``accelerator=emulated``, ``control=no_compute``) but saves snapshots also builds the
+    network, and saves its first state, which has the same number of bytes. With ``control=no_io`` the first batch is
+    loaded before the clock starts and is used at every step.
     """
 
     wall_parts = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
@@ -51,11 +51,11 @@ class Training(images.ImageLoop):
         return _from_memory(dataset, self.number) if self.settings["benchmark"]["control"] == "no_io" else dataset
 
     def begin(self) -> None:
-        """Start the pipeline; the clock is running already."""
+        """Start the pipeline; the clock is running."""
         self.start_input()
 
     def take(self, *payload: Any) -> float | None:
-        """Train on one batch and return the loss, after it was copied to the host."""
+        """Train on one batch; return the loss after it was copied to the host."""
         with self.spent.during("compute"):
             loss: float | None = self._step_of(*payload)
         return loss
@@ -71,23 +71,23 @@ class Training(images.ImageLoop):
 
     def _build_step(self, device: str, classes: int) -> None:
         """Set the step function, and build the network if the run trains or saves one."""
-        began, benchmark = time.perf_counter(), self.settings["benchmark"]
+        start, benchmark = time.perf_counter(), self.settings["benchmark"]
         size = {"parameters": 0, "state_bytes": 0}
-        idle = accelerator.idle_step(self.settings, self.chosen)
-        self._step_of: Any = idle
-        if not idle or self.checkpoints:
+        idle_step = accelerator.idle_step(self.settings, self.chosen)
+        self._step_of: Any = idle_step
+        if not idle_step or self.checkpoints:
             with tf.device(device):
                 network = self.kind(classes, self.settings["seed"], benchmark)
-            if idle:
+            if idle_step:
                 network.reset()
             else:
                 # As in the timed part: TensorFlow prepares a step for the device of its batch and for its scope.
-                at = device if benchmark["prefetch_to_device"] else accelerator.HOST
-                network.warm_up(self.settings["batch_size"], at)
+                batch_device = device if benchmark["prefetch_to_device"] else accelerator.HOST
+                network.warm_up(self.settings["batch_size"], batch_device)
                 self._step_of = network.train
             self.saver = self.checkpoints.saver(network.state) if self.checkpoints else None
             size = {"parameters": network.parameters, "state_bytes": network.state_bytes}
-        self._network_built = {"build_s": time.perf_counter() - began, **size}
+        self._network_built = {"build_s": time.perf_counter() - start, **size}
 
 
 def _from_memory(dataset: Any, steps: int) -> list[Any]:

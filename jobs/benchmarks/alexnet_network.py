@@ -66,7 +66,7 @@ def bytes_of(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
 
 
 def _with_moments(benchmark: Mapping[str, Any]) -> bool:
-    return bool(benchmark.get("optimizer", "adam") == "adam")  # hepcnn and climate have no other one, and no key
+    return bool(benchmark.get("optimizer", "adam") == "adam")  # hepcnn and climate have no such key
 
 
 def _scaled(size: int, width: float) -> int:
@@ -76,22 +76,22 @@ def _scaled(size: int, width: float) -> int:
 class Network:
     """A network with its optimizer: all variables (zero until `warm_up` or `reset`), and the step that trains them.
 
-    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings. A subclass has
-    `channels`, `_shapes` and `_logits` of its own.
+    The `seed` determines the first weights and every dropout; `benchmark` is the node of the settings. A subclass
+    overrides `channels`, `_shapes` and `_logits`.
     """
 
     channels = _COLOURS
 
     def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:
         self._classes, self._seed, self._benchmark = classes, seed, benchmark
-        shapes, moved = self._shapes(), _with_moments(benchmark)
+        shapes, has_moments = self._shapes(), _with_moments(benchmark)
         self.kernels = [tf.Variable(tf.zeros(shape)) for shape in shapes]
         self.biases = [tf.Variable(tf.zeros(shape[-1:])) for shape in shapes]
         self.means, self.squares = (
-            [tf.Variable(tf.zeros(weight.shape)) for weight in (self._weights if moved else ())] for _ in range(2)
+            [tf.Variable(tf.zeros(weight.shape)) for weight in (self._weights if has_moments else ())] for _ in range(2)
         )
         self.steps = tf.Variable(0, dtype=tf.int64)
-        # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
+        # These are plain operations: AutoGraph would change nothing, and would leave a temporary file.
         self._step = tf.function(self._change, autograph=False)
 
     def _shapes(self) -> Sequence[tuple[int, ...]]:
@@ -105,8 +105,8 @@ class Network:
     def state(self) -> dict[str, Any]:
         """Return all variables that a training needs to continue exactly, for ``tf.train.Checkpoint(**state)``.
 
-        Adam's moments are `means` (of the gradients) and `squares`; SGD has none. The dropout follows from the seed and
-        `steps`.
+        Adam's moments are `means` (of the gradients) and `squares`; SGD has none. The dropout is determined by the seed
+        and `steps`.
         """
         moments = ("means", "squares") if self.means else ()
         return {name: getattr(self, name) for name in ("kernels", "biases", *moments, "steps")}
@@ -123,7 +123,7 @@ class Network:
         return sum(math.prod(variable.shape) * variable.dtype.size for variable in variables)
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> float:
-        """Train one step and return the loss before it, when all variables are updated and the loss is on the host.
+        """Train one step; return the loss before it, after all variables are updated and the loss is on the host.
 
         `images` is float32 ``(n, image_size, image_size, channels)`` from 0 to 1, `labels` one-hot float32 ``(n,
         classes)``.
@@ -141,12 +141,12 @@ class Network:
     def reset(self) -> None:
         """Set every variable to its initial value for this seed."""
         *hidden, last = self.kernels
-        # With the last kernel zero no class is preferred, and the first loss is ln(classes), as it should be.
+        # If the last kernel is zero, no class is preferred, and the first loss is ln(classes).
         for variable in [last, *self.biases, *self.means, *self.squares, self.steps]:
             variable.assign(tf.zeros_like(variable))
         for number, kernel in enumerate(hidden):
             deviation = math.sqrt(2 / math.prod(kernel.shape[:-1]))
-            # Negative numbers: no step draws its dropout from them.
+            # Negative numbers, because no step uses them for its dropout.
             kernel.assign(tf.random.stateless_normal(kernel.shape, (self._seed, -1 - number), stddev=deviation))
 
     def _change(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -193,12 +193,12 @@ class Network:
             values = tf.nn.conv2d(values, kernel, layer.stride, [(0, 0), pad, pad, (0, 0)])
             values = tf.nn.relu(tf.nn.bias_add(values, bias))
             if layer.pooled:
-                fits = values.shape[1] >= _POOL  # the maps of small images are smaller than the pool's window
+                fits = values.shape[1] >= _POOL  # maps of small images are smaller than the window
                 values = tf.nn.max_pool2d(values, _POOL, _POOL_STRIDE, "VALID" if fits else "SAME")
         values = tf.reshape(values, (values.shape[0], -1))
         *hidden, (kernel, bias) = layers[len(_CONVOLUTIONS) :]
         for number, (hidden_kernel, hidden_bias) in enumerate(hidden):
             values = tf.nn.relu(tf.nn.bias_add(values @ hidden_kernel, hidden_bias))
-            seed = (self._seed, self.steps * len(hidden) + number)  # no step and no layer draws what another drew
+            seed = (self._seed, self.steps * len(hidden) + number)  # distinct for each step and layer
             values = tf.nn.experimental.stateless_dropout(values, self._benchmark["dropout"], seed)
         return tf.nn.bias_add(values @ kernel, bias)

@@ -1,6 +1,7 @@
 """Benchmark ``baseline``: the speed of the storage alone, measured on one file (paper IV; Table I).
 
-No TensorFlow, no images: an engine (IOR, fio, or our own) moves the bytes past the page cache. By hand, on any node::
+It needs no TensorFlow and no images: an engine (IOR, fio, or the built-in one) reads or writes past the page cache. It
+can be run by hand::
 
     python -m jobs baseline FOLDER --access read
 """
@@ -70,7 +71,7 @@ class Keys(Named):
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Yield the run of this request, and remove the file that it wrote; raise EngineError if its engine is missing."""
+    """Yield the run of this request; remove the file that it wrote; raise EngineError if its engine is missing."""
     settings, file_request = request["settings"], request["baseline"]
     if file_request is None:
         raise TypeError(file_request)
@@ -78,7 +79,7 @@ def begin(request: Request) -> Iterator[Work]:
     writes = benchmark["access"] == _WRITTEN
     engine = engine_of(settings)
     if settings.get("storage", {}).get("kind") == "s3":
-        with _of_objects(request, file_request) as work:
+        with _begin_on_objects(request, file_request) as work:
             yield work
         return
     order = _order(settings, file_request, engines.takes_direct(file, benchmark["access"]))
@@ -87,13 +88,13 @@ def begin(request: Request) -> Iterator[Work]:
     output = raw.name if raw and engine != engines.BUILTIN else None
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        return {**_measured(run, order, watched), "engine": engine, "engine_output": output}
+        return {**_measure_order(run, order, watched), "engine": engine, "engine_output": output}
 
-    read = [] if writes else [file]
-    with ExitStack() as at_end:
+    to_read = [] if writes else [file]
+    with ExitStack() as stack:
         if writes:
-            at_end.callback(files.remove, file, missing_ok=True)
-        yield Work(measure, file.parent, read, read, writes=writes)
+            stack.callback(files.remove, file, missing_ok=True)
+        yield Work(measure, file.parent, to_read, to_read, writes=writes)
 
 
 def engine_of(settings: Settings) -> str:
@@ -104,8 +105,8 @@ def engine_of(settings: Settings) -> str:
 
 
 @contextmanager
-def _of_objects(request: Request, file_request: FileRequest) -> Iterator[Work]:
-    """Yield a run on an object store: it reads ranges of one object, or it writes objects, in ``threads`` threads."""
+def _begin_on_objects(request: Request, file_request: FileRequest) -> Iterator[Work]:
+    """Yield a run on an object store, with ``threads`` threads: it reads ranges of one object, or writes objects."""
     settings = request["settings"]
     source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
     order = _order(settings, file_request, direct=False)
@@ -122,31 +123,31 @@ def _of_objects(request: Request, file_request: FileRequest) -> Iterator[Work]:
     source.engine["concurrency"] = order.threads
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        metrics = _measured(_runner(engines.BUILTIN, None), order, watched)
+        metrics = _measure_order(_runner(engines.BUILTIN, None), order, watched)
         if writes:
             _require_put(order, client)
         return {**metrics, "engine": engines.BUILTIN, "engine_output": None}
 
-    with ExitStack() as at_end:
+    with ExitStack() as stack:
         if writes:
-            _remove(order, client)  # what a run that was killed has left
-            at_end.callback(_remove, order, client)
+            _remove(order, client)  # objects of a killed run
+            stack.callback(_remove, order, client)
         yield Work(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
 
 
 def _require_put(order: Order, client: Client) -> None:
     """Raise EngineError unless the store lists all written objects with their sizes."""
-    sizes = [each.size for each in client.listed(str(order.file))]
+    sizes = [stored.size for stored in client.listed(str(order.file))]
     if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
         raise EngineError(f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, not the {order.file_bytes} put")
 
 
 def _remove(order: Order, client: Client) -> None:
-    client.delete([each.key for each in client.listed(str(order.file))])
+    client.delete([stored.key for stored in client.listed(str(order.file))])
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
-    """Return the function that runs an order on this engine; the output of an external engine is written to `raw`."""
+    """Return the function that runs an order on this engine; `raw` is the file for the output of an external engine."""
     if engine == engines.BUILTIN:
         from jobs.benchmarks.engines import builtin  # noqa: PLC0415 - numpy is not on the way to --help
 
@@ -154,12 +155,14 @@ def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
     return partial(external.run, external.EXTERNAL[engine], raw)
 
 
-def _measured(run: Callable[[Order], Outcome], order: Order, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+def _measure_order(
+    run: Callable[[Order], Outcome], order: Order, watched: AbstractContextManager[Any]
+) -> dict[str, Any]:
     with watched:
         start = time.perf_counter()
         outcome = run(order)
         elapsed_s = time.perf_counter() - start
-    return {**_figures(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
+    return {**_metrics_of(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
 
 
 def _order(settings: Settings, file_request: FileRequest, direct: bool) -> Order:  # noqa: FBT001 - a field
@@ -170,8 +173,8 @@ def _order(settings: Settings, file_request: FileRequest, direct: bool) -> Order
     return replace(order, threads=settings["threads"], seconds_max=benchmark["seconds_max"], seed=settings["seed"])
 
 
-def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
-    """Return an outcome as metrics of a record; if it has no parts of the time, ``transfer_s`` is the whole time."""
+def _metrics_of(outcome: Outcome, order: Order) -> dict[str, Any]:
+    """Return an outcome as metrics of a record; without parts of the time, ``transfer_s`` is the whole time."""
     word = "write" if order.access == _WRITTEN else "read"
     parts = dict(outcome.parts) or {"transfer_s": outcome.wall_s}
     metrics: dict[str, Any] = {
@@ -192,7 +195,7 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
 
 
 def _transfer_mib(settings: Settings) -> int:
-    return int(settings["benchmark"].get("transfer_mib", datafile.TRANSFER_MIB))  # random_read has none
+    return int(settings["benchmark"].get("transfer_mib", datafile.TRANSFER_MIB))  # random_read has no such key
 
 
 def file_bytes(settings: Settings) -> int:
@@ -211,8 +214,8 @@ def prepared(
     """Return the file to read (None if the run writes one), its size in bytes, and the bytes of one request.
 
     The file to read is made if it is missing; for a run that writes, the free space is checked. Raises DatasetError if
-    that fails. The `block_bytes` of random_read are rounded up to whole blocks of the storage; `progress` is called
-    with the MiB written so far and the MiB in all.
+    this fails. The `block_bytes` of random_read are rounded up to whole blocks of the storage; `progress` is called
+    with the MiB written so far, and the MiB of the file.
     """
     transfer_mib, size = _transfer_mib(settings), file_bytes(settings)
     datafile.own_folder(folder)
@@ -232,12 +235,14 @@ class _Baseline(Benchmark):
 
     def acting(self, point: Mapping[str, Any]) -> Settings:
         access = point["benchmark"]["access"]
-        puts = access == _WRITTEN and point["storage"].get("kind") == "s3"
-        idle = "transfer_mib" if access == _RANDOM else "seconds_max"
-        own = {name: value for name, value in point["benchmark"].items() if name != idle}
-        others = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts else ()
+        puts_objects = access == _WRITTEN and point["storage"].get("kind") == "s3"
+        unused = "transfer_mib" if access == _RANDOM else "seconds_max"
+        own_settings = {name: value for name, value in point["benchmark"].items() if name != unused}
+        others = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts_objects else ()
         names = ("benchmark", "storage", "cache", *others)
-        return {name: value for name, value in super().acting({**point, "benchmark": own}).items() if name in names}
+        return {
+            name: value for name, value in super().acting({**point, "benchmark": own_settings}).items() if name in names
+        }
 
     def words(self, node: Node) -> list[str]:
         return [self.name, node["access"]]
@@ -248,16 +253,19 @@ class _Baseline(Benchmark):
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         if values["cache"] != "cold":
             return (
-                f"cache={values['cache']}: benchmark=baseline goes past the page cache",
+                f"cache={values['cache']}: benchmark=baseline bypasses the page cache",
                 "cache=cold, which is the default",
             )
         if values.get("storage.kind") == "s3" and values["benchmark.engine"] not in (engines.AUTO, engines.BUILTIN):
-            return f"benchmark.engine={values['benchmark.engine']} knows no objects", "benchmark.engine=builtin"
+            return f"benchmark.engine={values['benchmark.engine']} cannot use objects", "benchmark.engine=builtin"
         if values.get("storage.engine") == "async":
-            return "storage.engine=async: benchmark=baseline gets ranges and puts by threads", "storage.engine=threads"
+            return (
+                "storage.engine=async: benchmark=baseline reads and writes objects by threads",
+                "storage.engine=threads",
+            )
         if (values["benchmark.access"], values["benchmark.engine"]) == (_RANDOM, engines.IOR):
             return (
-                "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads to read with",
+                "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads for reading",
                 "benchmark.engine=fio, builtin, or auto",
             )
         return None

@@ -1,4 +1,4 @@
-"""The description of a benchmark: other modules ask this description and never the benchmark's name."""
+"""The description of a benchmark; other modules use this description and never test the name of a benchmark."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _ANY_ACCELERATOR = {"name": "auto", "step_s": None}
 Kind = Literal["storage", "pipeline", "training", "program"]
 
 
-def _outside(*kinds: type[Keys]) -> tuple[str, ...]:
-    return tuple(name for kind in kinds for name, each in declared(kind).items() if not each.setting.cell)
+def _keys_outside_id(*kinds: type[Keys]) -> tuple[str, ...]:
+    return tuple(name for kind in kinds for name, setting in declared(kind).items() if not setting.setting.cell)
 
 
 OUTSIDE = {
-    "storage": _outside(Storage, ObjectStorage),
-    "profile": _outside(Profile),
-    "accelerator": _outside(Defined),
+    "storage": _keys_outside_id(Storage, ObjectStorage),
+    "profile": _keys_outside_id(Profile),
+    "accelerator": _keys_outside_id(Defined),
 }
-"""The keys of the settings that are not part of a cell's identity, by node."""
+"""The keys of the settings that are not part of a cell's id, by node."""
 
 
-def _of_cell(value: Any, outside: Container[str]) -> Any:
-    return {key: each for key, each in value.items() if key not in outside} if outside else value
+def _keep_in_id(value: Any, outside: Container[str]) -> Any:
+    return {key: item for key, item in value.items() if key not in outside} if outside else value
 
 
-def _watched(profile: Node) -> Node:
-    """Return the keys of a node ``profile`` that have an effect: none without profiling, ``every`` only for a trace."""
+def _effective_profile(profile: Node) -> Node:
+    """Return the keys of a node ``profile`` that have an effect: none without a profile, ``every`` only for a trace."""
     keys = {**defaults(Profile), **profile}
     if keys["posix"] != "trace":
         del keys["every"]
@@ -55,35 +55,38 @@ class Figure:
 class Benchmark:
     """The description of a benchmark; a subclass overrides the methods whose result depends on the settings."""
 
-    name: str  # everywhere
-    version: int  # raised when the meaning of a metric changes: charts never mix versions
+    name: str  # name in settings, ids and records
+    version: int  # raised if the meaning of a metric changes; charts never mix versions
     # ``pipeline``, ``training``, ``program``, or ``storage``; ``storage`` is measured first, because the other kinds
     # are judged against the speed of the storage.
     kind: Kind
     keys: type[Named]  # its own keys
-    begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
-    figure: Figure  # its figure of merit
-    about: str = ""  # what it does, in the help of runs by hand
-    rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
+    begin: Callable[[Request], AbstractContextManager[Work]]  # returns the context of a ready run
+    figure: Figure  # main metric
+    about: str = ""  # description in the help of runs by hand
+    rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the main metric
     # The data that the benchmark needs on the storage: ``images``, ``files`` of any kind, ``hdf5`` files, one ``file``,
     # or ``nothing``.
     data: Literal["images", "files", "hdf5", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
-    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # of common settings, by dotted key
-    computes: bool = False  # whether the accelerator acts on it
+    own_defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of common settings, by dotted key
+    computes: bool = False  # whether the accelerator has an effect
     emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
     saves: bool = False  # whether it saves snapshots
-    several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
-    whole_batches: bool = False  # whether it takes whole batches only
-    imports: tuple[str, ...] = ("tensorflow", "jobs.benchmarks.accelerator:before_fork")  # before its runs are forked
-    any_name: bool = False  # whether it takes files of any name as images
-    ending_s: float = 0.0  # beyond run_timeout_s, in which it ends what it has started
-    # The parts of the wall time, unless a run names them itself.
+    several_nodes: bool = False  # whether a run may have several ranks (`jobs.ranks.here`)
+    whole_batches: bool = False  # whether it uses only full batches
+    imports: tuple[str, ...] = (
+        "tensorflow",
+        "jobs.benchmarks.accelerator:before_fork",
+    )  # modules to import before its runs are forked
+    any_name: bool = False  # whether files with any name are images
+    ending_s: float = 0.0  # seconds after run_timeout_s to end its processes
+    # The parts of the wall time, unless a run names others.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
     @property
     def any_kind(self) -> bool:
-        """Return whether every file of a folder is read, whatever its name."""
+        """Return whether all files of a folder are read, with any name."""
         return self.any_name or self.data == "files"
 
     @property
@@ -99,7 +102,7 @@ class Benchmark:
 
     @property
     def options(self) -> list[str]:
-        """Return the common settings for which a run by hand has options, beside the benchmark's own keys."""
+        """Return the common settings for which a run by hand has options, in addition to the benchmark's own keys."""
         return [name for name in BY_HAND if name in self.settings and (name != "reader" or self.data == "hdf5")]
 
     def imports_of(self, _node: Node) -> tuple[str, ...]:
@@ -115,20 +118,20 @@ class Benchmark:
         return self.rate or self.figure_of(node)
 
     def acting(self, point: Mapping[str, Any]) -> Settings:
-        """Return the settings that can change the result of a cell; `point` holds all settings."""
+        """Return the settings that can change the result of a cell; `point` has all settings."""
         settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
             settings.pop("reader", None)
         if settings.get("nodes", 1) == 1:
-            settings.pop("sync", None)  # one rank meets nobody
+            settings.pop("sync", None)  # there is only one rank
         if settings.get("staging") == "none":
             del settings["staging"]
-        if watched := _watched(settings.pop("profile", {})):
-            settings["profile"] = watched
-        return {name: _of_cell(value, OUTSIDE.get(name, ())) for name, value in settings.items()}
+        if profile := _effective_profile(settings.pop("profile", {})):
+            settings["profile"] = profile
+        return {name: _keep_in_id(value, OUTSIDE.get(name, ())) for name, value in settings.items()}
 
     def words(self, _node: Node) -> list[str]:
-        """Return the words with which a cell's id begins."""
+        """Return the words at the begin of a cell's id."""
         return [self.name]
 
     def page_cache(self, settings: Settings) -> str:
@@ -137,9 +140,9 @@ class Benchmark:
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
     def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
-        """Return additional metrics of a run over all ranks, not simple sums (`jobs.ranks.hub`)."""
+        """Return additional metrics of a run over all ranks that are no simple sums (`jobs.ranks.hub`)."""
         return {}
 
     def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return (error, cure) if these settings (flat) are legal alone but impossible together; else None."""
+        """Return error and cure if these settings (by dotted key) are impossible together; else None."""
         return None

@@ -76,43 +76,47 @@ class Keys(Named):
 
 
 @contextmanager
-def _begun(request: Request) -> Iterator[Work]:
-    settings, here, own = request["settings"], ranks.here(), request["settings"]["benchmark"]
+def _begin(request: Request) -> Iterator[Work]:
+    settings, own_rank, own = request["settings"], ranks.here(), request["settings"]["benchmark"]
     with ExitStack() as stack:
         files = stack.enter_context(files_of(request))
         folder, source = files.folder, files.source
         paths = sorted(path for path in files.sizes if path.name != _NO_DATA)
         size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
-        rules = Rules(len(paths), here.size, here.rank, own["epochs"], size, steps, seed)
-        _possible(rules, folder)
-        mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
+        rules = Rules(len(paths), own_rank.size, own_rank.rank, own["epochs"], size, steps, seed)
+        _require_batches(rules, folder)
+        own_paths = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
         parts = parts_of(settings.get("dataset", {}), own["channels"])
         spent = stack.enter_context(spending(request))
-        may = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
-        staged = {path: files.sizes[path] for path in may}
-        copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, spent.log))
-        where = {path: copies.of(path) for path in paths}
-        read = {path: where[path] for path in mine} if own["control"] != "no_io" else {}
-        first_image, reader = load(where[mine[0]], parts, source=source), None
+        possible_paths = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
+        staged = {path: files.sizes[path] for path in possible_paths}
+        copies = Copies(folder) if source else stack.enter_context(staged_in(request, own_rank.rank, staged, spent.log))
+        read_paths = {path: copies.of(path) for path in paths}
+        read = {path: read_paths[path] for path in own_paths} if own["control"] != "no_io" else {}
+        first_image, reader = load(read_paths[own_paths[0]], parts, source=source), None
         if read:
             parts_to_read = [Part(part.name, ()) for part in parts] if own["control"] == "metadata" else parts
-            how = {"readers": own["readers"], "driver": own["driver"], "log": spent.log, "source": source}
-            reader = stack.enter_context(opened(settings["reader"], parts_to_read, [*read.values()], **how))
-        feed = Feed([*where.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log)
+            options = {"readers": own["readers"], "driver": own["driver"], "log": spent.log, "source": source}
+            reader = stack.enter_context(opened(settings["reader"], parts_to_read, [*read.values()], **options))
+        feed = Feed([*read_paths.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log)
         training = CdbTraining(settings, rules, feed, spent, copies)
-        sure = {where[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
+        certain_paths = {read_paths[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
         asked_bytes = dict.fromkeys(read.values(), training.image_bytes if feed.reads else 0)
-        more = {"copies": copies.folder, "newest_ns": copies.newest_ns, "reading": reader.processes} if reader else {}
-        proof = [path for path in read.values() if path in sure]
-        yield files.work(training.measure, read, proof, asked=asked_bytes, **more)
+        reader_facts = (
+            {"copies": copies.folder, "newest_ns": copies.newest_ns, "reading": reader.processes} if reader else {}
+        )
+        proof = [path for path in read.values() if path in certain_paths]
+        yield files.work(training.measure, read, proof, asked=asked_bytes, **reader_facts)
 
 
-def _possible(rules: Rules, folder: Path) -> None:
-    """Raise DatasetError if a rank has no batch, or fewer batches than ``iterations`` asks for."""
+def _require_batches(rules: Rules, folder: Path) -> None:
+    """Raise DatasetError if a rank has no batch, or fewer batches than ``iterations``."""
     if rules.steps and rules.steps <= rules.batches(TRAIN):
         return
-    has = f"{rules.batches(TRAIN)} batches of {rules.batch_size} for training for each of {rules.ranks} ranks"
-    raise DatasetError(f"the {rules.files} files in {folder} make {has}", "more files, fewer nodes, fewer iterations")
+    batches_text = f"{rules.batches(TRAIN)} batches of {rules.batch_size} for training for each of {rules.ranks} ranks"
+    raise DatasetError(
+        f"the {rules.files} files in {folder} make {batches_text}", "more files, fewer nodes, fewer iterations"
+    )
 
 
 class CdbTraining(Trainer):
@@ -127,9 +131,9 @@ class CdbTraining(Trainer):
         self.train, self.validations = pipelines(feed, rules, settings)
         self.delivered: dict[Phase, list[int]] = {TRAIN: [], VALIDATION: []}
         self.bytes_read = 0
-        self._begun: list[Iterator[Any]] = []  # running iterators; they are stopped after the clock
+        self._iterators: list[Iterator[Any]] = []  # iterators that run until the clock has stopped
 
-    def built(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never saved alone
+    def built(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
         """Return a network for this number of fields, with its variables at their initial values."""
         network = CdbNetwork(self.settings["seed"], {**self.settings["benchmark"], "fields": self.fields})
         network.reset()
@@ -137,17 +141,17 @@ class CdbTraining(Trainer):
 
     @property
     def image_bytes(self) -> int:
-        """Return the bytes read per file, from the data set's parameters or from the first of a user's own files."""
+        """Return the bytes read per file, from the data set's parameters or the first file of a user's own files."""
         dataset, channels = self.settings.get("dataset", {}), self.settings["benchmark"]["channels"]
         if "height" not in dataset:
-            return sum(int(each.nbytes) for each in self.feed.held)
+            return sum(int(array.nbytes) for array in self.feed.held)
         fields = 16 if channels is None else len(channels)
         points: int = dataset["height"] * dataset["width"]
         return 4 * ((fields + 1) * points + 4 * fields)
 
     def begin(self) -> None:
         """Start the pipeline of the training passes."""
-        self._batches = self._started(self.train)
+        self._batches = self._start_pass(self.train)
 
     def place(self, number: int) -> tuple[str, int]:
         """Return the phase and the epoch of a step."""
@@ -159,7 +163,7 @@ class CdbTraining(Trainer):
 
     def step(self, batch: Any) -> float | None:
         """Train on the arrays of a batch and return the loss, or None if no network is trained."""
-        return super().step(self._entered(TRAIN, batch))
+        return super().step(self._count_batch(TRAIN, batch))
 
     def after(self, number: int) -> None:
         """Run the validation pass if this step was the last of its epoch."""
@@ -167,33 +171,33 @@ class CdbTraining(Trainer):
         if step < self.rules.steps - 1 or epoch >= len(self.validations):
             return
         self.spent.at(VALIDATION, epoch)
-        batches = self._started(self.validations[epoch])
-        while batch := self._waited(batches):
-            arrays = self._entered(VALIDATION, batch)
+        batches = self._start_pass(self.validations[epoch])
+        while batch := self._wait_for_batch(batches):
+            arrays = self._count_batch(VALIDATION, batch)
             with self.spent.during("validate"):
                 self.validate(arrays)
 
     def finish(self) -> None:
-        """Raise the first error of the pipeline, if there was one."""
+        """Raise the first error of the pipeline, if there is one."""
         self.feed.require()
 
     def settle(self) -> None:
-        """Stop the pipelines and wait until the reads under way have ended."""
-        self._begun.clear()
+        """Stop the pipelines, and wait until running reads have ended."""
+        self._iterators.clear()
         del self._batches
         self.feed.settle()
 
-    def _started(self, batches: Any) -> Iterator[Any]:
+    def _start_pass(self, batches: Any) -> Iterator[Any]:
         with self.spent.during("next"):
-            self._begun.append(iter(batches))
-        return self._begun[-1]
+            self._iterators.append(iter(batches))
+        return self._iterators[-1]
 
-    def _waited(self, batches: Iterator[Any]) -> Any:
+    def _wait_for_batch(self, batches: Iterator[Any]) -> Any:
         with self.spent.during("next"):
             return next(batches, None)
 
-    def _entered(self, phase: Phase, batch: Any) -> list[Any]:
-        """Count a batch and return its arrays; raise the first error of the pipeline, if there was one."""
+    def _count_batch(self, phase: Phase, batch: Any) -> list[Any]:
+        """Count a batch and return its arrays; raise the first error of the pipeline, if there is one."""
         self.feed.require()
         files, sizes, *arrays = batch
         self.delivered[phase].extend(files.numpy().tolist())
@@ -201,12 +205,12 @@ class CdbTraining(Trainer):
         return [*arrays]
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics, and the expected values that are checked against them."""
+        """Return the raw metrics, and the expectations that are checked."""
         rules, feed, settings = self.rules, self.feed, self.settings
         counts = {phase: len(files) for phase, files in self.delivered.items()}
         images = sum(counts.values()), sum(rules.images.values())
         size = self.bytes_read, images[1] * self.image_bytes if feed.reads else 0
-        most = rules.most_asked(settings["prefetch"], settings["threads"])
+        most_asked = rules.most_asked(settings["prefetch"], settings["threads"])
         train = self.delivered[TRAIN]
         return {
             **self.counted(wall_s, images, size),
@@ -218,7 +222,7 @@ class CdbTraining(Trainer):
             **self.copies.figures,
             "expected": {
                 **self.copies.expected,
-                **of_rank(rules, counts, feed.asked, most, size),
+                **of_rank(rules, counts, feed.asked, most_asked, size),
                 **over_ranks(rules, self.reports(len(train) // rules.batch_size, train)),
             },
         }
@@ -227,42 +231,46 @@ class CdbTraining(Trainer):
 class _Climate(Benchmark):
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the staging metrics over all ranks: sums of files and bytes, the longest time, and their rate."""
-        if not all("stage_s" in each for each in ranks):
+        if not all("stage_s" in metrics for metrics in ranks):
             return {}
-        longest = max(each["stage_s"] for each in ranks)
-        metrics = {key: sum(each[key] for each in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")}
-        return {**metrics, "stage_s": longest, "stage_mb_per_s": metrics["stage_bytes"] / 1e6 / longest}
+        longest = max(metrics["stage_s"] for metrics in ranks)
+        sums = {
+            key: sum(metrics[key] for metrics in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")
+        }
+        return {**sums, "stage_s": longest, "stage_mb_per_s": sums["stage_bytes"] / 1e6 / longest}
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return (error, cure) if data set, channels or staging do not suit CDB, or labels are missing; else None."""
-        own, name = "dataset.path" in values, values["dataset.name"]
-        if not own and ("dataset.height" not in values or "dataset.median_bytes" in values):
+        """Return error and cure if data set, channels or staging do not suit CDB, or labels are missing; else None."""
+        is_own_folder, name = "dataset.path" in values, values["dataset.name"]
+        if not is_own_folder and ("dataset.height" not in values or "dataset.median_bytes" in values):
             return f"benchmark=climate does not read dataset={name}", "dataset=climate_smoke"
         channels = values["benchmark.channels"]
-        if channels is not None and not (channels and all(0 <= each < (1 << 31 if own else 16) for each in channels)):
+        if channels is not None and not (
+            channels and all(0 <= channel < (1 << 31 if is_own_folder else 16) for channel in channels)
+        ):
             return f"benchmark.channels={channels} are no channels of the data", "[0,1,2,10], or null for all 16"
-        return _no_stage(values) or (_unlabelled(values) if own else _too_few(values))
+        return _refuse_stage(values) or (_refuse_unlabelled(values) if is_own_folder else _refuse_too_few(values))
 
 
-def _no_stage(values: Mapping[str, Any]) -> tuple[str, str] | None:
+def _refuse_stage(values: Mapping[str, Any]) -> tuple[str, str] | None:
     stage = values["benchmark.stage"]
     if stage is None:
         return None
     if not (Path(stage).is_absolute() and stage.isprintable()):
         return f"benchmark.stage={stage!r} is no absolute path", "benchmark.stage=/mnt/fast"
     if values["benchmark.control"] == "no_io":
-        return "benchmark.control=no_io reads nothing that could be staged", "leave benchmark.stage away"
+        return "benchmark.control=no_io reads nothing that could be staged", "leave out benchmark.stage"
     return None
 
 
-def _unlabelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
+def _refuse_unlabelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
     computes = values["accelerator.name"]
     if computes != "emulated" and values["benchmark.control"] != "no_compute":
         return f"accelerator={computes}: your own files have no labels to train on", "accelerator=emulated"
     return None
 
 
-def _too_few(values: Mapping[str, Any]) -> tuple[str, str] | None:
+def _refuse_too_few(values: Mapping[str, Any]) -> tuple[str, str] | None:
     files, nodes, iterations = values["dataset.files"], values.get("nodes", 1), values["iterations"]
     rules = Rules(files - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
     if rules.batches(TRAIN) and rules.steps <= rules.batches(TRAIN):
@@ -276,7 +284,7 @@ BENCHMARK = _Climate(
     version=1,
     kind="training",
     keys=Keys,
-    begin=_begun,
+    begin=_begin,
     figure=Figure("wall_s", "s", "lower"),
     about="train from HDF5 files of a climate model through tf.data, as NERSC's CDB does",
     rate=RATE,

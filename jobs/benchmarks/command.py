@@ -79,7 +79,7 @@ class Keys(Named):
 
 
 def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
-    """Return the sizes of a data set's files in bytes, by path; of several names of one file only the first."""
+    """Return the sizes of a data set's files in bytes, by path; a file with several names counts once."""
     files: dict[object, tuple[Path, int]] = {}
     for entry in listing.files:
         path = folder / entry.name
@@ -93,9 +93,9 @@ def data_files(folder: Path, listing: manifest.Manifest) -> dict[Path, int]:
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Yield the run of a program, whose supervising process is started here.
+    """Yield the run of a program, after its supervising process was started.
 
-    Raises DatasetError if the data must be warm and do not fit into memory.
+    Raises DatasetError if the data must be warm but do not fit into memory.
     """
     settings, folder = request["settings"], Path(request["dataset"])
     listing = manifest.load(Path(request["manifest"] or folder))
@@ -103,10 +103,10 @@ def begin(request: Request) -> Iterator[Work]:
     if settings["cache"] == "warm":
         require_room(sum(sizes.values()))
     data = folder / listing.files[0].name if listing.parameters.get("file") else folder
-    profiled = settings.get("profile", {}).get("posix", "none") != "none" and request.get("profile")
+    is_profiled = settings.get("profile", {}).get("posix", "none") != "none" and request.get("profile")
     with tempfile.TemporaryDirectory(prefix="tfio-program-") as name:
         scratch, values = Path(name).resolve(), values_of(settings, str(data))
-        hooks = _hooks(scratch) if profiled else {}
+        hooks = _hooks(scratch) if is_profiled else {}
         with closing(
             Program(settings["benchmark"], values, request.get("limit_s"), scratch / "mark", **hooks)
         ) as program:
@@ -118,12 +118,12 @@ def begin(request: Request) -> Iterator[Work]:
                 sizes=sizes,
                 whole="file" not in listing.parameters and not settings.get("dataset", {}).get("list"),
                 may_write=True,
-                calls=partial(_calls, program, scratch, sizes) if profiled else None,
+                calls=partial(_calls, program, scratch, sizes) if is_profiled else None,
             )
 
 
 def _hooks(folder: Path) -> dict[str, str]:
-    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - numpy is not on the way to --help
+    from jobs.profiler import ProfilerError, files_seen  # noqa: PLC0415 - imports numpy
 
     try:
         return files_seen.environment(folder)
@@ -141,12 +141,12 @@ def _calls(program: Program, folder: Path, sizes: Mapping[Path, int]) -> Window:
 
 
 def require_room(data_bytes: int) -> None:
-    """Raise DatasetError if the data do not fit into the free memory, because then they cannot be warm."""
-    left = memory_left_bytes()
-    if left is not None and data_bytes > left:
+    """Raise DatasetError if the data do not fit into the free memory, where they must be for a warm run."""
+    free_bytes = memory_left_bytes()
+    if free_bytes is not None and data_bytes > free_bytes:
         raise DatasetError(
-            f"cache=warm: the data have {data_bytes / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left for"
-            " them: they cannot be warm",
+            f"cache=warm: the data have {data_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB of memory are free:"
+            " they cannot be warm",
             "name a part of the data that fits, and let the program read this part; more memory"
             " (cluster.mem_gb=…); or measure cold runs alone (cache=cold)",
         )
@@ -184,12 +184,12 @@ def _measure(program: Program, sizes: Mapping[Path, int], watched: AbstractConte
     }
 
 
-def _texts(own: Node) -> Sequence[str]:
+def _argument_texts(own: Node) -> Sequence[str]:
     return [*map(str, own["argv"]), *map(str, own["environment"].values())]
 
 
 class _Command(Benchmark):
-    """The benchmark ``command``: only settings that the program receives by a placeholder can change its result."""
+    """The benchmark ``command``; only settings with a placeholder can change its result."""
 
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
@@ -197,9 +197,11 @@ class _Command(Benchmark):
     def acting(self, point: Mapping[str, Any]) -> Settings:
         own = {**point["benchmark"]}
         own["workdir"] = str(Path(own["workdir"] or ".").expanduser().resolve())
-        used = {name for text in _texts(own) for name in WORD.findall(text)}
-        idle = set(_PLACEHOLDERS) - used - {"cache"}
-        return {name: value for name, value in super().acting({**point, "benchmark": own}).items() if name not in idle}
+        used_words = {name for text in _argument_texts(own) for name in WORD.findall(text)}
+        unused = set(_PLACEHOLDERS) - used_words - {"cache"}
+        return {
+            name: value for name, value in super().acting({**point, "benchmark": own}).items() if name not in unused
+        }
 
     def page_cache(self, settings: Settings) -> str:
         return str(settings["cache"])
@@ -209,22 +211,22 @@ class _Command(Benchmark):
         if not argv or not argv[0].strip():
             return "benchmark=command has no program", "benchmark.argv=[python,train.py,--data,'{data}']"
         if values.get("storage.kind") == "s3":
-            return "benchmark=command: a program reads files, and the storage has objects", "a storage with folders"
-        environment = [str(each) for name, each in values.items() if name.startswith("benchmark.environment.")]
+            return "benchmark=command: a program reads files, but the storage has objects", "a storage with folders"
+        environment = [str(text) for name, text in values.items() if name.startswith("benchmark.environment.")]
         for word in {word for text in (*argv, *environment) for word in WORD.findall(text)}:
-            close = difflib.get_close_matches(word, (*_PLACEHOLDERS, _DATA), n=1, cutoff=0.8)
-            if close and close[0] != word:
-                return f"benchmark.argv: {{{word}}} stands for nothing", f"did you mean {{{close[0]}}}?"
+            similar = difflib.get_close_matches(word, (*_PLACEHOLDERS, _DATA), n=1, cutoff=0.8)
+            if similar and similar[0] != word:
+                return f"benchmark.argv: {{{word}}} stands for nothing", f"did you mean {{{similar[0]}}}?"
         if values["profile.posix"] == "trace" or values["profile.tensorflow"] != "none":
             return "benchmark=command: the calls of a program are counted, and no more", "profile.posix=counters"
         for key in ("metric", "begins"):
-            if fault := _fault(key, values[f"benchmark.{key}"]):
+            if fault := _check_pattern(key, values[f"benchmark.{key}"]):
                 return fault
         return None
 
 
-def _fault(key: str, pattern: str | None) -> tuple[str, str] | None:
-    """Return (error, cure) for an invalid regular expression; None if it is valid."""
+def _check_pattern(key: str, pattern: str | None) -> tuple[str, str] | None:
+    """Return error and cure for an invalid regular expression; None if it is valid."""
     if pattern is None:
         return None
     try:

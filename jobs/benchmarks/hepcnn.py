@@ -1,4 +1,4 @@
-"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a training from HDF5 files that are loaded whole.
+"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a training from HDF5 files that are loaded completely.
 
 The samples are not shuffled, shuffled within each rank, or shuffled over all ranks. The loads, and which of them come
 from the storage and not from memory, are predicted (`jobs.benchmarks.hepcnn_data`), and then checked.
@@ -56,27 +56,27 @@ from jobs.objects.source import Source
 from jobs.ranks.rank import Rank
 from jobs.ready_run import Work
 
-_PARTS = ("data", "label", "psr", "normweight", "weight")
-_COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record
+_DATA_SETS = ("data", "label", "psr", "normweight", "weight")
+_COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # facts of each load, in a record
 
 
 @contextmanager
-def _begun(request: Request) -> Iterator[Work]:
-    settings, here = request["settings"], ranks.here()
+def _begin(request: Request) -> Iterator[Work]:
+    settings, own_rank = request["settings"], ranks.here()
     with ExitStack() as stack:
         files = stack.enter_context(files_of(request))
         originals = {
             phase: sorted(path for path in files.sizes if path.parent == files.folder / phase) for phase in PHASES
         }
-        plan = _planned(settings, files.folder, originals, here, files.source)
-        read = {path: files.read_at(path) for paths in originals.values() for path in paths}
-        paths_by_phase = {phase: [read[path] for path in paths] for phase, paths in originals.items()}
-        to_read = {path: read[path] for phase in plan.phases for path in originals[phase]}
+        plan = _make_plan(settings, files.folder, originals, own_rank, files.source)
+        read_paths = {path: files.read_at(path) for paths in originals.values() for path in paths}
+        paths_by_phase = {phase: [read_paths[path] for path in paths] for phase, paths in originals.items()}
+        to_read = {path: read_paths[path] for phase in plan.phases for path in originals[phase]}
         spent = stack.enter_context(spending(request))
         reader = stack.enter_context(_reader(settings, [*to_read.values()], spent.log, files.source))
-        saved = partial(_to_save, settings, plan.rules)
-        snapshots = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
-        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), snapshots, saved))
+        count_snapshots = partial(_to_save, settings, plan.rules)
+        snapshots = request.get("checkpoint") if not own_rank.rank else None  # the weights are the same on all ranks
+        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), snapshots, count_snapshots))
         loader = Loader(paths_by_phase, plan.rules, reader, spent, files.source)
         training = HepTraining(settings, plan, loader, checkpoints)
         proof = [*dict.fromkeys(paths_by_phase[phase][file] for phase, _, file in plan.cold)]
@@ -87,36 +87,40 @@ def _reader(
     settings: Settings, paths: Sequence[Path], log: TimeLog | None, source: Source | None
 ) -> AbstractContextManager[Reader]:
     name, own = str(settings.get("reader", "h5py_threads")), settings["benchmark"]
-    return opened(name, [Part(each) for each in _PARTS], paths, readers=own["readers"], log=log, source=source)
+    return opened(
+        name, [Part(data_set) for data_set in _DATA_SETS], paths, readers=own["readers"], log=log, source=source
+    )
 
 
-def _planned(
-    settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank, source: Source | None
+def _make_plan(
+    settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], own_rank: Rank, source: Source | None
 ) -> Plan:
-    """Return the plan of the run, from the shapes in the first file per phase; raise DatasetError for too few files."""
+    """Return the plan of the run, from the first file of each phase; raise DatasetError for too few files."""
     own = settings["benchmark"]
     shapes = {phase: _shape(paths[0], source) for phase, paths in files.items() if paths}
     train, validation = (Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
-    rules = Rules(train, validation, here.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"])
+    rules = Rules(
+        train, validation, own_rank.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"]
+    )
     if not rules.share(TRAIN) or not rules.steps:
-        what = f"{train.number} files of {train.samples} samples below {folder / TRAIN}"
-        needs = f"{here.size} ranks with batches of {rules.batch_size}"
-        raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
+        files_text = f"{train.number} files of {train.samples} samples below {folder / TRAIN}"
+        need = f"{own_rank.size} ranks with batches of {rules.batch_size}"
+        raise DatasetError(f"{files_text} are too few for {need}", "dataset=hep, fewer nodes, or a smaller batch_size")
     phases = PHASES if own["control"] != "no_io" else ()
-    return Plan(rules, here, shapes[TRAIN][1], phases)
+    return Plan(rules, own_rank, shapes[TRAIN][1], phases)
 
 
 def _shape(path: Path, source: Source | None) -> tuple[int, int]:
-    """Return the number of samples and the image side (pixels) of a file; raise DatasetError if it is not HEPCNNB's."""
+    """Return the number of samples and the image side (pixels) of a file; raise DatasetError for other shapes."""
     with h5py_parts.file_of(path, source=source) as file:
-        shape = h5py_parts.data_set_of(file, Part(_PARTS[0])).shape
+        shape = h5py_parts.data_set_of(file, Part(_DATA_SETS[0])).shape
     if len(shape) != 4 or shape[1] != HEP_CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
-        raise DatasetError(f"{path} has data of shape {shape}, and no square images of 3 channels", "dataset=hep")
+        raise DatasetError(f"{path} has data of shape {shape}, not of square images with 3 channels", "dataset=hep")
     return shape[0], shape[2]
 
 
 def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
-    """Return the number of snapshots and the bytes of one; an index adds some kB."""
+    """Return the number of snapshots and the bytes of one, without some kB of index."""
     return rules.steps // settings["checkpoint"]["every"], bytes_of(hep_kernels(settings["benchmark"]["width"]))
 
 
@@ -126,7 +130,7 @@ class HepTraining(Trainer):
     wall_parts = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
     def __init__(self, settings: Settings, plan: Plan, loader: Loader, checkpoints: Checkpoints | None) -> None:
-        """Build the network and the samples; a network that is saved but not trained is built, too."""
+        """Build the network and the samples; a network that is only saved is built, too."""
         self.plan, self.rules, self.loader = plan, plan.rules, loader
         kernels = hep_kernels(settings["benchmark"]["width"])
         super().__init__(settings, self.rules.steps, loader.spent, kernels, saved=checkpoints is not None)
@@ -136,7 +140,7 @@ class HepTraining(Trainer):
             phase: Samples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
             for phase in PHASES
             if self.rules.share(phase)
-        }  # no validation if this rank has no file for it
+        }  # no validation without a file of this rank
         self._passes = 0
 
     def built(self, *, trains: bool) -> HepNetwork:
@@ -162,20 +166,20 @@ class HepTraining(Trainer):
     def after(self, _number: int) -> None:
         """Run one validation pass for each epoch that has ended since the last call."""
         while VALIDATION in self.samples and self._passes < self.samples[TRAIN].epoch:
-            self._pass_over(self.samples[VALIDATION], self._passes)
+            self._run_validation_pass(self.samples[VALIDATION], self._passes)
             self._passes += 1
 
-    def _pass_over(self, samples: Samples, number: int) -> None:
-        """Validate once on all files of this rank, then load the first file of the next pass."""
+    def _run_validation_pass(self, samples: Samples, number: int) -> None:
+        """Validate once on all files of this rank; then load the first file of the next pass."""
         self.spent.at(VALIDATION, number)
-        left = self.rules.share(VALIDATION) * self.rules.validation.samples
+        remaining = self.rules.share(VALIDATION) * self.rules.validation.samples
         with self.spent.during("validate"):
-            while left:
-                size = min(left, self.rules.batch_size)
+            while remaining:
+                size = min(remaining, self.rules.batch_size)
                 with self.spent.during("next"):
                     arrays = samples.batch(size)
                 self.validate(arrays)
-                left -= size
+                remaining -= size
             if number + 1 < self.rules.epochs:
                 samples.advance()
 
@@ -185,7 +189,7 @@ class HepTraining(Trainer):
         return [np.zeros((number, side, side, HEP_CHANNELS), np.float32), np.zeros(number, np.int32)]
 
     def metrics(self, wall_s: float) -> dict[str, Any]:
-        """Return the raw metrics, and the expected values that are checked against them."""
+        """Return the raw metrics, and the expectations that are checked."""
         seconds, batch_size, rows = self.spent.seconds, self.rules.batch_size, self.loader.rows
         images = len(self.per_step["compute_s"]) * batch_size, self.number * batch_size
         cache = self.settings["cache"] if self.plan.phases and not self.loader.source else "as_is"
@@ -203,8 +207,8 @@ class HepTraining(Trainer):
         }
 
     def _over_ranks(self) -> dict[str, Any]:
-        delivered, none = self.samples[TRAIN].delivered, [0] * self.rules.train.number
-        by_epoch = [delivered.get(epoch, none) for epoch in range(self.rules.finished)]
+        delivered, no_samples = self.samples[TRAIN].delivered, [0] * self.rules.train.number
+        by_epoch = [delivered.get(epoch, no_samples) for epoch in range(self.rules.finished)]
         return over_ranks(self.rules, self.reports(len(self.per_step["compute_s"]), by_epoch))
 
 
@@ -241,11 +245,11 @@ class Keys(Named):
 
 class _Hepcnn(Benchmark):
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the load metrics over all ranks, as `together` makes them."""
+        """Return the load metrics over all ranks, as from `together`."""
         return together(ranks)
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Return (error, cure) if the data set is not HEPCNNB's or too small; else None."""
+        """Return error and cure if the data set is not HEPCNNB's or is too small; else None."""
         if "dataset.train_files" not in values and "dataset.path" not in values:
             return f"benchmark=hepcnn does not train on dataset={values['dataset.name']}", "dataset=hep_smoke"
         files, nodes = values.get("dataset.train_files"), values.get("nodes", 1)
@@ -262,7 +266,7 @@ BENCHMARK = _Hepcnn(
     version=1,
     kind="training",
     keys=Keys,
-    begin=_begun,
+    begin=_begin,
     figure=Figure("wall_s", "s", "lower"),
     about="train a network from HDF5 files that are loaded whole, as NERSC's HEPCNNB does",
     rate=RATE,

@@ -1,8 +1,8 @@
-"""HEPCNNB's data: the files that each rank loads in order, the values expected of a run, and the samples.
+"""HEPCNNB's data: the files that each rank loads, in order, the expectations for a run, and the samples.
 
-Files are loaded whole, permuted in memory and returned in batches. Source: NERSC/DL-Parallel-IO 290ed4a (2018),
-`binary_classifier_tf.py`, with two changes: lists of files are sorted, and every order follows from the seed, the rank
-and the epoch. The counts are those of their workbooks of 2018-06-29.
+Files are loaded completely, permuted in memory and returned in batches. Source: NERSC/DL-Parallel-IO 290ed4a (2018),
+`binary_classifier_tf.py`, with two changes: lists of files are sorted, and every order is determined by the seed, the
+rank and the epoch. The counts are those of NERSC's workbooks of 2018-06-29.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jobs.system import page_cache
 Shuffle = Literal["none", "local", "global"]
 
 TRAIN, VALIDATION = PHASES = ("train", "validation")
-SAMPLE_EXTRA_BYTES = 16  # beside the image: label, psr (int32), normweight, weight (float32)
+SAMPLE_EXTRA_BYTES = 16  # per image: label, psr (int32), normweight, weight (float32)
 VALUE_BYTES = 4
 
 
@@ -62,7 +62,7 @@ class Rules:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps per rank: the whole batches of all epochs together."""
+        """Return the number of steps per rank: the full batches of all epochs together."""
         return self.share(TRAIN) * self.train.samples * self.epochs // self.batch_size
 
     def files(self, phase: str) -> Files:
@@ -70,7 +70,7 @@ class Rules:
         return self.train if phase == TRAIN else self.validation
 
     def share(self, phase: str) -> int:
-        """Return the number of files per rank; files left over are not used."""
+        """Return the number of files per rank; left-over files are not used."""
         return self.files(phase).number // self.ranks
 
     def order(self, phase: str, rank: int, epoch: int) -> Sequence[int]:
@@ -79,14 +79,14 @@ class Rules:
 
     @property
     def finished(self) -> int:
-        """Return the number of epochs that end before the run does; a validation pass follows each.
+        """Return the number of epochs that end before the run ends; a validation pass follows each of them.
 
         An epoch ends when the first sample of the next epoch is requested, so the last epoch rarely ends.
         """
-        return (self._taken - 1) // self.share(TRAIN)
+        return (self._used_files - 1) // self.share(TRAIN)
 
     @property
-    def _taken(self) -> int:
+    def _used_files(self) -> int:
         """Return the number of training files from which a rank takes at least one sample."""
         return -(-self.steps * self.batch_size // self.train.samples)
 
@@ -99,8 +99,8 @@ class Rules:
         share = self.share(phase)
         if not share:
             return []
-        more = self.finished < self.epochs
-        number = self._taken if phase == TRAIN else self.finished * share + more
+        loads_next = self.finished < self.epochs
+        number = self._used_files if phase == TRAIN else self.finished * share + loads_next
         indices = range(number if share > 1 else 1)
         return [Load(index // share, self.order(phase, rank, index // share)[index % share]) for index in indices]
 
@@ -109,9 +109,9 @@ class Rules:
         return sum(len(self.loads(phase, 0)) for phase in PHASES)
 
     def cold(self, phase: str, rank: int, *, shared: bool) -> list[int]:
-        """Return the indices of this rank's loads that are not in memory, because no rank that shares it had the file.
+        """Return the indices of this rank's loads whose file is not in memory: no rank on this machine had it before.
 
-        `shared`: the ranks share a page cache, and no rank is an epoch ahead of another.
+        `shared`: whether the ranks share a page cache, and no rank is an epoch ahead of another one.
         """
         first_epochs: dict[int, int] = {}
         for other in range(self.ranks) if shared else [rank]:
@@ -119,9 +119,9 @@ class Rules:
                 first_epochs[load.file] = min(first_epochs.get(load.file, load.epoch), load.epoch)
         loaded: set[int] = set()
         indices = []
-        for place, load in enumerate(self.loads(phase, rank)):
+        for index, load in enumerate(self.loads(phase, rank)):
             if load.epoch == first_epochs[load.file] and load.file not in loaded:
-                indices.append(place)
+                indices.append(index)
             loaded.add(load.file)
         return indices
 
@@ -133,39 +133,39 @@ def load_bytes(samples: int, image_size: int) -> int:
 
 @cache
 def _order(rules: Rules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
-    """Return a rank's files in an epoch: a block of the list, which ``global`` reshuffles from the second epoch on."""
+    """Return a rank's files in an epoch: a block of the list, which ``global`` shuffles again after the first epoch."""
     files, share = [*range(rules.files(phase).number)], rules.share(phase)
     if rules.shuffle == "global" and epoch and share > 1:
         Random(f"{rules.seed} {phase} {epoch}").shuffle(files)  # noqa: S311 - an order
-    own = files[rank * share : (rank + 1) * share]
+    own_files = files[rank * share : (rank + 1) * share]
     if rules.shuffle != "none":
-        Random(f"{rules.seed} {phase} {epoch} {rank}").shuffle(own)  # noqa: S311
-    return tuple(own)
+        Random(f"{rules.seed} {phase} {epoch} {rank}").shuffle(own_files)  # noqa: S311
+    return tuple(own_files)
 
 
 def every_sample_once(rules: Rules, delivered: Sequence[Sequence[Sequence[int]]]) -> str:
     """Return the first fault in the samples of the finished epochs; empty if every sample came exactly once.
 
-    `delivered`: by rank, epoch and file index, the number of samples that came; -1 if one sample of the file came
+    `delivered` has, by rank, epoch and file index, the number of samples that came; -1 if one sample of the file came
     twice.
     """
     for epoch in range(rules.finished):
-        counts = [sum(of_file) for of_file in zip(*(of_rank[epoch] for of_rank in delivered), strict=True)]
-        dealt = {file for rank in range(rules.ranks) for file in rules.order(TRAIN, rank, epoch)}
-        if len(dealt) != rules.ranks * rules.share(TRAIN):
-            return f"epoch {epoch}: a file was dealt out twice"
+        counts = [sum(rank_counts) for rank_counts in zip(*(epochs[epoch] for epochs in delivered), strict=True)]
+        assigned = {file for rank in range(rules.ranks) for file in rules.order(TRAIN, rank, epoch)}
+        if len(assigned) != rules.ranks * rules.share(TRAIN):
+            return f"epoch {epoch}: a file was assigned twice"
         for file, count in enumerate(counts):
-            expected = rules.train.samples if file in dealt else 0
-            twice = any(of_rank[epoch][file] < 0 for of_rank in delivered)
-            if count != expected or twice:
-                fault = "one of them twice" if twice else f"{count} of {expected}"
+            expected = rules.train.samples if file in assigned else 0
+            is_repeated = any(epochs[epoch][file] < 0 for epochs in delivered)
+            if count != expected or is_repeated:
+                fault = "one of them twice" if is_repeated else f"{count} of {expected}"
                 return f"epoch {epoch}: of the samples of file {file} came {fault}"
     return ""
 
 
 Row = Mapping[str, Any]  # a load (`Loader.rows`)
 
-HALF = 0.5  # of a file's pages: with as many in memory it does not come from the device
+HALF = 0.5  # share of a file's pages in memory from which its load does not count as cold
 
 
 @dataclass(frozen=True)
@@ -173,21 +173,21 @@ class Plan:
     """The planned loads of one rank, by phase and in order."""
 
     rules: Rules
-    here: Rank
+    own_rank: Rank
     image_size: int
-    phases: Sequence[str]  # empty if nothing is read
+    phases: Sequence[str]  # empty if no file is read
 
     @property
     def loads(self) -> dict[str, list[Load]]:
         """Return the planned loads, by phase."""
-        return {phase: self.rules.loads(phase, self.here.rank) for phase in self.phases}
+        return {phase: self.rules.loads(phase, self.own_rank.rank) for phase in self.phases}
 
     @property
     def cold(self) -> list[tuple[str, int, int]]:
         """Return the loads (phase, epoch, file) that are not in memory, in a run that begins with a cold cache."""
-        shared = not self.here.private_caches
-        places = {phase: self.rules.cold(phase, self.here.rank, shared=shared) for phase in self.phases}
-        return [(phase, *loads[place]) for phase, loads in self.loads.items() for place in places[phase]]
+        shared = not self.own_rank.private_caches
+        indices = {phase: self.rules.cold(phase, self.own_rank.rank, shared=shared) for phase in self.phases}
+        return [(phase, *loads[index]) for phase, loads in self.loads.items() for index in indices[phase]]
 
     @property
     def bytes(self) -> int:
@@ -196,52 +196,54 @@ class Plan:
         return sum(len(loads) * size[phase] for phase, loads in self.loads.items())
 
     def of_rank(self, rows: Sequence[Row], cache: str) -> dict[str, Expectation]:
-        """Return the expectations of this rank's loads; `cache` is the run's cache state, ``as_is`` for objects."""
+        """Return the expectations for this rank's loads; `cache` is the page cache's state, ``as_is`` for objects."""
         counts = {phase: len(loads) for phase, loads in self.loads.items()}
         counts_loaded = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
         size = sum(row["bytes"] for row in rows), self.bytes
         expected = as_predicted("files loaded", (counts_loaded, counts), size)
-        return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._cold(rows, cache)}
+        return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._expect_cold(rows, cache)}
 
-    def _cold(self, rows: Sequence[Row], cache: str) -> Expectation:
-        expected = [list(each) for each in sorted(self.cold)] if cache == "cold" else []
-        if not self.here.private_caches and self.rules.shuffle == "global":
-            why = "not comparable: these nodes share a page cache"
-            return {"expected": expected, "found": None, "message": why}
+    def _expect_cold(self, rows: Sequence[Row], cache: str) -> Expectation:
+        expected = [list(load) for load in sorted(self.cold)] if cache == "cold" else []
+        if not self.own_rank.private_caches and self.rules.shuffle == "global":
+            message = "not comparable: these nodes share a page cache"
+            return {"expected": expected, "found": None, "message": message}
         if any(row["resident"] is None for row in rows):
-            why = "the kernel does not tell this user what is in memory of another user's files"
-            return {"expected": expected, "found": None, "message": why}
+            message = "it is unknown which pages of another user's files are in memory"
+            return {"expected": expected, "found": None, "message": message}
         cold_loads = sorted([row["phase"], row["epoch"], row["file"]] for row in rows if row["resident"] < HALF)
-        differences = [each for each in [*expected, *cold_loads] if (each in expected) != (each in cold_loads)]
-        message = f"{len(cold_loads)} of {len(rows)} loads found their file not in memory, {len(expected)} were to"
+        differences = [load for load in [*expected, *cold_loads] if (load in expected) != (load in cold_loads)]
+        message = (
+            f"{len(cold_loads)} of {len(rows)} loads found their file not in memory; {len(expected)} were expected"
+        )
         if differences:
-            message += "; the first that is not so: file {2} of {0} in epoch {1}".format(*differences[0])
+            message += "; the first difference: file {2} of {0} in epoch {1}".format(*differences[0])
         return {"expected": expected, "found": cold_loads, "message": message}
 
 
 def over_ranks(rules: Rules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
     """Return the expectations over all ranks; a report has ``steps``, ``delivered`` (by epoch, file), ``weights``."""
-    fault = every_sample_once(rules, [each["delivered"] for each in reports])
+    fault = every_sample_once(rules, [report["delivered"] for report in reports])
     share = rules.train.samples * rules.share(TRAIN) * rules.ranks
-    fine = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"
-    return alike(reports, [rules.steps] * rules.ranks, fault, fine)
+    success_text = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"
+    return alike(reports, [rules.steps] * rules.ranks, fault, success_text)
 
 
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
     """Return, by phase, the number and median seconds of loads from the device (``cold``) and from memory (``warm``).
 
-    The keys are ``train_cold_loads``, ``train_cold_read_s`` and so on; without a load there is no median. A load whose
-    source is unknown, such as that of an object, counts as neither.
+    The keys are ``train_cold_loads``, ``train_cold_read_s`` and so on; without a load there is no median. A load with
+    an unknown source, such as that of an object, is neither.
     """
     from statistics import median  # noqa: PLC0415 - takes 10 ms
 
     metrics: dict[str, float] = {}
     for phase in dict.fromkeys(row["phase"] for row in rows):
-        for source, cold in (("cold", True), ("warm", False)):
+        for source, is_cold in (("cold", True), ("warm", False)):
             times = [
                 row["read_s"]
                 for row in rows
-                if row["phase"] == phase and row["resident"] is not None and (row["resident"] < HALF) == cold
+                if row["phase"] == phase and row["resident"] is not None and (row["resident"] < HALF) == is_cold
             ]
             metrics[f"{phase}_{source}_loads"] = len(times)
             metrics |= {f"{phase}_{source}_read_s": median(times)} if times else {}
@@ -264,13 +266,13 @@ def together(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return metrics
 
 
-Arrays = Sequence[Any]  # images (n, side, side, 3), labels (n,), and whatever else is read, of n samples
+Arrays = Sequence[Any]  # of n samples: images (n, side, side, 3), labels (n,), and other arrays
 
 _TWICE = -1
 
 
 class Loader:
-    """A loader of whole files; ``rows`` has one entry per load, for the record."""
+    """A loader of complete files; ``rows`` has one entry per load, for the record."""
 
     def __init__(
         self,
@@ -284,37 +286,37 @@ class Loader:
         self.rows: list[dict[str, Any]] = []
 
     def load(self, phase: str, load: Load) -> Arrays:
-        """Return a file's images (n, side, side, 3), labels and the rest; raise UnreadableImageError for a wrong n."""
+        """Return images (n, side, side, 3), labels and the rest of a file; raise UnreadableImageError for a wrong n."""
         path, spent = self._files[phase][load.file], self.spent
         with spent.during("other"):
-            resident, fetched = self._resident(path), self._fetched()
+            resident_fraction, bytes_before = self._resident_fraction(path), self._fetched_bytes()
             position = spent.log.place(phase, load.epoch) if spent.log else None
-        began, read_s = time.perf_counter(), -spent.seconds["read"]
+        start, read_s = time.perf_counter(), -spent.seconds["read"]
         with spent.during("load", path, position):
             with spent.during("read", logged=False):
                 images, labels, *rest = self._read(path, phase, load.epoch)
             read_s += spent.seconds["read"]
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
         with spent.during("other"):
-            size = sum(each.nbytes for each in (images, labels, *rest))
-            now = self._fetched()
-            row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident, "bytes": size}
-            row |= {"device_bytes": None if fetched is None or now is None else now - fetched}
-            self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - began})
+            size = sum(array.nbytes for array in (images, labels, *rest))
+            bytes_after = self._fetched_bytes()
+            row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident_fraction, "bytes": size}
+            row |= {"device_bytes": None if bytes_before is None or bytes_after is None else bytes_after - bytes_before}
+            self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - start})
         return [images, labels, *rest]
 
     def _read(self, path: Path, phase: str, epoch: int) -> list[Any]:
         arrays = self._reader.read(path, at=(phase, epoch, UNKNOWN))
         samples = self._rules.files(phase).samples
-        if any(len(each) != samples for each in arrays):
-            raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, and the first file has {samples}")
+        if any(len(array) != samples for array in arrays):
+            raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, but the first file has {samples}")
         return arrays
 
-    def _resident(self, path: Path) -> float | None:
+    def _resident_fraction(self, path: Path) -> float | None:
         return page_cache.residency([path]).fraction if self.source is None else None
 
-    def _fetched(self) -> int | None:
-        """Return the bytes that this process has read from devices; None if other processes read, or if unknown."""
+    def _fetched_bytes(self) -> int | None:
+        """Return the bytes that this process has read from devices; None if unknown, or if other processes read."""
         if self.source or self._reader.processes():
             return None
         counters = process_io()
@@ -329,7 +331,7 @@ class Samples:
         # By epoch and file: the number of samples returned; `_TWICE` if one sample was returned twice.
         self.delivered: dict[int, list[int]] = {}
         self.epoch = 0
-        self._place, self._next = -1, rules.files(phase).samples
+        self._index, self._next = -1, rules.files(phase).samples
         self._arrays: Arrays = ()
 
     def batch(self, size: int) -> Arrays:
@@ -338,21 +340,21 @@ class Samples:
         while size:
             if self._next == self._rules.files(self._phase).samples:
                 self.advance()
-            parts.append(self._cut(size))
+            parts.append(self._next_rows(size))
             size -= len(parts[-1][0])
-        return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+        return parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
     @property
     def coming(self) -> int:
         """Return the epoch of the next sample."""
-        return (self._place + (self._next == self._rules.files(self._phase).samples)) // self._rules.share(self._phase)
+        return (self._index + (self._next == self._rules.files(self._phase).samples)) // self._rules.share(self._phase)
 
     def advance(self) -> None:
         """Load and permute the next file; a rank with one file keeps it in memory."""
         share = self._rules.share(self._phase)
-        self._place += 1
-        self.epoch, at = divmod(self._place, share)
-        load = Load(self.epoch, self._rules.order(self._phase, self._rank, self.epoch)[at])
+        self._index += 1
+        self.epoch, position = divmod(self._index, share)
+        load = Load(self.epoch, self._rules.order(self._phase, self._rank, self.epoch)[position])
         if share > 1 or not self._arrays:
             self._arrays = self._load(load)
         self._next = 0
@@ -361,22 +363,22 @@ class Samples:
     def _permute(self, load: Load) -> None:
         number = len(self._arrays[0])
         self._rows = np.arange(number)
-        self._handed_out = np.zeros(number, bool)
+        self._is_returned = np.zeros(number, bool)
         if self._rules.shuffle != "none":
             with self._spent.during("shuffle"):
                 seeds = [self._rules.seed, *self._phase.encode(), *load]
                 self._rows = np.random.default_rng(seeds).permutation(number)
-                self._arrays = [each[self._rows] for each in self._arrays]
+                self._arrays = [array[self._rows] for array in self._arrays]
 
-    def _cut(self, size: int) -> Arrays:
+    def _next_rows(self, size: int) -> Arrays:
         first, self._next = self._next, min(self._next + size, len(self._rows))
-        self._note(self._rows[first : self._next])
-        return [each[first : self._next] for each in self._arrays]
+        self._count_samples(self._rows[first : self._next])
+        return [array[first : self._next] for array in self._arrays]
 
-    def _note(self, rows: Any) -> None:
-        """Count the samples that are returned, by their row numbers in the file."""
+    def _count_samples(self, rows: Any) -> None:
+        """Count the returned samples, given by their row numbers in the file."""
         counts = self.delivered.setdefault(self.epoch, [0] * self._rules.files(self._phase).number)
-        file = self._rules.order(self._phase, self._rank, self.epoch)[self._place % self._rules.share(self._phase)]
-        again = self._handed_out[rows].any() or counts[file] == _TWICE
-        self._handed_out[rows] = True
-        counts[file] = _TWICE if again else int(self._handed_out.sum())
+        file = self._rules.order(self._phase, self._rank, self.epoch)[self._index % self._rules.share(self._phase)]
+        is_repeated = self._is_returned[rows].any() or counts[file] == _TWICE
+        self._is_returned[rows] = True
+        counts[file] = _TWICE if is_repeated else int(self._is_returned.sum())

@@ -1,4 +1,4 @@
-"""Runs over batches of images: their preparation, the images they read, and the images that were dropped."""
+"""Runs over batches of images: their preparation, the images that they read, and the images that were dropped."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ RATE = Figure("images_per_s", "images/s")
 class Images:
     """The images that a rank reads; if they are staged copies, the folders of the `originals` give the classes."""
 
-    folder: Path  # of the data set; a record names files relative to it
+    folder: Path  # folder of the data set; a record names files relative to it
     paths: Sequence[Path]
     originals: Sequence[Path]
-    source: Source | None = None  # of objects
+    source: Source | None = None  # the object store, for objects
 
 
 class ImageLoop(StepLoop):
-    """A step loop over batches of images; a batch holds image indices, bytes per image, and the input of the step."""
+    """A step loop over batches of images; a batch has image indices, bytes per image, and the input of the step."""
 
     whole_batches = False
 
@@ -62,9 +62,9 @@ class ImageLoop(StepLoop):
 
     @classmethod
     def images_asked(cls, settings: Settings, files: int) -> int:
-        """Return the number of images that a run asks for: ``iterations`` batches, or each file once.
+        """Return the number of images that a run requests: ``iterations`` batches, or each file once.
 
-        A benchmark that takes whole batches only asks for the whole batches of one epoch, at least one batch.
+        A benchmark with only full batches requests the full batches of one epoch, at least one batch.
         """
         batch_size: int = settings["batch_size"]
         if settings["iterations"] is not None:
@@ -85,7 +85,7 @@ class ImageLoop(StepLoop):
         raise NotImplementedError
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        """Return the metrics of the run; an object store's engine knows the order. Raises UnreadableImageError."""
+        """Return the metrics of the run, with the reads of an object store in order. Raises UnreadableImageError."""
         with self.bad_file_named(), self._in_order():
             return super().measure(watched)
 
@@ -109,19 +109,21 @@ class ImageLoop(StepLoop):
     def metrics(self, wall_s: float) -> dict[str, Any]:
         """Return the raw metrics; unreadable files are named relative to the data set's folder.
 
-        A run that reached the end of the list has requested every file, whatever `iterations` is.
+        A run that reached the end of the list has requested every file, for any `iterations`.
         """
-        exhausted, whole = len(self.delivered) < self.wanted, self.whole_batches
+        exhausted, whole_batches = len(self.delivered) < self.wanted, self.whole_batches
         source, settings = self.images.source, self.settings
         errors, unreadable = pipeline.dropped(
-            self.names, self.delivered, settings, source, exhausted=exhausted, whole_batches=whole
+            self.names, self.delivered, settings, source, exhausted=exhausted, whole_batches=whole_batches
         )
         return {
             **super().metrics(wall_s),
             "images": len(self.delivered),
             "images_asked": self.wanted,
             "image_errors": errors,
-            "unreadable": [{**bad, "file": os.path.relpath(bad["file"], self.images.folder)} for bad in unreadable],
+            "unreadable": [
+                {**image, "file": os.path.relpath(image["file"], self.images.folder)} for image in unreadable
+            ],
             "bytes_read": self.bytes_read,
             "images_per_s": len(self.delivered) / wall_s,
             "read_mb_per_s": self.bytes_read / 1e6 / wall_s,
@@ -135,7 +137,7 @@ class ImageLoop(StepLoop):
         except tf.errors.OpError as error:
             complaint = pipeline.first_complaint(self.names, self.settings, self.images.source)
             if complaint is None:
-                raise  # not the input's fault
+                raise  # the input is not the cause
             raise UnreadableImageError(complaint) from error
 
     def _in_order(self) -> AbstractContextManager[None]:
@@ -152,21 +154,23 @@ def begun(kind: type[ImageLoop], request: Request) -> Iterator[Work]:
     with files_of(request) as files, spending(request) as spent:
         originals = here().share([*files.sizes])
         if not originals:
-            why = f"there are fewer files than ranks: none is left for rank {here().rank}"
-            raise DatasetError(why, "fewer nodes=…")
-        read = {path: files.read_at(path) for path in originals}
-        planned = partial(kind.to_save, settings, originals)
-        with run_snapshots.opened(settings.get("checkpoint", {}), request.get("checkpoint"), planned) as checkpoints:
-            images = Images(files.folder, [*read.values()], originals, files.source)
+            message = f"there are fewer files than ranks: there is none for rank {here().rank}"
+            raise DatasetError(message, "fewer nodes=…")
+        read_paths = {path: files.read_at(path) for path in originals}
+        count_snapshots = partial(kind.to_save, settings, originals)
+        with run_snapshots.opened(
+            settings.get("checkpoint", {}), request.get("checkpoint"), count_snapshots
+        ) as checkpoints:
+            images = Images(files.folder, [*read_paths.values()], originals, files.source)
             loop = kind(settings, images, spent, checkpoints)
             proof = requested(images.paths, loop.wanted, settings["seed"])
-            yield files.work(loop.measure, read, proof, checkpoints=checkpoints)
+            yield files.work(loop.measure, read_paths, proof, checkpoints=checkpoints)
 
 
 def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
-    """Return the files that a run certainly reads: the first ones in the seeded order.
+    """Return the files that a run certainly reads: the first files of the seeded order.
 
-    Their share in memory proves a cold run; files that are perhaps only read ahead would dilute it.
+    Their share in memory proves a cold run; files that may only be read ahead would distort it.
     """
     if number >= len(paths):
         return paths

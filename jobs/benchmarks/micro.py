@@ -25,7 +25,7 @@ class Keys(pipeline.PipelineKeys):
 
 
 class Reading(images.ImageLoop):
-    """A loop that reads batches and drops them; if ``sync`` is set, all ranks meet after each batch, equally often."""
+    """A loop that reads batches and drops them; with ``sync``, all ranks meet after each batch, equally often."""
 
     _meetings = 0
 
@@ -34,20 +34,20 @@ class Reading(images.ImageLoop):
         return pipeline.build(self.names, self.settings, self.images.source)
 
     def prepare(self) -> None:
-        """Start the pipeline and set the number of meetings; a first meeting is made before the clock starts."""
+        """Start the pipeline and set the number of meetings; the first meeting takes place before the clock starts."""
         self.start_input()
         if self.here.sync != "none":
             self._meetings = max(self.here.gather(self.number))
             self.here.meet([0.0])
 
     def take(self, _payload: Any) -> None:
-        """Meet the other ranks, if there is a meeting left."""
+        """Meet the other ranks, if a meeting remains."""
         if self._meetings:
             self.meet([0.0])
             self._meetings -= 1
 
     def finish(self) -> None:
-        """Meet the other ranks as often as they still have batches and this rank has none."""
+        """Meet the other ranks while they still have batches."""
         while self._meetings:
             self.take(None)
 

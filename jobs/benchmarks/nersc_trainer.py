@@ -1,12 +1,12 @@
-"""NERSC's trainer of 2018, used by ``hepcnn`` and ``climate``: its networks, its steps, and checks of predicted values.
+"""NERSC's trainer of 2018 for ``hepcnn`` and ``climate``: its networks, its steps, and checks of predicted values.
 
 The two benchmarks differ in the files that a rank reads, the network, and the expected counts. Gradients are computed
 and applied separately, because ranks share them.
 
 The network of ``hepcnn`` is NERSC/DL-Parallel-IO 290ed4a (2018), `configs/cori_knl_224_adam.json`: four blocks of 3 x 3
 convolution (128 filters), ReLU, 2 x 2 max-pool and dropout, a fifth convolution, an average over each map, two classes;
-594,178 parameters. The network of ``climate`` predicts the class of each of 64 x 64 points; it stands in for CDB's
-Tiramisu, which is far larger. Labels come weighted by their class, as there.
+594,178 parameters. The network of ``climate`` predicts the class of each of 64 x 64 points; it replaces CDB's Tiramisu,
+which is far larger. As there, labels have the weight of their class.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class SharedNetwork(Network):
         super().__init__(classes, seed, benchmark)
         self.gradients = tf.function(self._gradients, batch, autograph=False)
         self.apply = tf.function(self._apply, autograph=False)
-        self.validate = tf.function(self._validated, batch, autograph=False)
+        self.validate = tf.function(self._validate, batch, autograph=False)
 
     def inputs(self, *arrays: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the images and labels in the form that the network takes."""
+        """Return the images and labels in the form of the network's input."""
         raise NotImplementedError
 
-    def _validated(self, images: tf.Tensor, _labels: tf.Tensor) -> tf.Tensor:
+    def _validate(self, images: tf.Tensor, _labels: tf.Tensor) -> tf.Tensor:
         return self._logits(images)
 
 
@@ -80,17 +80,17 @@ class HepNetwork(SharedNetwork):
     def _shapes(self) -> Sequence[tuple[int, ...]]:
         return hep_kernels(self._benchmark["width"])
 
-    def _validated(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images, dropped=False)))
+    def _validate(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images, use_dropout=False)))
 
-    def _logits(self, images: tf.Tensor, *, dropped: bool = True) -> tf.Tensor:
+    def _logits(self, images: tf.Tensor, *, use_dropout: bool = True) -> tf.Tensor:
         values = images
         *blocks, (kernel, bias) = zip(self.kernels[:-1], self.biases[:-1], strict=True)
         for number, (block_kernel, block_bias) in enumerate(blocks):
             values = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(values, block_kernel, 1, "SAME"), block_bias))
             values = tf.nn.max_pool2d(values, 2, 2, "SAME")
-            if dropped:
-                seed = (self._seed, self.steps * len(blocks) + number)  # no step and no layer draws what another drew
+            if use_dropout:
+                seed = (self._seed, self.steps * len(blocks) + number)  # distinct for each step and layer
                 values = tf.nn.experimental.stateless_dropout(values, self._benchmark["dropout"], seed)
         values = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(values, kernel, 1, "SAME"), bias))
         return tf.reduce_mean(values, (1, 2)) @ self.kernels[-1] + self.biases[-1]
@@ -101,11 +101,11 @@ class CdbNetwork(SharedNetwork):
 
     def __init__(self, seed: int, benchmark: Mapping[str, Any]) -> None:
         super().__init__(_CDB_CLASSES, seed, benchmark)
-        self._resized = tf.function(self._resize, autograph=False)
+        self._resize_function = tf.function(self._resize, autograph=False)
 
     def inputs(self, *arrays: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return fields (n, channels, height, width) as images of the network's size, and labels with class weights."""
-        resized: tuple[tf.Tensor, tf.Tensor] = self._resized(*arrays)
+        resized: tuple[tf.Tensor, tf.Tensor] = self._resize_function(*arrays)
         return resized
 
     def _shapes(self) -> Sequence[tuple[int, ...]]:
@@ -124,7 +124,7 @@ class CdbNetwork(SharedNetwork):
         return tf.nn.bias_add(tf.nn.conv2d(values, self.kernels[-1], 1, "SAME"), self.biases[-1])
 
 
-VALIDATION_COST = 3  # a step's forward pass is about a third of it: the backward pass computes two gradients a layer
+VALIDATION_COST = 3  # a forward pass is about a third of a step: the backward pass computes two gradients per layer
 
 
 class Trainer(StepLoop):
@@ -133,20 +133,20 @@ class Trainer(StepLoop):
     def __init__(
         self, settings: Settings, number: int, spent: Spent | None, kernels: Sequence[tuple[int, ...]], *, saved: bool
     ) -> None:
-        """Start TensorFlow and build the network, if needed; `kernels`: the kernel shapes, even without a network."""
+        """Start TensorFlow; build the network if needed; `kernels` has the kernel shapes, even without a network."""
         super().__init__(settings, number, spent)
         self.chosen = accelerator.started(settings)
-        began = time.perf_counter()
+        start = time.perf_counter()
         self.computes = settings["benchmark"]["control"] != "no_compute"
         trains = self.computes and self.chosen != "emulated"
         network = self.built(trains=trains) if trains or saved else None
         self.network = network if trains else None
         self.state = network.state if network else None
         self.takes_s: float | None = settings["accelerator"]["step_s"] if self.computes and not trains else None
-        # Arrays of the same size as the network's gradients, which the ranks sum in an emulated step.
-        summed = kernels if self.here.adds_up and not trains else ()
-        self._zeros = [np.zeros(each, np.float32) for shape in summed for each in (shape, shape[-1:])]
-        self.build_s = time.perf_counter() - began
+        # Arrays with the sizes of the network's gradients, which the ranks sum in an emulated step.
+        shapes = kernels if self.here.adds_up and not trains else ()
+        self._zeros = [np.zeros(size, np.float32) for shape in shapes for size in (shape, shape[-1:])]
+        self.build_s = time.perf_counter() - start
 
     def built(self, *, trains: bool) -> SharedNetwork:
         """Return the network, for training (`trains`) or only to be saved."""
@@ -158,31 +158,31 @@ class Trainer(StepLoop):
         return self.here.size if self.here.adds_up else 1
 
     def step(self, batch: Sequence[Any]) -> float | None:
-        """Run a real or emulated step on a batch with the other ranks; return the loss, None if nothing is trained."""
+        """Run a real or emulated step on a batch with the other ranks; return the loss, None without a network."""
         if not self.computes:
             return None
         loss, gradients = None, self._zeros
         with self.spent.during("compute"):
             if self.network:
-                lost, gradients = self.network.gradients(*self.network.inputs(*batch))
-                loss = float(lost)
+                loss_tensor, gradients = self.network.gradients(*self.network.inputs(*batch))
+                loss = float(loss_tensor)
             else:
                 self._take_time(batch, 1)
         gradients = [*self.meet(gradients)]
         if self.network:
             with self.spent.during("compute"):
-                self.network.apply([each / self.added_up for each in gradients])
+                self.network.apply([gradient / self.added_up for gradient in gradients])
         return loss
 
     def validate(self, arrays: Sequence[Any]) -> None:
-        """Validate the network on these arrays, or emulate the duration of that."""
+        """Validate the network on these arrays, or emulate the duration of a validation."""
         if self.network:
             self.network.validate(*self.network.inputs(*arrays)).numpy()
         elif self.computes:
             self._take_time(arrays, VALIDATION_COST)
 
     def counted(self, wall_s: float, images: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
-        """Return the common metrics; `images` is (found, asked for), `size` in bytes is (found, predicted)."""
+        """Return the common metrics; `images` is (found, requested), `size` in bytes is (found, predicted)."""
         return {
             **super().metrics(wall_s),
             "images": images[0],
@@ -202,47 +202,50 @@ class Trainer(StepLoop):
         weights = None
         if self.network and self.added_up == self.here.size:
             digest = hashlib.sha256()
-            for each in (*self.network.kernels, *self.network.biases):
-                digest.update(each.numpy().tobytes())
+            for variable in (*self.network.kernels, *self.network.biases):
+                digest.update(variable.numpy().tobytes())
             weights = digest.hexdigest()
         return self.here.gather({"steps": steps, "delivered": delivered, "weights": weights})
 
     def _take_time(self, arrays: Sequence[Any], part: int) -> None:
         """Emulate 1/`part` of a step on these arrays."""
         if self.takes_s is not None:
-            images, labels = (tf.convert_to_tensor(each) for each in (arrays[0], arrays[-1]))
+            images, labels = (tf.convert_to_tensor(array) for array in (arrays[0], arrays[-1]))
             accelerator.emulated(self.takes_s / part)(images, labels)
 
 
 def as_predicted(
-    what: str, counts: tuple[Mapping[Any, int], Mapping[Any, int]], size: tuple[int, int]
+    noun: str, counts: tuple[Mapping[Any, int], Mapping[Any, int]], size: tuple[int, int]
 ) -> dict[str, Expectation]:
     """Return the expectations for counts by phase and for bytes; each pair is (found, predicted)."""
-    counted = ", ".join(f"{count} of {phase}" for phase, count in counts[0].items()) or "none"
-    read = f"{size[0]:,} bytes were read; {size[1]:,} follow from the parameters"
+    counts_text = ", ".join(f"{count} of {phase}" for phase, count in counts[0].items()) or "none"
+    bytes_text = f"{size[0]:,} bytes were read; {size[1]:,} follow from the parameters"
     return {
-        "counts_as_predicted": {"expected": {**counts[1]}, "found": {**counts[0]}, "message": f"{what}: {counted}"},
-        "bytes_as_predicted": {"expected": size[1], "found": size[0], "message": read},
+        "counts_as_predicted": {"expected": {**counts[1]}, "found": {**counts[0]}, "message": f"{noun}: {counts_text}"},
+        "bytes_as_predicted": {"expected": size[1], "found": size[0], "message": bytes_text},
     }
 
 
-def alike(reports: Sequence[Mapping[str, Any]], steps: Sequence[int], fault: str, fine: str) -> dict[str, Expectation]:
+def alike(
+    reports: Sequence[Mapping[str, Any]], steps: Sequence[int], fault: str, success_text: str
+) -> dict[str, Expectation]:
     """Return the expectations over all ranks; a report has ``steps`` and ``weights`` (a checksum, or None).
 
-    `steps`: the expected number per rank; `fault`: which samples did not come exactly once over all ranks, empty if all
-    did; `fine`: the message for that case.
+    `steps` has the expected number per rank. `fault` says which samples did not come exactly once over all ranks
+    (empty: all did); `success_text` is the message in that case.
     """
-    steps_made, weights = [each["steps"] for each in reports], [each["weights"] for each in reports]
+    steps_made, weights = [report["steps"] for report in reports], [report["weights"] for report in reports]
     expected: dict[str, Expectation] = {
         "equal_steps": {
             "expected": steps,
             "found": steps_made,
             "message": f"steps of each rank: {', '.join(map(str, dict.fromkeys(steps_made)))} of {steps[0]}",
         },
-        "every_sample_once": {"expected": "", "found": fault, "message": fault or fine},
+        "every_sample_once": {"expected": "", "found": fault, "message": fault or success_text},
     }
     if any(weights):
-        same = "the same" if len({*weights}) == 1 else "not the same"
-        message = f"the weights of the ranks are {same}: {', '.join(str(each)[:12] for each in dict.fromkeys(weights))}"
+        comparison = "the same" if len({*weights}) == 1 else "not the same"
+        digests = ", ".join(str(digest)[:12] for digest in dict.fromkeys(weights))
+        message = f"the weights of the ranks are {comparison}: {digests}"
         expected["equal_weights"] = {"expected": weights[:1] * len(weights), "found": weights, "message": message}
     return expected

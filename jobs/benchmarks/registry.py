@@ -1,4 +1,4 @@
-"""The registry of benchmarks: every module of this package that has a ``BENCHMARK``."""
+"""The registry of benchmarks: all modules of this package with a ``BENCHMARK``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jobs.model.declared import find_declared
 @lru_cache(maxsize=1)
 def benchmarks() -> dict[str, Benchmark]:
     """Return all benchmarks, by name."""
-    return {each.name: each for each in find_declared("jobs.benchmarks", "BENCHMARK")}
+    return {benchmark.name: benchmark for benchmark in find_declared("jobs.benchmarks", "BENCHMARK")}
 
 
 def of(settings: Mapping[str, Any]) -> Benchmark:
-    """Return the benchmark that these settings of a cell name."""
+    """Return the benchmark named in the settings of a cell."""
     return benchmarks()[settings["benchmark"]["name"]]
 
 
@@ -31,6 +31,6 @@ def needing_tensorflow(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({cell["benchmark"]["name"] for cell in cells if "tensorflow" in imports_of([cell])})
 
 
-def names_of(what: str) -> list[str]:
-    """Return the names of the benchmarks whose attribute `what` (``computes``, ``saves``, …) is true."""
-    return [name for name, each in benchmarks().items() if getattr(each, what)]
+def names_of(attribute: str) -> list[str]:
+    """Return the names of the benchmarks for which `attribute` (``computes``, ``saves``, …) is true."""
+    return [name for name, benchmark in benchmarks().items() if getattr(benchmark, attribute)]

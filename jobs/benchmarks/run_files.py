@@ -1,7 +1,7 @@
 """The files or objects that a run reads: their paths, their listed sizes, and their copies on a fast storage.
 
-Copies of a rank's files are made before the epochs as in CDB's jobs, and removed when the run ends. Copies left by a
-killed run are used by the next run, and its record says so.
+Copies of a rank's files are made before the epochs, as in CDB's jobs, and removed at the end of the run. Copies of a
+killed run are used by the next run, and its record shows this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunFiles:
     staged: staged_copies.StagedFiles | None = None
 
     def read_at(self, path: Path) -> Path:
-        """Return the path from which a file is read: its staged copy, if there is one. Raises DatasetError."""
+        """Return the path from which a file is read, if possible its copy; raise DatasetError for a bad copy."""
         return self.staged.path_of(path) if self.staged else path
 
     def work(
@@ -44,15 +44,15 @@ class RunFiles:
         measure: Callable[[AbstractContextManager[Any]], dict[str, Any]],
         read: Mapping[Path, Path],
         proof: Sequence[Path],
-        **more: Any,
+        **facts: Any,
     ) -> Work:
-        """Return the work of a run; `read` maps each file to the path it is read from, `proof` holds such paths."""
+        """Return the work of a run; `read` maps each file to the path to read it from, and `proof` has such paths."""
         if self.source:
-            more = {"checkpoints": more.get("checkpoints"), "source": self.source, "reading": self.source.pids}
-            return Work(measure, self.folder, proof=proof, **more)
+            facts = {"checkpoints": facts.get("checkpoints"), "source": self.source, "reading": self.source.pids}
+            return Work(measure, self.folder, proof=proof, **facts)
         sizes = {path_to_read: self.sizes[path] for path, path_to_read in read.items()}
         copies = {"copies": self.staged.copies} if self.staged else {}
-        return Work(measure, self.folder, [*sizes], proof, sizes, **{**copies, **more})
+        return Work(measure, self.folder, [*sizes], proof, sizes, **{**copies, **facts})
 
 
 @contextmanager
@@ -82,9 +82,9 @@ class Copies:
     source: Path
     folder: Path | None = None
     names: frozenset[str] = frozenset()
-    figures: Mapping[str, Any] = field(default_factory=dict)  # for the record: what was copied, and how long it took
+    figures: Mapping[str, Any] = field(default_factory=dict)  # for the record: number of copies, bytes, seconds
     expected: Mapping[str, Expectation] = field(default_factory=dict)
-    newest_ns: int | None = None  # no copy was changed after this (ctime); None: there is none
+    newest_ns: int | None = None  # the latest change (ctime) of a copy; None without copies
 
     def of(self, path: Path) -> Path:
         """Return the path from which a file is read: its copy, or the file itself."""
@@ -94,10 +94,10 @@ class Copies:
 
 @contextmanager
 def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[Copies]:
-    """Yield the copies of a rank's files in the folder of the key ``stage``; no copies if the key is null.
+    """Yield the copies of a rank's files in the folder of the key ``stage``; no copies for null.
 
-    Raises DatasetError if the folder is missing, the rank's folder in it is somebody else's or in use, or files are
-    not as listed, do not fit, or do not read back as they were.
+    Raises DatasetError if the folder is missing, the rank's folder in it belongs to another user or is in use, or files
+    differ from their list, do not fit, or read back other bytes.
     """
     settings, source = request["settings"], Path(request["dataset"])
     stage = settings["benchmark"].get("stage")
@@ -107,36 +107,36 @@ def staged_in(request: Request, rank: int, sizes: Mapping[Path, int], log: TimeL
     root = Path(stage.replace("{rank}", str(rank)))
     if not root.is_dir():
         raise DatasetError(f"there is no folder {root} to copy to", "mount the fast storage, or name another stage")
-    above = root.resolve() / f"tfio-staged-{os.geteuid()}"
-    files.make_folder(above, exist_ok=True)
-    if fault := files.distrust(above):
+    parent = root.resolve() / f"tfio-staged-{os.geteuid()}"
+    files.make_folder(parent, exist_ok=True)
+    if fault := files.distrust(parent):
         raise DatasetError(fault, "name another stage")
-    real, listed_ns = source.resolve(), request.get("listed_ns")
-    folder = above / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:10]}-{rank}"
+    real_source, listed_ns = source.resolve(), request.get("listed_ns")
+    folder = parent / f"{hashlib.sha256(os.fsencode(real_source)).hexdigest()[:10]}-{rank}"
     files_to_copy = [
-        (str(path.relative_to(source)), *_as_listed(path, size, listed_ns)) for path, size in sizes.items()
+        (str(path.relative_to(source)), *_check_listed(path, size, listed_ns)) for path, size in sizes.items()
     ]
     names = frozenset(name for name, *_ in files_to_copy)
-    with staged_copies.locked(folder, real, wait_s=0):
+    with staged_copies.locked(folder, real_source, wait_s=0):
         try:
-            staged_copies.remove_copies(real, folder, keep=names)  # what is left of a run of other files
-            metrics, expected = _copied(real, folder, files_to_copy, settings["cache"], log)
+            staged_copies.remove_copies(real_source, folder, keep=names)  # left by a run with other files
+            metrics, expected = _copy_missing(real_source, folder, files_to_copy, settings["cache"], log)
             newest_ns = max((folder / name).lstat().st_ctime_ns for name in names)
             yield Copies(source, folder, names, metrics, expected, newest_ns)
         finally:
             with suppress(OSError):  # if the storage is gone now, the next run removes the copies
-                staged_copies.remove_copies(real, folder)
+                staged_copies.remove_copies(real_source, folder)
 
 
-def _as_listed(path: Path, size: int, listed_ns: int | None) -> tuple[int, int]:
+def _check_listed(path: Path, size: int, listed_ns: int | None) -> tuple[int, int]:
     """Return size (bytes) and modification time (ns) of a file; raise DatasetError if it changed since its listing."""
     identity = staged_copies.identity(path)
     if identity is None or identity[0] != size or (listed_ns and path.lstat().st_ctime_ns > listed_ns):
-        raise DatasetError(f"{path} is a link, or not as it was listed", "leave it alone, and list it again")
+        raise DatasetError(f"{path} is a link, or differs from its list", "leave it alone, and list it again")
     return identity
 
 
-def _copied(
+def _copy_missing(
     source: Path, folder: Path, files_to_copy: list[staged_copies.File], cache: str, log: TimeLog | None
 ) -> tuple[dict[str, Any], dict[str, Expectation]]:
     """Copy the missing files; return the metrics, and the check that a cold run found the originals cold."""
@@ -145,22 +145,22 @@ def _copied(
     fraction = (
         page_cache.drop_from_cache(originals, originals, source).fraction if cache == "cold" and originals else 0.0
     )
-    began = time.perf_counter()
+    start = time.perf_counter()
     for batch in missing:
         with log.event("stage", size_bytes=sum(size for _, size, _ in batch)) if log else nullcontext():
             staged_copies.copy_batch(source, folder, batch)
-    took_s, size = time.perf_counter() - began, sum(size for batch in missing for _, size, _ in batch)
+    elapsed_s, size = time.perf_counter() - start, sum(size for batch in missing for _, size, _ in batch)
     metrics = {
-        "stage_s": took_s,
+        "stage_s": elapsed_s,
         "stage_files": len(originals),
         "stage_bytes": size,
         "stage_found_files": len(files_to_copy) - len(originals),
-        "stage_mb_per_s": size / 1e6 / took_s,
+        "stage_mb_per_s": size / 1e6 / elapsed_s,
     }
     if cache != "cold":
         return metrics, {}
     percent = "an unknown share" if fraction is None else f"{fraction:.1%}"
-    how = f"{len(originals)} files, {size / 1e6:,.1f} MB, were copied in {took_s:.1f} s"
-    message = f"{how}; before, {percent} of their pages was in memory"
-    cold = None if fraction is None else fraction <= Limits().resident_max  # as for the files of any cold run
-    return metrics, {"staged_cold": {"expected": True, "found": cold, "message": message}}
+    copy_text = f"{len(originals)} files, {size / 1e6:,.1f} MB, were copied in {elapsed_s:.1f} s"
+    message = f"{copy_text}; before, {percent} of their pages was in memory"
+    is_cold = None if fraction is None else fraction <= Limits().resident_max  # the limit of the check `cold`
+    return metrics, {"staged_cold": {"expected": True, "found": is_cold, "message": message}}

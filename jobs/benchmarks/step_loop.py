@@ -1,8 +1,8 @@
-"""The step loop of all benchmarks: it has the clock, divides the time into parts, and informs the profilers.
+"""The step loop of all benchmarks: it runs the clock, divides the time into parts, and notifies the profilers.
 
-Each moment of the wall time counts for one action, the innermost that is running (`Spent`); time of no action counts as
-``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`) and the events of the
-time log.
+Each moment of the wall time counts for one action: the innermost one that is running (`Spent`). Time without an action
+counts as ``other``, so the parts add up. The same spans are the parts of steps for profilers (`jobs.steps`) and the
+events of the time log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.model.settings import Settings
 from jobs.model.work import Request
 from jobs.system import files
 
-_Written = TypeVar("_Written")
+_Result = TypeVar("_Result")
 _PARTS = {
     "startup_s": ("startup",),
     "load_s": ("next", "load", "read", "shuffle"),
@@ -38,16 +38,16 @@ _PARTS = {
 
 
 class Spent:
-    """The seconds of one thread by action, also as parts of steps; nested time counts for the inner action only.
+    """The seconds of one thread by action, also as parts of steps; nested time counts only for the inner action.
 
-    An action is not logged if the time log has no such action or another function logs it (`logged=False`). A full disk
-    ends the log, not the run.
+    An action is not logged if the time log does not know it, or if another function logs it (`logged=False`). A full
+    disk ends the log, not the run.
     """
 
     def __init__(self, log: TimeLog | None = None) -> None:
         self.log = log
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self._inside = 0.0
+        self._inner_s = 0.0
         self._action = ""
         self._part = ExitStack()
 
@@ -55,48 +55,48 @@ class Spent:
     def during(
         self, action: str, file: File | None = None, at: int | None = None, *, logged: bool = True
     ) -> Iterator[Event | None]:
-        """Count the time of the block for `action`; the log's event names `file` and the place `at`."""
+        """Count the time of the block for `action`; the event in the log has `file` and the place `at`."""
         event = self.event(action, file, at) if logged and action in ACTIONS else nullcontext()
-        outer, self._inside = self._inside, 0.0
-        around = self._action
-        began = time.perf_counter()
-        self._tell(action)
+        outer_s, self._inner_s = self._inner_s, 0.0
+        outer_action = self._action
+        start = time.perf_counter()
+        self._begin_part(action)
         try:
-            with event as entered:
-                yield entered
+            with event as logged_event:
+                yield logged_event
         finally:
-            self._tell(around)
-            took = time.perf_counter() - began
-            self.seconds[action] += took - self._inside
-            self._inside = outer + took
+            self._begin_part(outer_action)
+            elapsed_s = time.perf_counter() - start
+            self.seconds[action] += elapsed_s - self._inner_s
+            self._inner_s = outer_s + elapsed_s
 
     def part_s(self, part: str) -> float:
         """Return the seconds of a part of the wall time (``load_s`` and so on) until now."""
         return sum(self.seconds.get(action, 0.0) for action in _PARTS[part])
 
     def at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
-        """Set the phase, epoch and step for the next events of the time log; a due log is written now."""
+        """Set the phase, epoch and step of the next events of the time log; a due log is written now."""
         self._write(lambda log: log.at(phase, epoch, step))
 
     def log_name(self) -> str | None:
-        """Write all pending events and return the name of the log's file; None without a log."""
+        """Write all pending events; return the name of the log's file, None without a log."""
         self._write(lambda log: log.flush())
         return Path(str(self.log.beside["path"])).name if self.log else None
 
     def event(
         self, action: str, file: File | None = None, at: int | None = None
     ) -> AbstractContextManager[Event | None]:
-        """Return a context manager that logs the block as an event and counts no time."""
+        """Return a context manager that logs the block as an event but counts no time."""
         return self._write(lambda log: log.event(action, file, at=at)) or nullcontext()
 
-    def _write(self, write: Callable[[TimeLog], _Written]) -> _Written | None:
+    def _write(self, write: Callable[[TimeLog], _Result]) -> _Result | None:
         try:
             return write(self.log) if self.log else None
         except OSError:
             self.log = None
             return None
 
-    def _tell(self, action: str) -> None:
+    def _begin_part(self, action: str) -> None:
         """End the current part of the step, and begin the part of this action."""
         self._part.close()
         self._action = action
@@ -105,7 +105,7 @@ class Spent:
 
 
 class StepLoop:
-    """The run of one rank, step by step; a benchmark overrides the pieces and counts their time by `spent`."""
+    """The run of one rank, step by step; a benchmark overrides its methods and counts their time by `spent`."""
 
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
     """The parts of the wall time; ``sync_s`` is added if ranks meet."""
@@ -119,7 +119,7 @@ class StepLoop:
         self._finish_s = 0.0
 
     def prepare(self) -> None:
-        """Do the work before the clock starts; observers are active already."""
+        """Do the work before the clock starts; observers have started."""
 
     def begin(self) -> None:
         """Do the first work of the timed part."""
@@ -143,7 +143,7 @@ class StepLoop:
         """Do the last work of the timed part, after the last step."""
 
     def settle(self) -> None:
-        """Do the work after the clock has stopped; observers are still active."""
+        """Do the work after the clock has stopped; observers are still running."""
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run all steps and return the metrics of the run; the clock starts on all ranks together.
@@ -153,7 +153,7 @@ class StepLoop:
         with watched:
             self.prepare()
             with self._logged_barrier():
-                began = self.here.start()
+                start = self.here.start()
             with self.spent.during("other"):
                 self.begin()
                 for number in steps.marked(range(self.number)):
@@ -162,14 +162,14 @@ class StepLoop:
                 self.finish()
                 if self.saver:
                     self._end_saving(self.saver)
-            wall_s = time.perf_counter() - began
+            wall_s = time.perf_counter() - start
             self.settle()
             with self._logged_barrier():
-                self.here.end()  # observers of a rank then see all that the others did beside it
+                self.here.end()  # so that observers of a rank see the work of all ranks
         return self.metrics(wall_s)
 
     def meet(self, tensors: Sequence[Any] = ()) -> Sequence[Any]:
-        """Meet the other ranks as ``sync`` says; return the tensors, summed over the ranks if ``sync`` sums them."""
+        """Meet the other ranks by the method ``sync``; return the tensors, summed over the ranks if it does so."""
         if self.here.sync == "none":
             return tensors
         with self.spent.during("communicate" if self.here.adds_up else "barrier"):
@@ -180,12 +180,14 @@ class StepLoop:
         parts, seconds = [*self.wall_parts], self.spent.seconds
         if self.here.sync != "none" and "sync_s" not in parts:
             parts.append("sync_s")
-        named = [part for part, actions in _PARTS.items() if part in parts or not seconds.keys().isdisjoint(actions)]
+        part_names = [
+            part for part, actions in _PARTS.items() if part in parts or not seconds.keys().isdisjoint(actions)
+        ]
         return {
             "wall_s": wall_s,
             "wall_parts": parts,
-            **{part: self.spent.part_s(part) for part in named},
-            **{f"step_{part}": each for part, each in self.per_step.items()},
+            **{part: self.spent.part_s(part) for part in part_names},
+            **{f"step_{part}": seconds_per_step for part, seconds_per_step in self.per_step.items()},
             "step_loss": self.losses,
             "timelog": self.spent.log_name(),
         }
@@ -201,11 +203,11 @@ class StepLoop:
         before = {part: self.spent.part_s(part) for part in self.per_step}
         with self.spent.during("next"):
             batch = self.next_batch()
-        self._note("load_s", before)
+        self._append_time("load_s", before)
         if batch is None:
             return False
         loss = self.step(batch)
-        self._note("compute_s", before)
+        self._append_time("compute_s", before)
         self.losses += [] if loss is None else [loss if math.isfinite(loss) else None]
         if self.saver:
             with self.spent.during("checkpoint"):
@@ -213,7 +215,7 @@ class StepLoop:
         self.after(number)
         return True
 
-    def _note(self, part: str, before: dict[str, float]) -> None:
+    def _append_time(self, part: str, before: dict[str, float]) -> None:
         self.per_step[part].append(self.spent.part_s(part) - before[part])
 
     def _end_saving(self, saver: Saver) -> None:
@@ -223,7 +225,7 @@ class StepLoop:
         self._finish_s = self.spent.part_s("checkpoint_s") - before
 
     def _logged_barrier(self) -> AbstractContextManager[Any]:
-        """Return a context that logs a barrier outside the clock, by which the clocks of several nodes are compared."""
+        """Return a context that logs a barrier outside the clock, to compare the clocks of several nodes."""
         return self.spent.event("barrier") if self.here.size > 1 else nullcontext()
 
 
@@ -231,18 +233,22 @@ class StepLoop:
 def spending(request: Request) -> Iterator[Spent]:
     """Yield the time counter of this rank, with a time log if the request asks for one.
 
-    Logs that a killed run left at this path or beside it are removed: no record refers to them.
+    Logs that a killed run left at this path or beside it are removed, because no record names them.
     """
     if not (file := request.get("timelog")):
         yield Spent()
         return
-    here, first, log = ranks.here(), Path(file), None
-    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
+    own_rank, first_path, log = ranks.here(), Path(file), None
+    path = (
+        first_path.with_name(f"{first_path.stem}-rank{own_rank.rank}{first_path.suffix}")
+        if own_rank.rank
+        else first_path
+    )
     with suppress(OSError):
-        beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
-        for name in (path.name, *beside):
+        old_logs = [name for name in files.names(path.parent) if fnmatchcase(name, f"{escape(path.name)}.*.timelog")]
+        for name in (path.name, *old_logs):
             files.remove(path.parent / name, missing_ok=True)
-        log = TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem)
+        log = TimeLog(path, rank=own_rank.rank, ranks=own_rank.size, run=first_path.stem)
     try:
         yield Spent(log)
     finally:

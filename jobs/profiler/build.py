@@ -1,6 +1,6 @@
-"""The compilation of the hook library, beside its source: when the project is installed, or else at the first use.
+"""Compile the hook library, beside its source: at the installation of the project, or else at the first use.
 
-This module imports nothing of ours, because the installer loads this file alone.
+This module imports no other module of this project, because the installer loads this file alone.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 _SOURCES = ("counters.c", "hooks.c", "names.c", "plugin.c", "preload.c", "slots.c")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-_LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # never unloaded: a thread may be inside a hook
+_LINK = ("-Wl,-z,nodelete", "-ldl", "-lpthread")  # never unloaded, because a thread may be inside a hook
 _TIMEOUT_S = 120
 
 
 class BuildError(Exception):
-    """Raised if the library cannot be built here; the message says what to install."""
+    """Raised if the library cannot be built; the message says what to install."""
 
 
 def library() -> Path:
-    """Return the path of the library for exactly this source and this C library; it need not exist."""
+    """Return the path of the library for exactly this source and this C library; the file may be missing."""
     sources = b"".join((HERE / name).read_bytes() for name in (*_SOURCES, "hooks.h", Path(__file__).name))
     libc = "CS_GNU_LIBC_VERSION"
     sources += (os.confstr(libc) or "").encode() if libc in os.confstr_names else b""
     return HERE / f"hooks-{hashlib.sha256(sources).hexdigest()[:12]}-{platform.machine()}.so"
 
 
-def _trusted(target: Path) -> bool:
+def _is_trusted(target: Path) -> bool:
     """Return whether the library exists and only root, this user or this file's owner can have written it."""
     try:
         status = target.lstat()
     except FileNotFoundError:
         return False
     owners = {0, os.geteuid(), Path(__file__).stat().st_uid}
-    by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISREG(status.st_mode) and status.st_uid in owners and not by_others
+    others_may_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(status.st_mode) and status.st_uid in owners and not others_may_write
 
 
 def build() -> Path:
-    """Return the path of the library, compiled if it is missing (then it appears whole). Raises BuildError.
+    """Return the path of the library, compiled if it is missing (then it appears whole); raise BuildError.
 
     Older libraries stay, because other machines may use them from a shared folder.
     """
     target = library()
-    if _trusted(target):
+    if _is_trusted(target):
         return target
     installed = next(([name] for name in ("cc", "gcc", "clang") if shutil.which(name)), [])
     compiler = shlex.split(os.environ.get("CC", "")) or installed
@@ -62,7 +62,7 @@ def build() -> Path:
             library_file = Path(folder, target.name)
             command = [*compiler, *_FLAGS, "-o", str(library_file), *(str(HERE / name) for name in _SOURCES), *_LINK]
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_TIMEOUT_S)
-            library_file.chmod(0o755)  # whatever the umask
+            library_file.chmod(0o755)  # with any umask
             library_file.replace(target)
     except subprocess.CalledProcessError as error:
         compiler_output = error.stderr.decode(errors="replace").strip()[:2000]
@@ -71,6 +71,6 @@ def build() -> Path:
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(
-            f"the hook library cannot be built in {target.parent}: {error}; install the project anew"
+            f"the hook library cannot be built in {target.parent}: {error}; install the project again"
         ) from error
     return target

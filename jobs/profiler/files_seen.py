@@ -1,7 +1,7 @@
 """The files that a program and its child processes read and write, recorded by the preloaded hook library.
 
-Not seen: programs that are linked statically or change their user (the loader preloads nothing into them), direct
-system calls, io_uring, and what a server reads for them.
+Not recorded: programs that are linked statically or change their user (the loader preloads nothing into them), direct
+system calls, io_uring, and the reads of a server on behalf of the program.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from jobs.profiler import build
 from jobs.profiler.hook_library import ProfilerError, Room
 
 VARIABLE = "TFIO_FILES"
-FILES = 1 << 20  # of one process, as in preload.c
+FILES = 1 << 20  # per process, as in preload.c
 _ROOM = Room("counters", 1, FILES)
-_FIRST = {name for name in TIMES if name.endswith("_start")}
-_LARGEST = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
-_LARGEST |= {"access_size", "stride", "lock"}
-_NEVER = np.iinfo(np.int64).max
+_MINIMA = {name for name in TIMES if name.endswith("_start")}
+_MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
+_MAXIMA |= {"access_size", "stride", "lock"}
+_NO_TIME = np.iinfo(np.int64).max
 
 
 class Seen(NamedTuple):
-    """The files that processes read and wrote, by the names they used, and the number of processes."""
+    """The files that processes have read and written, by the names that they used, and the number of processes."""
 
     read: set[Path]
     written: set[Path]
@@ -41,8 +41,8 @@ def environment(folder: Path) -> dict[str, str]:
         library = build.build()
     except build.BuildError as error:
         raise ProfilerError(f"the profiler cannot be used: {error}") from error
-    before = os.environ.get("LD_PRELOAD", "")
-    return {"LD_PRELOAD": f"{library} {before}".strip(), VARIABLE: str(folder)}
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    return {"LD_PRELOAD": f"{library} {preloaded}".strip(), VARIABLE: str(folder)}
 
 
 def seen(folder: Path) -> Seen:
@@ -52,7 +52,7 @@ def seen(folder: Path) -> Seen:
     processes = [_rows_of_process(window) for window in folder.glob("*.window")]
     for paths, _, rows in processes:
         reads, writes = (rows["reads"] > 0) | (rows["mmaps"] > 0), (rows["writes"] > 0) | (rows["rename_targets"] > 0)
-        uses = [(Path(path), *done) for path, *done in zip(paths, reads, writes, strict=True) if path.startswith("/")]
+        uses = [(Path(path), *flags) for path, *flags in zip(paths, reads, writes, strict=True) if path.startswith("/")]
         read |= {path for path, is_read, _ in uses if is_read}
         written |= {path for path, _, is_written in uses if is_written}
     return Seen(read, written, len(processes))
@@ -61,28 +61,28 @@ def seen(folder: Path) -> Seen:
 def window(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) -> Window:
     """Return one window with the calls on `files` by all processes that recorded in a folder.
 
-    A file is named as in `files`, whatever name the processes used. Raises ProfilerError: no process recorded anything.
+    A file has its name in `files`, independent of the names that processes used. Raises ProfilerError without a record.
     """
     names = {os.path.realpath(file): str(file) for file in files}
     processes = [_rows_of_process(window) for window in folder.glob("*.window")]
     if not processes:
         raise ProfilerError("the program took no hooks (is it linked statically?)")
     rows = np.concatenate([counters for *_, counters in processes])
-    called = [names.get(os.path.realpath(path)) for paths, *_ in processes for path in paths]
+    file_names = [names.get(os.path.realpath(path)) for paths, *_ in processes for path in paths]
     modules = [module for _, modules, _ in processes for module in modules]
-    places: dict[tuple[str, str], int] = {}
+    indices: dict[tuple[str, str], int] = {}
     file_of_row = [
-        places.setdefault((name, module), len(places)) if name else -1
-        for name, module in zip(called, modules, strict=True)
+        indices.setdefault((name, module), len(indices)) if name else -1
+        for name, module in zip(file_names, modules, strict=True)
     ]
     return Window(
         mode="counters",
         started_ns=started_ns,
         ended_ns=ended_ns,
         process=os.getpid(),
-        paths=[name for name, _ in places],
-        modules=[module for _, module in places],
-        counters=_sum_rows(rows, np.array(file_of_row), len(places)),
+        paths=[name for name, _ in indices],
+        modules=[module for _, module in indices],
+        counters=_sum_rows(rows, np.array(file_of_row), len(indices)),
         events=None,
         dropped=sum(len(paths) >= FILES for paths, *_ in processes),
         read_bytes=int(rows["bytes_read"].sum()),
@@ -90,21 +90,21 @@ def window(folder: Path, files: Iterable[Path], started_ns: int, ended_ns: int) 
     )
 
 
-def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, Any]:
-    """Return one row of counters per file, from the rows of all processes; `file_of_row`: -1 leaves a row out."""
-    sums, rows, file_of_row = np.zeros(number, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
+def _sum_rows(rows: np.ndarray[Any, Any], file_of_row: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """Return one row of counters per file, summed over all processes; -1 in `file_of_row` leaves a row out."""
+    sums, rows, file_of_row = np.zeros(count, COUNTERS), rows[file_of_row >= 0], file_of_row[file_of_row >= 0]
     for name in COUNTERS.names or ():
-        if name in _FIRST:
-            sums[name] = _NEVER
-            np.minimum.at(sums[name], file_of_row, np.where(rows[name] > 0, rows[name], _NEVER))
-            sums[name] %= _NEVER
+        if name in _MINIMA:
+            sums[name] = _NO_TIME
+            np.minimum.at(sums[name], file_of_row, np.where(rows[name] > 0, rows[name], _NO_TIME))
+            sums[name] %= _NO_TIME
         else:
-            (np.maximum if name in _LARGEST else np.add).at(sums[name], file_of_row, rows[name])
+            (np.maximum if name in _MAXIMA else np.add).at(sums[name], file_of_row, rows[name])
     return sums
 
 
 def _rows_of_process(window: Path) -> tuple[list[str], list[str], np.ndarray[Any, Any]]:
-    """Return paths, modules (POSIX or STDIO) and counters that one process recorded, by file."""
+    """Return paths, modules (POSIX or STDIO) and counters of the files that one process recorded."""
     with window.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
         paths, modules = _ROOM.names_in(memory)
         return paths, modules, _ROOM.counters_in(memory, len(paths)).copy()

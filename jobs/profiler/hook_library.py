@@ -26,18 +26,18 @@ from jobs.system import files, untrusted
 
 HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"
-_NAME_BYTES = 128  # room per name on average
-_REUSED_BYTES = 4 << 20  # the memory of a window that holds more is not used again
-_NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))
+_NAME_BYTES = 128  # mean room per name
+_REUSED_BYTES = 4 << 20  # the memory of a larger window is not reused
+_NORESERVE = 0x4000  # pages are allocated at their first write (mmap(2))
 _HUGE_PAGE = 1 << 21
 _POPULATE_WRITE = 23  # Linux 5.14
 _ENTRY = struct.Struct("<II")
-spare: dict[Room, mmap.mmap] = {}  # zeroed memory for the next window: one entry or none
+spare: dict[Room, mmap.mmap] = {}  # zeroed memory for the next window, at most one entry
 
 
 @dataclass(frozen=True)
 class Room:
-    """The capacity of a window: its mode and the numbers of events and files for which there is room."""
+    """The capacity of a window: its mode, and the largest numbers of events and files."""
 
     mode: str
     events: int
@@ -56,7 +56,7 @@ class Room:
     def map_memory(self, spill: Path | None) -> mmap.mmap:
         """Return zeroed memory for a window: anonymous, or that of the new file `spill`.
 
-        The file's blocks are reserved now: otherwise a full disk would kill the process later.
+        The file's blocks are reserved at once, because otherwise a full disk would kill the process later.
         """
         if spill is None:
             return spare.pop(self, None) or self._new_memory()
@@ -72,20 +72,20 @@ class Room:
 
     def _new_memory(self) -> mmap.mmap:
         memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
-        with suppress(OSError):  # an older kernel; a page fault in a hook, of a virtual machine, takes microseconds
+        with suppress(OSError):  # an older kernel
             memory.madvise(mmap.MADV_HUGEPAGE)
-            for at in {0, self.names_at // _HUGE_PAGE * _HUGE_PAGE}:
-                memory.madvise(_POPULATE_WRITE, at, min(_HUGE_PAGE, self.size_bytes - at))
+            for start in {0, self.names_at // _HUGE_PAGE * _HUGE_PAGE}:
+                memory.madvise(_POPULATE_WRITE, start, min(_HUGE_PAGE, self.size_bytes - start))
         return memory
 
     def keep_memory(self, memory: mmap.mmap, used: np.ndarray[Any, Any], name_bytes: int) -> np.ndarray[Any, Any]:
         """Keep the memory of an ended window for the next one; return its content (`used`), which stays valid.
 
-        A small content is copied and its memory zeroed. A large one stays in place, and new memory is made.
+        A small content is copied and its memory zeroed. A large one stays in place, and new memory is prepared.
         """
         spare.clear()
         if used.nbytes + name_bytes > _REUSED_BYTES:
-            with suppress(OSError):  # no memory: then it is the next window that cannot be opened
+            with suppress(OSError):  # without memory the next window cannot be opened
                 spare[self] = self._new_memory()
             return used
         content, address = used.copy(), addressof(c_char.from_buffer(memory))
@@ -96,11 +96,11 @@ class Room:
 
     def head(self, facts: dict[str, Any]) -> bytes:
         """Return the bytes of the head, which describe the file: this room and the `facts` about the window."""
-        words = json.dumps({**facts, **asdict(self)})
-        return (MAGIC + b"%d\n" % SCHEMA + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
+        text = json.dumps({**facts, **asdict(self)})
+        return (MAGIC + b"%d\n" % SCHEMA + text.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
 
     def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
-        """Return an array of EVENT over all the room for events."""
+        """Return an array of EVENT over the whole room for events."""
         return np.frombuffer(memory, EVENT, self.events, HEAD_BYTES)
 
     def counters_in(self, memory: Any, number: int) -> np.ndarray[Any, Any]:
@@ -108,28 +108,28 @@ class Room:
         return np.frombuffer(memory, COUNTERS, number, HEAD_BYTES)
 
     def names_in(self, memory: Any) -> tuple[list[str], list[str]]:
-        """Return the paths and the modules of the files, by their number; an incomplete entry ends the list."""
+        """Return the paths and the modules of the files, ordered by number; an incomplete entry ends the list."""
         paths: list[str] = []
         modules: list[str] = []
-        memory, at = memoryview(memory), self.names_at
-        while at + _ENTRY.size <= self.size_bytes:
-            number, length = _ENTRY.unpack_from(memory, at)
-            end = at + _ENTRY.size + length
+        memory, offset = memoryview(memory), self.names_at
+        while offset + _ENTRY.size <= self.size_bytes:
+            number, length = _ENTRY.unpack_from(memory, offset)
+            end = offset + _ENTRY.size + length
             if not length or end > self.size_bytes or number >> 1 != len(paths):
                 break
-            paths.append(os.fsdecode(bytes(memory[at + _ENTRY.size : end])))
+            paths.append(os.fsdecode(bytes(memory[offset + _ENTRY.size : end])))
             modules.append(MODULES[number & 1])
-            at = end + -length % 8
+            offset = end + -length % 8
         return paths, modules
 
 
 def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
-    """Return the room in a head and all its facts; raise ValueError if it is no head."""
+    """Return the room in a head and all its facts; raise ValueError for other bytes."""
     if not head.startswith(MAGIC):
-        raise ValueError("it is not what a window leaves")
-    schema, words = head[len(MAGIC) :].split(b"\n")[:2]
+        raise ValueError("it is no file of a window")
+    schema, text = head[len(MAGIC) :].split(b"\n")[:2]
     check_schema(int(schema))
-    facts = untrusted.json_value(words)
+    facts = untrusted.json_value(text)
     room = Room(str(facts["mode"]), int(facts["events"]), int(facts["files"]))
     if room.mode not in MODES or min(room.events, room.files) < 1:
         raise ValueError("its head is damaged")
@@ -163,7 +163,7 @@ class WindowRequest(ctypes.Structure):
 
 
 class Totals(ctypes.Structure):
-    """As in hooks.h."""
+    """``struct totals`` of hooks.h."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("events", "dropped", "read_bytes", "name_bytes")),
@@ -174,7 +174,7 @@ class Totals(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """Return the loaded hook library, which is built if it is missing; raise ProfilerError if that fails."""
+    """Return the loaded hook library, built if it is missing; raise ProfilerError if that fails."""
     try:
         library = ctypes.CDLL(str(build.build()))
     except (build.BuildError, OSError) as error:
@@ -184,10 +184,10 @@ def library() -> ctypes.CDLL:
     return library
 
 
-def raise_errno(error: int, what: str) -> None:
-    """Raise ProfilerError if the library returned an errno; `what` is what it should do."""
+def raise_errno(error: int, action: str) -> None:
+    """Raise ProfilerError if the library returned an errno; `action` is what it should do."""
     if error:
-        raise ProfilerError(f"cannot {what}: {os.strerror(error)}")
+        raise ProfilerError(f"cannot {action}: {os.strerror(error)}")
 
 
 def window_content(room: Room, memory: Any, number: int) -> dict[str, Any]:

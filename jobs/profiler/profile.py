@@ -1,4 +1,4 @@
-"""The profile of this process between a start and a stop: every POSIX and STDIO call, from any library in it."""
+"""The profile of this process between a start and a stop: all POSIX and STDIO calls, by any library in it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,22 @@ from jobs.system import files
 P = ParamSpec("P")
 T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
-_OTHERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")  # not hooked either: `skipped` of slots.c
+_OTHER_PROFILERS = (
+    "brahma",
+    "darshan",
+    "dftracer",
+    "gotcha",
+    "recorder",
+    "scorep",
+)  # libraries without hooks: `skipped` of slots.c
 _NO_ROOM = (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OPEN: list[Profile] = []  # the open window: this reference keeps it alive
-_STUCK: list[mmap.mmap] = []  # memory that a stopped thread may still write into: never used again
-LOCK = threading.RLock()  # held by the thread that attaches, detaches, opens or ends a window
+_OPEN_PROFILES: list[Profile] = []  # the open window: this reference keeps it alive
+_STUCK: list[mmap.mmap] = []  # memory that a stuck thread may still write: never reused
+LOCK = threading.RLock()  # held to attach, detach, open or end a window
 
 
 def _renew_lock() -> None:
-    global LOCK  # noqa: PLW0603 - the thread that held it is not in the child
+    global LOCK  # noqa: PLW0603 - a child lacks the thread that holds it
     LOCK = threading.RLock()
 
 
@@ -54,36 +61,36 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def _exclusive(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
-    def exclusive(*words: P.args, **named: P.kwargs) -> T:
+    def exclusive(*arguments: P.args, **options: P.kwargs) -> T:
         with LOCK:
-            return function(*words, **named)
+            return function(*arguments, **options)
 
     return exclusive
 
 
-def _open() -> list[Profile]:
-    """Return the open window of this process, if there is one; a parent's window does not count in its child."""
-    return [each for each in _OPEN if each._process == os.getpid()]  # noqa: SLF001
+def _open_profiles() -> list[Profile]:
+    """Return the open window of this process as a list, or an empty list; a parent's window does not count."""
+    return [profile for profile in _OPEN_PROFILES if profile._process == os.getpid()]  # noqa: SLF001
 
 
 @_exclusive
 def attach() -> tuple[int, int]:
-    """Install the hooks in this process; return the number of patched slots and of modules that have them.
+    """Install the hooks in this process; return the number of patched slots, and of their modules.
 
-    The first `Profile.start` does this. Raises ProfilerError: no library, no memory, or another profiler's functions
-    are in the slots.
+    The first `Profile.start` does this. Raises ProfilerError if there is no library or no memory, or if another
+    profiler has its functions in the slots.
     """
     answer = AttachAnswer()
-    for _ in range(2):  # a second look-up may find a profiler that came after us, which can then be called in turn
+    for _ in range(2):  # a profiler that came later is found by the second look-up, and can then be called
         raise_errno(library().profiler_attach(ctypes.byref(answer)), "attach to this process")
         name, answer.foreign = answer.foreign, b""
         if not name:
             return answer.slots, answer.modules
-        if not _open():
+        if not _open_profiles():
             detach()
     raise ProfilerError(
-        f"{os.fsdecode(name)} has put its own functions into this process",
-        "use one profiler at a time; those that are preloaded can share, as can dftracer",
+        f"{os.fsdecode(name)} has its own functions in this process",
+        "use one profiler at a time; preloaded ones and dftracer can run together",
     )
 
 
@@ -95,12 +102,12 @@ def detach() -> None:
 
 
 class Profile:
-    """A profiler window on the calls of this process; only one can be open, but any number one after the other.
+    """A profiler window on the calls of this process; only one can be open at a time.
 
-    Modes: ``trace`` keeps every call, at most `events` calls of 56 bytes; ``counters`` keeps sums per file, for at most
-    `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only`: one or several folders or
-    files; calls on others are not kept. `spill`: a new file that holds the window from the start, so that its content
-    is left if the process is killed (`jobs.profiler.saved.read_profile`).
+    The mode ``trace`` keeps every call, at most `events` calls of 56 bytes. The mode ``counters`` keeps sums per file,
+    for at most `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only` has one or several
+    folders or files; other calls are not kept. `spill` is a new file that holds the window from the start, so that its
+    content stays if the process is killed (`jobs.profiler.saved.read_profile`).
     """
 
     def __init__(
@@ -118,7 +125,7 @@ class Profile:
                 raise ProfilerError(f"room for {value} {name}", f"ask for 1 to {_GREATEST[name]}")
         self._room = Room(mode, events, max_files)
         paths = [only] if isinstance(only, str | os.PathLike) else only
-        self._only = b"".join(os.fsencode(each) + b"\0" for path in paths for each in _names(Path(path)))
+        self._only = b"".join(os.fsencode(name) + b"\0" for path in paths for name in _names(Path(path)))
         self._spill = files.named(spill) if spill else None
         if spill and self._room.size_bytes > posix_window.LARGEST_BYTES:
             raise ProfilerError(
@@ -132,26 +139,26 @@ class Profile:
 
     @_exclusive
     def start(self) -> None:
-        """Open the window. Raises ProfilerError: another window is open, there is no memory, or as `attach`."""
-        if _open():
+        """Open the window; raise ProfilerError if another window is open, there is no memory, or as `attach`."""
+        if _open_profiles():
             raise ProfilerError("a window is open already; only one can be open in a process", "stop it first")
         attach()
         room = self._room
         try:
             memory = room.map_memory(self._spill)
         except FileExistsError as error:
-            raise ProfilerError(f"the spill {self._spill} is there already", "name a file that is not") from error
+            raise ProfilerError(f"the spill {self._spill} exists already", "name a new file") from error
         except OSError as error:
             if error.errno in _NO_ROOM or not self._spill:
                 raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
-            hint = "name a file in a folder that is there, where you may write"
+            hint = "name a file in an existing folder where you may write"
             raise ProfilerError(f"the spill {self._spill} cannot be made: {error.strerror}", hint) from error
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        trace = room.mode == "trace"
+        is_trace = room.mode == "trace"
         request = WindowRequest(
-            events=address + HEAD_BYTES if trace else None,
-            event_capacity=room.events if trace else 0,
-            counters=None if trace else address + HEAD_BYTES,
+            events=address + HEAD_BYTES if is_trace else None,
+            event_capacity=room.events if is_trace else 0,
+            counters=None if is_trace else address + HEAD_BYTES,
             file_capacity=room.files,
             names=address + room.names_at,
             name_capacity=room.size_bytes - room.names_at,
@@ -168,21 +175,21 @@ class Profile:
                 files.remove(self._spill, missing_ok=True)
             raise
         self._memory = memory
-        _OPEN[:] = [self]
+        _OPEN_PROFILES[:] = [self]
 
     def mark(self) -> None:
-        """Begin the next part of the open window now; a call belongs to the part in which it ends."""
+        """Begin the next part of the open window; a call belongs to the part in which it ends."""
         self._marks.append(time.time_ns())
 
     @_exclusive
     def stop(self) -> Window:
-        """End the window and return its content. Raises ProfilerError: it is not open in this process."""
+        """End the window and return its content; raise ProfilerError if it is not open in this process."""
         memory, self._memory = self._memory, None
         if memory is None or self._process != os.getpid():
             raise ProfilerError("no window is open in this process", "start one; a window does not outlive a fork")
         totals = Totals()
         stuck = library().profiler_stop(ctypes.byref(totals))
-        _OPEN.clear()
+        _OPEN_PROFILES.clear()
         after = process_bytes()
         content = window_content(self._room, memory, totals.events)
         if stuck:
@@ -228,7 +235,7 @@ class Profile:
         posix_window.write_window(files.named(path), self.window)
 
     def darshan(self, path: str | Path) -> None:
-        """Write the counters, and a trace's reads and writes, as a Darshan log that PyDarshan reads."""
+        """Write the counters, and the reads and writes of a trace, as a Darshan log, for PyDarshan."""
         saved.write_darshan(files.named(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
@@ -247,42 +254,42 @@ class Profile:
 
     @property
     def dropped(self) -> int:
-        """Return the number of calls that found no room."""
+        """Return the number of calls for which there was no room."""
         return self.window.dropped
 
 
 def write_chrome(path: Path, window: Window) -> None:
-    """Write the calls of a window as a trace for Perfetto. Raises EventsError: the calls were only counted."""
+    """Write the calls of a window as a trace for Perfetto; raise EventsError if calls were only counted."""
     arguments = ("offset", "length", "returned", "thread_id", "errno")
     with files.whole(path, durable=False) as file:
         file.writelines(chrome_json([window.chrome_process()], window.started_ns, arguments, "name"))
 
 
 @atexit.register
-def _end() -> None:
+def _end_open_profile() -> None:
     """End the open window before the process exits."""
-    for each in _open():
-        each.stop()
+    for profile in _open_profiles():
+        profile.stop()
 
 
 def _names(path: Path) -> set[Path]:
-    """Return the absolute and the resolved name of a path: a program may open it by either."""
+    """Return the absolute and the resolved name of a path, because a program may use either."""
     return {path.absolute(), path.resolve()}
 
 
 def _other_profilers() -> list[str]:
-    """Return the profilers of I/O that are loaded into this process, by name."""
-    loaded = Path("/proc/self/maps").read_text(errors="replace").splitlines()
-    libraries = {line.rpartition("/")[2] for line in loaded if "/lib" in line}
-    return [name for name in _OTHERS if any(each.startswith(f"lib{name}") for each in libraries)]
+    """Return the names of I/O profilers that are loaded into this process."""
+    mappings = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    libraries = {line.rpartition("/")[2] for line in mappings if "/lib" in line}
+    return [name for name in _OTHER_PROFILERS if any(library.startswith(f"lib{name}") for library in libraries)]
 
 
 class ProcessBytes(NamedTuple):
     """The kernel's counts for this process, in bytes."""
 
-    read: int  # returned by its reads (rchar)
-    own: int  # that reading these counts adds to `read`
-    fetched: int  # fetched from devices for it (read_bytes)
+    read: int  # returned by all reads (rchar)
+    own: int  # the bytes of reading these counts, which `read` will include
+    fetched: int  # fetched from devices (read_bytes)
 
 
 def process_bytes() -> ProcessBytes | None:

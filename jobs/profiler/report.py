@@ -1,4 +1,4 @@
-"""The report of a window as text: bandwidth, calls, sizes, order, metadata, and the files that took longest."""
+"""The report of a window as text: bandwidth, calls, sizes, order, metadata, and the files with the longest calls."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SHOWN_FILES = 10
 
 
 def window_metrics(window: Window) -> dict[str, Any]:
-    """Return the metrics of a window over all files: calls, bytes, seconds in calls (summed over threads), shares.
+    """Return the metrics of a window over all files: calls, bytes, seconds in calls (summed over threads), and shares.
 
-    ``under_way_s``: seconds with at least one running call; ``threads``: number of threads that called; both None if
-    calls were only counted. ``device_bytes``: bytes that the kernel fetched for the process, None if unknown.
-
-    ``read_mb_per_s`` and ``write_mb_per_s`` are bytes over the length of the window; ``sequential`` and ``consecutive``
-    are shares of the POSIX reads by Darshan's definition, None without reads; ``read_sizes``: calls per bin of Darshan;
-    ``stream_writes``: writes by STDIO; ``seen_read_bytes``: of all files; ``kernel_read_bytes``: of all reads of the
-    process.
+    - ``under_way_s``, ``threads``: seconds with at least one running call, and number of threads with calls; both None
+      if calls were only counted;
+    - ``device_bytes``: bytes that the kernel fetched for the process; None if unknown;
+    - ``read_mb_per_s``, ``write_mb_per_s``: bytes over the length of the window;
+    - ``sequential``, ``consecutive``: shares of the POSIX reads by Darshan's definition; None without reads;
+    - ``read_sizes``: calls per bin of Darshan; ``stream_writes``: writes by STDIO;
+    - ``seen_read_bytes``: of all files; ``kernel_read_bytes``: of all reads of the process.
     """
     rows, (reads, sequential, consecutive) = window.counters, window.read_order
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
@@ -55,31 +55,30 @@ def lines(window: Window) -> Iterator[str]:
     yield f"not complete: {blind_spot}" if blind_spot else "complete: nothing was dropped or missed"
     if metrics["beside"]:
         yield f"beside   {visible(metrics['beside'])}: what it costs is in these times"
-    yield f"calls    {_under_way(metrics)}"
-    for what, calls, amount, rate, spent in (
+    yield f"calls    {_running_time_text(metrics)}"
+    for label, calls, amount, rate, seconds in (
         ("read", "reads", "bytes_read", "read_mb_per_s", "read_s"),
         ("written", "writes", "bytes_written", "write_mb_per_s", "write_s"),
     ):
         if metrics[calls]:
             amounts = f"{metrics[amount] / 1e6:,.1f} MB in {metrics[calls]:,} calls"
-            yield f"{what:<9}{amounts}, {metrics[rate] or 0:,.1f} MB/s over the window; {metrics[spent]:.3f} s summed"
+            speed = f"{metrics[rate] or 0:,.1f} MB/s over the window"
+            yield f"{label:<9}{amounts}, {speed}; {metrics[seconds]:.3f} s summed"
     counts = ", ".join(f"{metrics[key]:,} {key}" for key in ("opens", "stats", "seeks", "syncs"))
     yield f"metadata {counts}; {metrics['meta_s']:.3f} s summed"
     if metrics["device_bytes"] is not None:
         yield f"device   {metrics['device_bytes'] / 1e6:,.1f} MB fetched for the process, by the kernel's count"
     if metrics["sequential"] is not None:
         yield f"order    {metrics['sequential']:.1%} of the reads sequential, {metrics['consecutive']:.1%} consecutive"
-    for what in ("read", "write"):
-        yield from _sizes(what, metrics[f"{what}_sizes"])
-    yield from _longest(window)
+    for kind in ("read", "write"):
+        yield from _size_lines(kind, metrics[f"{kind}_sizes"])
+    yield from _slowest_file_lines(window)
 
 
-def _under_way(metrics: dict[str, Any]) -> str:
-    """Return the sentence on the time with a running call; other lines have sums over threads, which may be longer."""
+def _running_time_text(metrics: dict[str, Any]) -> str:
+    """Return the sentence about the time with a running call; other lines have sums over threads."""
     if metrics["under_way_s"] is None:
-        return (
-            "when one was under way is not known of counters (the mode trace knows it); seconds are summed over threads"
-        )
+        return "counters do not show when a call was under way (the mode trace does); seconds are summed over threads"
     threads = f"{metrics['threads']} thread{'s' * (metrics['threads'] != 1)}"
     return (
         f"a call was under way for {metrics['under_way_s']:.3f} of {metrics['wall_s']:.3f} s;"
@@ -87,22 +86,22 @@ def _under_way(metrics: dict[str, Any]) -> str:
     )
 
 
-def _sizes(what: str, counts: list[int]) -> Iterator[str]:
+def _size_lines(kind: str, counts: list[int]) -> Iterator[str]:
     total = sum(counts)
     bounds = [*(f"to {limit}" for limit in SIZE_LIMITS), f"over {SIZE_LIMITS[-1]}"]
     for bound, count in zip(bounds, counts, strict=False):
         if count:
-            yield f"{what + 's':<9}{bound:<12}{count:>12,}{count / total:>8.1%}"
+            yield f"{kind + 's':<9}{bound:<12}{count:>12,}{count / total:>8.1%}"
 
 
-def _longest(window: Window) -> Iterator[str]:
-    """Yield the lines of the files whose calls took longest in sum."""
+def _slowest_file_lines(window: Window) -> Iterator[str]:
+    """Yield the lines of the files whose calls took longest in total."""
     rows = window.counters
     spent = rows["read_time"] + rows["write_time"] + rows["meta_time"]
     order = np.argsort(spent)[::-1][:_SHOWN_FILES]
     if len(order):
         yield "files by time in their calls, summed over threads"
-    for place in order.tolist():
-        amount = int(rows[place]["bytes_read"] + rows[place]["bytes_written"]) / 1e6
-        name = f"{window.modules[place]}  {visible(window.paths[place])}"
-        yield f"  {spent[place] / 1e9:>9.4f} s {amount:>10.2f} MB  {name}"
+    for index in order.tolist():
+        amount = int(rows[index]["bytes_read"] + rows[index]["bytes_written"]) / 1e6
+        name = f"{window.modules[index]}  {visible(window.paths[index])}"
+        yield f"  {spent[index] / 1e9:>9.4f} s {amount:>10.2f} MB  {name}"

@@ -1,8 +1,8 @@
-"""Profiles in files: a saved window, the spill of a killed process, a Darshan log.
+"""Profiles in files: a saved window, the spill file of a killed process, a Darshan log.
 
-A window is written as a Darshan log, format 3.41: a header with the place of each region, then regions packed by zlib:
-job, names, one for each module's records (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip install
-'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
+A window is written as a Darshan log of format 3.41: a header with the position of each region, then the regions (job,
+names, and the records of each module), packed by zlib (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip
+install 'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
 process of its own, ``python -m jobs.profiler.saved LOG WINDOW``, with limits.
 """
 
@@ -81,43 +81,45 @@ _TIMES = {
 
 
 def write_darshan(path: Path, window: Window) -> None:
-    """Write a window as a Darshan log: the counters of each file and, from a trace, single reads and writes (DXT)."""
+    """Write a window as a Darshan log: the counters of each file and, from a trace, each read and write (DXT)."""
     numbers = {name: hashlib.blake2b(os.fsencode(name), digest_size=8).digest() for name in window.paths}
     names = b"".join(number + os.fsencode(name) + b"\0" for name, number in numbers.items())
     regions = {_PLACES[module][0]: _records(window, module, numbers) for module in MODULES}
     if window.events is not None:
-        regions[_PLACES["DXT"][0]] = b"".join(_segments(window, numbers))
-    packed = {place: zlib.compress(data) for place, data in regions.items() if data}
+        regions[_PLACES["DXT"][0]] = b"".join(_segment_records(window, numbers))
+    packed = {region: zlib.compress(data) for region, data in regions.items() if data}
     job, names_region = zlib.compress(_job(window)), zlib.compress(names)
-    at = _HEADER.size + len(job)
-    table = [at, len(names_region)]
-    at += len(names_region)
-    for place in range(_MODULES):
-        size = len(packed.get(place, b""))
-        table += [at if size else 0, size]
-        at += size
-    versions = {place: version for place, version in _PLACES.values() if place in packed}
-    partial = sum(1 << place for place in packed) if window.dropped else 0
+    offset = _HEADER.size + len(job)
+    table = [offset, len(names_region)]
+    offset += len(names_region)
+    for region in range(_MODULES):
+        size = len(packed.get(region, b""))
+        table += [offset if size else 0, size]
+        offset += size
+    versions = {region: version for region, version in _PLACES.values() if region in packed}
+    partial = sum(1 << region for region in packed) if window.dropped else 0
     header = _HEADER.pack(MAGIC, _BYTE_ORDER, 0, partial, *table, *(versions.get(n, 0) for n in range(_MODULES)))
     with files.whole(path, durable=False) as file:
-        file.write(b"".join((header, job, names_region, *(packed[place] for place in sorted(packed)))))
+        file.write(b"".join((header, job, names_region, *(packed[region] for region in sorted(packed)))))
 
 
 def _job(window: Window) -> bytes:
-    edges = [part for at_ns in (window.started_ns, window.ended_ns) for part in divmod(at_ns, 10**9)]
+    edges = [part for time_ns in (window.started_ns, window.ended_ns) for part in divmod(time_ns, 10**9)]
     record = _JOB.pack(os.getuid(), *edges, 1, window.process, b"lib_ver=3.4.1\nh=jobs.profiler\n")
     program = " ".join(" ".join(sys.argv).split())[:1024].encode(errors="replace")
-    return (record + program + b"\nunknown\t/").ljust(_JOB_BYTES, b"\0")  # one mount: a log without any is refused
+    return (record + program + b"\nunknown\t/").ljust(
+        _JOB_BYTES, b"\0"
+    )  # one mount, because a log without mounts is refused
 
 
 def _records(window: Window, module: str, numbers: dict[str, bytes]) -> bytes:
     """Return the bytes of one module's records, one record per file."""
-    chosen = [place for place, of in enumerate(window.modules) if of == module]
-    rows, counters, times = window.counters[chosen], _COUNTERS[module], _TIMES[module]
+    indices = [index for index, name in enumerate(window.modules) if name == module]
+    rows, counters, times = window.counters[indices], _COUNTERS[module], _TIMES[module]
     kind = [("id", "S8"), ("rank", "<i8"), ("counters", "<i8", len(counters)), ("times", "<f8", len(times))]
-    records = np.zeros(len(chosen), kind)
-    for place, row in zip(chosen, records, strict=True):
-        row["id"] = numbers[window.paths[place]]
+    records = np.zeros(len(indices), kind)
+    for file, row in zip(indices, records, strict=True):
+        row["id"] = numbers[window.paths[file]]
     for key, index, name in DARSHAN_NAMES[module]:
         if name in counters:
             records["counters"][:, counters.index(name)] = rows[key] if index is None else rows[key][:, index]
@@ -130,30 +132,30 @@ def _records(window: Window, module: str, numbers: dict[str, bytes]) -> bytes:
     return records.tobytes()
 
 
-def _segments(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
+def _segment_records(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
     """Yield the DXT record of each file: its writes, then its reads."""
     assert window.events is not None  # noqa: S101 - `write_darshan` has checked it
     codes = {kind: [OPERATIONS.index(name) for name in names] for kind, names in (("w", WRITES), ("r", READS))}
-    ours = window.of_posix[window.events["file"]] & (window.events["returned"] >= 0)
-    ours &= window.events["offset"] >= 0  # of a pipe there is no segment
-    transfers = window.events[ours & np.isin(window.events["operation"], codes["w"] + codes["r"])]
+    is_complete = window.of_posix[window.events["file"]] & (window.events["returned"] >= 0)
+    is_complete &= window.events["offset"] >= 0  # a pipe has no segments
+    transfers = window.events[is_complete & np.isin(window.events["operation"], codes["w"] + codes["r"])]
     is_read = np.isin(transfers["operation"], codes["r"])
     transfers = transfers[np.lexsort((transfers["start"], is_read, transfers["file"]))]
     segments = np.zeros(len(transfers), _DXT_SEGMENT)
     segments["offset"], segments["length"] = transfers["offset"], transfers["returned"]
     segments["at"] = (np.stack((transfers["start"], transfers["end"]), axis=1) - window.started_ns) / 1e9
-    places, starts = np.unique(transfers["file"], return_index=True)
+    files_of_calls, starts = np.unique(transfers["file"], return_index=True)
     host = socket.gethostname().encode()[:63]
-    for place, first, last in zip(places.tolist(), starts, [*starts, len(transfers)][1:], strict=True):
+    for file, first, last in zip(files_of_calls.tolist(), starts, [*starts, len(transfers)][1:], strict=True):
         written = int(np.isin(transfers["operation"][first:last], codes["w"]).sum())
-        number = int.from_bytes(numbers[window.paths[place]], "little")
+        number = int.from_bytes(numbers[window.paths[file]], "little")
         yield _DXT.pack(number, 0, 0, host, written, int(last - first) - written) + segments[first:last].tobytes()
 
 
-_ARCHIVE = b"PK"  # of zip, and so of .npz
+_ARCHIVE = b"PK"  # zip, and so .npz
 _ENDS = ("meta_end", "read_end", "write_end")
 _MOST_S = 120  # PyDarshan reads 100,000 records in 12 s
-_MOST_MEMORY_BYTES = 8 << 30  # of address space; pandas and PyDarshan take 1.5 GiB before they read anything
+_MOST_MEMORY_BYTES = 8 << 30  # address space; pandas and PyDarshan take 1.5 GiB at their start
 
 
 def read_profile(path: Path) -> Window:
@@ -162,16 +164,16 @@ def read_profile(path: Path) -> Window:
     try:
         with untrusted.opened(path, posix_window.LARGEST_BYTES) as file:
             begin = file.read(len(MAGIC))
-            by_darshan = begin[:2] == b"3." and begin[-1:] == b"\0"
-            if not by_darshan and not begin.startswith(_ARCHIVE):
+            is_darshan = begin[:2] == b"3." and begin[-1:] == b"\0"
+            if not is_darshan and not begin.startswith(_ARCHIVE):
                 return _read_spill(file)
     except posix_window.FAULTS as error:
         raise posix_window.unreadable(path, error) from error
-    return _read_log(path) if by_darshan else posix_window.read_window(path)
+    return _read_log(path) if is_darshan else posix_window.read_window(path)
 
 
 def _read_spill(file: BinaryIO) -> Window:
-    """Return the window in a spill; if it was never stopped, its content at the end of its process."""
+    """Return the window in a spill file; if it was never stopped, its content at the end of the process."""
     file.seek(0)
     room, facts = room_of(file.read(HEAD_BYTES))
     if os.fstat(file.fileno()).st_size != room.size_bytes:
@@ -179,16 +181,16 @@ def _read_spill(file: BinaryIO) -> Window:
     memory = np.memmap(file, np.uint8, "r", shape=(room.size_bytes,))
     number = 0
     if room.mode == "trace":
-        whole = np.flatnonzero(room.events_in(memory)["operation"])
-        number = int(whole[-1]) + 1 if len(whole) else 0
+        complete = np.flatnonzero(room.events_in(memory)["operation"])
+        number = int(complete[-1]) + 1 if len(complete) else 0
     content = window_content(room, memory, number)
     if room.mode == "trace":
-        content["events"] = checked_events(content["events"][whole], len(content["paths"]))
+        content["events"] = checked_events(content["events"][complete], len(content["paths"]))
     if "ended" not in facts:
-        ends = [content["events"]["end"]] if number else [content["counters"][each] for each in _ENDS]
-        ended_ns = max([facts["started_ns"], *(int(each.max()) for each in ends if len(each))])
+        ends = [content["events"]["end"]] if number else [content["counters"][name] for name in _ENDS]
+        ended_ns = max([facts["started_ns"], *(int(times.max()) for times in ends if len(times))])
         facts |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
-        facts |= {"beside": "", "device_bytes": None}  # nobody has looked
+        facts |= {"beside": "", "device_bytes": None}  # unknown
     return posix_window.from_head(facts, **content)
 
 
@@ -198,35 +200,35 @@ def _read_log(log: Path) -> Window:
     with tempfile.TemporaryDirectory() as folder:
         window = Path(folder).resolve() / "window.npz"
         try:
-            done = programs.run(programs.python("-m", __name__, str(log), str(window)), timeout=_MOST_S)
+            completed = programs.run(programs.python("-m", __name__, str(log), str(window)), timeout=_MOST_S)
         except subprocess.TimeoutExpired as error:
             raise ProfilerError(f"PyDarshan has not read {log} within {_MOST_S} s", "name a smaller log") from error
-        if done.returncode:
-            last_words = (done.stderr.strip().splitlines() or [""])[-1]
-            why = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else last_words
+        if completed.returncode:
+            last_line = (completed.stderr.strip().splitlines() or [""])[-1]
+            reason = f"it was killed by signal {-completed.returncode}" if completed.returncode < 0 else last_line
             hint = "name a whole log, of a Darshan that is not newer than PyDarshan"
-            raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {why}", hint)
+            raise ProfilerError(f"{log} is no Darshan log that PyDarshan reads: {reason}", hint)
         return posix_window.read_window(window)
 
 
 def main(log: str, window: str) -> None:
-    """Write the window of a Darshan log, read by PyDarshan; a bad log ends this process by an exception or signal."""
+    """Write the window of a Darshan log, read by PyDarshan; a bad log ends this process with an exception or signal."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_S, _MOST_S))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of modules that PyDarshan has no summary for
+        warnings.simplefilter("ignore")  # about modules without a summary in PyDarshan
         import darshan  # noqa: PLC0415 - an extra, and slow
 
         report = darshan.DarshanReport(f"/proc/self/fd/{files.opened(Path(log))}", read_all=False)
         for module in MODULES:
             if module in report.modules:
                 report.mod_read_all_records(module)
-    posix_window.write_window(Path(window), _window(report))
+    posix_window.write_window(Path(window), _window_of_report(report))
 
 
-def _window(report: Any) -> Window:
-    records = [(module, each) for module in MODULES if module in report.records for each in report.records[module]]
+def _window_of_report(report: Any) -> Window:
+    records = [(module, record) for module in MODULES if module in report.records for record in report.records[module]]
     job = report.metadata["job"]
     started_ns = job["start_time_sec"] * 10**9 + job["start_time_nsec"]
     counters = np.zeros(len(records), COUNTERS)
@@ -234,7 +236,7 @@ def _window(report: Any) -> Window:
         values = dict(zip(report.counters[module]["counters"], record["counters"].tolist(), strict=True))
         times = dict(zip(report.counters[module]["fcounters"], record["fcounters"].tolist(), strict=True))
         for key, index, name in DARSHAN_NAMES[module]:
-            value = max(0, values.get(f"{module}_{name}", 0))  # -1: not known of a file that ranks share
+            value = max(0, values.get(f"{module}_{name}", 0))  # -1: unknown for a file that ranks share
             if index is None:
                 row[key] = value
             else:

@@ -1,6 +1,6 @@
-"""A window for TensorBoard: as a plane of a trace with one line per file, and as scalars, histograms and text.
+"""A window for TensorBoard: a plane of a trace with one line per file, and scalars, histograms and text.
 
-The messages of the trace are those of tsl/profiler/protobuf/xplane.proto; they are written here without protobuf.
+The messages of the trace are those of tsl/profiler/protobuf/xplane.proto, written without protobuf.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from jobs.lazy_imports import tf
 from jobs.profiler import report
 from jobs.terminal import visible
 
-LINES = "/device:CUSTOM:TF I/O"  # a plane with a name of another kind is not shown
-MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million, TensorFlow's own among them
+LINES = "/device:CUSTOM:TF I/O"  # TensorBoard shows only planes with such names
+MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million, with TensorFlow's own events
 _NUMBERS = dict(enumerate(("returned", "offset", "thread", "errno"), start=1))
 # Tags of XLine.events; of XEvent's metadata_id (as XStat's), offset_ps, duration_ps, stats; of XStat.int64_value.
 _TAG = {"events": 0x22, "metadata": 0x08, "offset": 0x10, "duration": 0x18, "stats": 0x22, "value": 0x20}
 _STAT_BYTES = 13
-_LARGEST_BYTE = 127  # of a varint, but for the high bit of all others
+_LARGEST_BYTE = 127  # the largest last byte of a varint
 _REMARK = len(OPERATIONS)
 
 
 def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
-    """Return a serialised XSpace: one plane with the calls of a window, and a line that says which are not drawn.
+    """Return a serialised XSpace: one plane with the calls of a window, and a line about calls that are not drawn.
 
     Times in a trace's file are relative to the start of its profile, `origin_ns` (Unix time); pass 0 if TensorFlow will
     subtract it. Without a window there is only one line, with the text `fault`.
     """
     lines, remark = _lines(window) if window else ([], fault)
     start_ns, end_ns = (window.started_ns, window.ended_ns) if window else (now := time.time_ns(), now + 1)
-    at_ns, took_ns = start_ns - origin_ns, end_ns - start_ns
+    offset_ns, duration_ns = start_ns - origin_ns, end_ns - start_ns
     if remark:
-        lines.append((remark, _message({4: _message({1: _REMARK, 3: took_ns * 1000})})))
-    encoded = [_message({1: number, 2: name, 3: at_ns}) + events for number, (name, events) in enumerate(lines, 1)]
+        lines.append((remark, _message({4: _message({1: _REMARK, 3: duration_ns * 1000})})))
+    encoded = [_message({1: number, 2: name, 3: offset_ns}) + events for number, (name, events) in enumerate(lines, 1)]
     operations = [*enumerate(OPERATIONS), (_REMARK, remark)]
-    names = {4: operations, 5: _NUMBERS.items()}  # of events and of numbers: a map from a key to a message
+    names = {4: operations, 5: _NUMBERS.items()}  # maps from keys to messages, for events and for numbers
     maps = [
         _message({field: _message({1: key, 2: _message({2: name})})}) for field in names for key, name in names[field]
     ]
@@ -50,7 +50,7 @@ def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
 
 
 def _lines(window: Window) -> tuple[list[tuple[str, bytes]], str]:
-    """Return name and events of each line (files by their first calls), and the sentence on calls not drawn."""
+    """Return name and events of each line (files in the order of first calls), and a text about calls not drawn."""
     if window.events is None:
         return [], "calls were only counted"
     events = _longest_calls(window.events)
@@ -83,21 +83,25 @@ def _varint(value: int) -> bytes:
 
 
 def _longest_calls(events: NDArray[Any]) -> NDArray[Any]:
-    """Return the drawn calls, sorted by file, then by start: the longest ones on the files with most time."""
-    took = events["end"] - events["start"]
-    spent = np.bincount(events["file"], weights=took)
+    """Return the drawn calls, sorted by file, then by start: the longest ones of the files with the longest time."""
+    duration = events["end"] - events["start"]
+    spent = np.bincount(events["file"], weights=duration)
     if np.count_nonzero(spent) > MOST_LINES:
         events = events[np.isin(events["file"], np.argsort(-spent, kind="stable")[:MOST_LINES])]
-        took = events["end"] - events["start"]
+        duration = events["end"] - events["start"]
     if len(events) > MOST_EVENTS:
-        events = events[np.argpartition(-took, MOST_EVENTS)[:MOST_EVENTS]]
+        events = events[np.argpartition(-duration, MOST_EVENTS)[:MOST_EVENTS]]
     return events[np.lexsort((events["start"], events["file"]))]
 
 
 def _event_bytes(events: NDArray[Any], started_ns: int) -> bytes:
-    """Return the serialised events of an XLine, made all at once: protobuf's objects take 50 times as long."""
-    start, took = events["start"] - started_ns, events["end"] - events["start"]
-    fields = [(_TAG["metadata"], events["operation"]), (_TAG["offset"], start * 1000), (_TAG["duration"], took * 1000)]
+    """Return the serialised events of an XLine, made at once, because protobuf's objects take 50 times as long."""
+    start, duration = events["start"] - started_ns, events["end"] - events["start"]
+    fields = [
+        (_TAG["metadata"], events["operation"]),
+        (_TAG["offset"], start * 1000),
+        (_TAG["duration"], duration * 1000),
+    ]
     parts = [part for tag, values in fields for part in (np.full((len(events), 1), tag), _varints(values))]
     for number, name in _NUMBERS.items():
         head = [_TAG["stats"], _STAT_BYTES, _TAG["metadata"], number, _TAG["value"]]
@@ -131,12 +135,12 @@ def write_summaries(logdir: Path, window: Window, step: int) -> None:
 
 
 def _distributions(window: Window) -> dict[str, NDArray[np.float64]]:
-    """Return the values for histograms, as log10: sizes of files and, from a trace, sizes and times of reads."""
+    """Return the values for histograms as log10: sizes of files and, from a trace, sizes and times of reads."""
     sizes = window.file_bytes
     distributions = {"log10 of bytes of a file": sizes[sizes > 0]}
     if window.events is not None:
-        of_reads = np.isin(window.events["operation"], [OPERATIONS.index(name) for name in READS])
-        reads = window.events[of_reads & (window.events["returned"] > 0)]
+        is_read = np.isin(window.events["operation"], [OPERATIONS.index(name) for name in READS])
+        reads = window.events[is_read & (window.events["returned"] > 0)]
         distributions["log10 of bytes of a read"] = reads["returned"]
         distributions["log10 of ns of a read"] = np.maximum(reads["end"] - reads["start"], 1)
     return {name: np.log10(values) for name, values in distributions.items()}

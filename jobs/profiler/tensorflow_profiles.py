@@ -1,7 +1,7 @@
-"""Our windows as a part of TensorFlow's profiles, however these are started: by a callback, a block, or its server.
+"""Windows of this profiler as a part of TensorFlow's profiles, which a callback, a block or its server starts.
 
-TensorFlow's C API lets a library take part in each session of its profiler (pluggable_profiler.h, version 0.0): it
-calls ``start``, ``stop`` and ``collect``, and adds the planes that the last one returns to its trace.
+TensorFlow's C API lets a library join each session of its profiler (pluggable_profiler.h, version 0.0): it
+calls ``start``, ``stop`` and ``collect``, and adds the planes that ``collect`` returns to its trace.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jobs.profiler.hook_library import ProfilerError, library
 from jobs.profiler.profile import Profile
 from jobs.system import files
 
-_DEVICE_TYPE = b"TF_IO"  # TensorFlow takes capitals and underscores
-_VERSION = 0  # the major one: another may call otherwise
+_DEVICE_TYPE = b"TF_IO"  # TensorFlow allows capitals and underscores
+_VERSION = 0  # major version of the interface
 _ACT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _COLLECT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p)
 _SIZED = (("struct_size", ctypes.c_size_t), ("ext", ctypes.c_void_p))
@@ -58,7 +58,7 @@ class _Session:
     """The functions that TensorFlow's profiler calls, from any thread; there is one session at a time."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
         self.profile: Profile | None = None
         self.window: Window | None = None
         self.fault: JobError | None = None
@@ -68,7 +68,7 @@ class _Session:
         """Open a window; if that fails, the trace shows the reason."""
         self.profile = self.window = self.fault = None
         try:
-            profile = Profile(**self.asked)
+            profile = Profile(**self.options)
             profile.start()
         except JobError as error:
             self.fault = error
@@ -82,7 +82,7 @@ class _Session:
             self.window = profile.stop()
 
     def collect(self, _: object, buffer: int | None, size: Any, __: object) -> None:
-        """Write the planes into `buffer`; without a buffer, make them and write their number of bytes into `size`."""
+        """Write the planes into `buffer`; without a buffer, make them and write their size in bytes into `size`."""
         if not buffer:
             self.planes = tensorboard_files.planes(self.window, 0, str(self.fault or "the window was not ended"))
             size[0] = len(self.planes)
@@ -92,15 +92,15 @@ class _Session:
 
 
 SESSION = _Session()
-_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)  # for as long as the process lives
+_FUNCTIONS = _ACT(SESSION.start), _ACT(SESSION.stop), _COLLECT(SESSION.collect)  # kept until the process ends
 
 
 def _register(registration: int, _: int) -> None:
     parameters = _Registration.from_address(registration)
     if parameters.major != _VERSION:
-        return  # TensorFlow refuses a registration that is not filled in
-    nothing = ctypes.cast(library().profiler_nothing, ctypes.c_void_p).value
-    parameters.destroy_profiler = parameters.destroy_functions = nothing
+        return  # TensorFlow refuses an empty registration
+    do_nothing = ctypes.cast(library().profiler_nothing, ctypes.c_void_p).value
+    parameters.destroy_profiler = parameters.destroy_functions = do_nothing
     parameters.profiler.contents.device_type = _DEVICE_TYPE
     functions = parameters.functions.contents
     functions.start, functions.stop, functions.collect = _FUNCTIONS
@@ -110,12 +110,12 @@ _REGISTER = _ACT(_register)
 
 
 def join_tensorflow(**options: Any) -> None:
-    """Add a window of ours to each profile that TensorFlow makes in this process from now on; keywords of `Profile`.
+    """Add a window to each profile that TensorFlow makes in this process from now on; the keywords are `Profile`'s.
 
-    A further call changes the keywords of the next windows. Raises ProfilerError: TensorFlow has no such interface.
+    A further call changes the keywords of the next windows. Raises ProfilerError if TensorFlow lacks the interface.
     """
-    Profile(**options)  # what cannot be asked for is told here
-    SESSION.asked = options
+    Profile(**options)  # raises an error for invalid options
+    SESSION.options = options
     _register_once()
 
 
@@ -141,40 +141,40 @@ def _register_once() -> None:
 
 
 class TensorFlowProfile:
-    """A profile by TensorFlow and a window of POSIX calls over the same time, for TensorBoard.
+    """A profile by TensorFlow and a window of POSIX calls at the same time, for TensorBoard.
 
-    `logdir` is TensorBoard's folder; `step` the step of the window's scalars and histograms; the other keywords are
-    those of `jobs.profiler.Profile`.
+    `logdir` is TensorBoard's folder, `step` is the step of the window's scalars and histograms, and the other keywords
+    are those of `jobs.profiler.Profile`.
     """
 
-    def __init__(self, logdir: str | Path, step: int = 0, **asked: Any) -> None:
-        self._logdir, self._asked, self.step = Path(logdir).resolve(), asked, step
-        # The folder where TensorFlow writes: it names traces by the second and replaces another one of that second.
-        self._own: Path | None = None
+    def __init__(self, logdir: str | Path, step: int = 0, **options: Any) -> None:
+        self._logdir, self._options, self.step = Path(logdir).resolve(), options, step
+        # TensorFlow writes to a folder of its own: it names traces by the second, and would replace an earlier trace.
+        self._trace_folder: Path | None = None
 
     def start(self) -> None:
-        """Start both profiles. Raises ProfilerError for ours and TensorFlow's errors for its own (one at a time)."""
-        join_tensorflow(**self._asked)
-        own = self._logdir / f".{secrets.token_hex(8)}"
-        tf.profiler.experimental.start(str(own))
+        """Start both profiles; raise ProfilerError for this one, and TensorFlow's errors for its own one."""
+        join_tensorflow(**self._options)
+        folder = self._logdir / f".{secrets.token_hex(8)}"
+        tf.profiler.experimental.start(str(folder))
         if SESSION.fault or SESSION.profile is None:
             tf.profiler.experimental.stop(save=False)
             raise SESSION.fault or ProfilerError("TensorFlow has not called our profiler", "take Profile")
-        self._own = own
+        self._trace_folder = folder
 
     def stop(self) -> Window:
-        """Stop both profiles, write the trace with our planes, scalars, histograms and text; return our window."""
-        own, self._own = self._own, None
-        if own is None:
-            raise ProfilerError("no profile was started here", "call start() first")
+        """Stop both profiles; write the trace with our planes, scalars, histograms and text; return our window."""
+        folder, self._trace_folder = self._trace_folder, None
+        if folder is None:
+            raise ProfilerError("no profile was started", "call start() first")
         try:
             tf.profiler.experimental.stop()
-            _move(own, self._logdir)
+            _move_traces(folder, self._logdir)
         finally:
-            if own.exists():
-                files.remove_tree(own)
+            if folder.exists():
+                files.remove_tree(folder)
         if SESSION.window is None:
-            raise ProfilerError("the window was ended by somebody else")
+            raise ProfilerError("the window was ended elsewhere")
         tensorboard_files.write_summaries(self._logdir, SESSION.window, self.step)
         return SESSION.window
 
@@ -186,9 +186,9 @@ class TensorFlowProfile:
         self.stop()
 
 
-def _move(own: Path, logdir: Path) -> None:
-    """Move the traces from the temporary folder `own` to TensorBoard's folder, under free names."""
-    source, target = own / "plugins" / "profile", logdir / "plugins" / "profile"
+def _move_traces(folder: Path, logdir: Path) -> None:
+    """Move the traces from the temporary folder to TensorBoard's folder, under free names."""
+    source, target = folder / "plugins" / "profile", logdir / "plugins" / "profile"
     files.make_folder(target, exist_ok=True, parents=True)
     for name in files.names(source):
         for number in count(1):
@@ -201,7 +201,7 @@ def _move(own: Path, logdir: Path) -> None:
 
 
 class _Batches:
-    """The batches of a training, counted from 0 over all epochs, and the window that is open in some of them."""
+    """The batches of a training, counted from 0 over all epochs, and the window that is open during some of them."""
 
     def __init__(self, profile: TensorFlowProfile, first: int, last: int, every: int) -> None:
         self._profile, self._first, self._last, self._every = profile, first, last, every
@@ -212,14 +212,14 @@ class _Batches:
         """Open the window before its first batch; mark each batch in it, because Keras does not."""
         if self._batch == self._first:
             self._profile.start()
-            _OPEN[:] = [self]
-        if self in _OPEN:
+            _ACTIVE[:] = [self]
+        if self in _ACTIVE:
             self._marker = tf.profiler.experimental.Trace("train", step_num=self._batch, _r=1)
             self._marker.__enter__()
 
     def end(self, _batch: int, logs: Any) -> None:
         """End the window after its last batch."""
-        if self in _OPEN:
+        if self in _ACTIVE:
             self._unmark()
             if self._batch >= self._last:
                 self.finish(logs)
@@ -227,9 +227,9 @@ class _Batches:
         self._batch += 1
 
     def finish(self, logs: Any) -> None:  # noqa: ARG002
-        """End the open window, if there is one: a training ends, or begins after one that failed inside its window."""
-        if _OPEN:
-            _OPEN.pop().stop()
+        """End the open window, if any: a training ends, or begins after one that failed within its window."""
+        if _ACTIVE:
+            _ACTIVE.pop().stop()
 
     def stop(self) -> None:
         """End the window, and the mark of an unfinished batch."""
@@ -243,15 +243,15 @@ class _Batches:
         self._marker = None
 
 
-_OPEN: list[_Batches] = []
+_ACTIVE: list[_Batches] = []
 
 
-def ProfileCallback(  # noqa: N802 - called as Keras's own callbacks are, which are classes
+def ProfileCallback(  # noqa: N802 - named like the classes of Keras's callbacks
     logdir: str | Path, batches: tuple[int, int] = (1, 20), every: int = 0, **options: Any
 ) -> Any:
     """Return a Keras callback that profiles the batches from the first to the last one, counted from 0.
 
-    With `every` it repeats this each `every` batches; the other keywords are those of `jobs.profiler.Profile`.
+    `every` repeats this after each `every` batches; the other keywords are those of `jobs.profiler.Profile`.
     """
     first, last = batches
     if not 0 <= first <= last or (every and every <= last - first):

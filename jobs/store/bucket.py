@@ -91,12 +91,12 @@ class Bucket:
         """Return the names up to the first slash."""
         return sorted({name.partition("/")[0] for name in self.entries()})
 
-    def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
-        """Return our objects below each name that `wanted` accepts, by name."""
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
+        """Return our objects below each name that `accepts` allows, by name."""
         by_top: dict[str, dict[str, Entry]] = defaultdict(dict)
         for name, entry in self.entries().items():
             top, _, key = name.partition("/")
-            if wanted(top) and _OWN_NAME.fullmatch(key):
+            if accepts(top) and _OWN_NAME.fullmatch(key):
                 by_top[top][key] = entry
         return by_top
 
@@ -166,9 +166,9 @@ class Bucket:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
-    def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
         """Return whether all objects of these files exist with their sizes."""
-        return all(_is_in(there, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
+        return all(_is_in(entries, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
     def bring(self, below: str, listed: Sequence[StoredFile], folder: Path) -> None:
         """Write files into a folder, each complete or not at all; raise DamageError if one differs from `listed`."""

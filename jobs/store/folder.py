@@ -37,9 +37,9 @@ class Folder:
         """Return the names at the top."""
         return files.names(self.root)
 
-    def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:
-        """Return the files named in `shown`, in each top folder whose name `wanted` accepts."""
-        statuses = files.statuses(self.root, filter(wanted, self.names()), shown)
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+        """Return the files named in `file_names`, in each top folder that `accepts` allows."""
+        statuses = files.statuses(self.root, filter(accepts, self.names()), file_names)
         return {top: {name: _entry(status) for name, status in named.items()} for top, named in statuses.items()}
 
     def entries(self) -> dict[str, Entry]:
@@ -115,7 +115,7 @@ class Folder:
                 problems.append(f"{file.name} has other bytes: its SHA-256 differs")
         return problems
 
-    def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
         """Return True: a folder loses no file by itself, and `problems` finds damaged ones."""
         return True
 

@@ -64,10 +64,10 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """Return the sorted names of files and folders at the top."""
 
-    def folders(self, wanted: Callable[[str], bool], shown: Sequence[str]) -> dict[str, dict[str, Entry]]:
-        """Return the files in each top folder whose name `wanted` accepts, by top folder and name below it.
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+        """Return the files in each top folder that `accepts` allows, by top folder and name below it.
 
-        A bucket returns all our objects, a folder the files named in `shown`. A folder that is a link has none.
+        A bucket returns all our objects, a folder the files named in `file_names`. A folder that is a link has none.
         """
 
     def entries(self) -> dict[str, Entry]:
@@ -100,8 +100,8 @@ class Store(Protocol):
     def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
         """Read all files below a name; return the problems as texts, empty if all files are as listed."""
 
-    def is_whole(self, listed: Sequence[StoredFile], there: dict[str, Entry], below: str) -> bool:
-        """Return whether the entries `there` (from `folders`) have all these files; for a folder always True."""
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
+        """Return whether `entries` (from `folders`) have all these files; for a folder always True."""
 
 
 def lack_of_room(store: Store, size: int) -> str:
@@ -157,19 +157,19 @@ class Journal:
         self._unwritten: dict[int, Put] = {}
         self._flushed_at = time.monotonic()
 
-    def read(self, there: Mapping[str, Entry], names: Sequence[str]) -> dict[int, Put]:
-        """Return the journaled items that are still `there` under their `names`, with equal size and ETag, by number.
+    def read(self, existing: Mapping[str, Entry], names: Sequence[str]) -> dict[int, Put]:
+        """Return the journaled items that are `existing` under their `names` with equal size and ETag, by number.
 
         A part of the journal that is damaged, or has another origin, counts as empty.
         """
         put: dict[int, Put] = {}
-        for name in there:
+        for name in existing:
             with suppress(OSError, ValueError):
                 if name.startswith(JOURNAL_PREFIX):
                     part = reading.checked(untrusted.json_value(self._store.read(name, _JOURNAL_PART_LONGEST)), _Part)
                     if part["origin"] == self._origin:
                         put |= {number: Put(size, etag, digest) for number, size, etag, digest in part["put"]}
-        entries = {number: there.get(name) for number, name in enumerate(names) if number in put}
+        entries = {number: existing.get(name) for number, name in enumerate(names) if number in put}
         return {
             number: put[number]
             for number, entry in entries.items()

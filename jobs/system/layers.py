@@ -279,13 +279,15 @@ def layers_below(*folders: Path) -> Layers:
     layers = [_layers_of_folder(folder) for folder in folders]
     if len(layers) == 1:
         return layers[0]
-    lowest = combine_devices([found.lowest or device_of(folder) for found, folder in zip(layers, folders, strict=True)])
+    lowest = combine_devices(
+        [folder_layers.lowest or device_of(folder) for folder_layers, folder in zip(layers, folders, strict=True)]
+    )
     return Layers(
-        files=tuple(dict.fromkeys(file for found in layers for file in found.files)),
-        in_memory=tuple(dict.fromkeys(text for found in layers for text in found.in_memory)),
-        hidden=tuple(dict.fromkeys(file for found in layers for file in found.hidden)),
-        lowest=lowest if any(found.lowest for found in layers) else None,
-        emulated=any(found.emulated for found in layers),
+        files=tuple(dict.fromkeys(file for folder_layers in layers for file in folder_layers.files)),
+        in_memory=tuple(dict.fromkeys(text for folder_layers in layers for text in folder_layers.in_memory)),
+        hidden=tuple(dict.fromkeys(file for folder_layers in layers for file in folder_layers.hidden)),
+        lowest=lowest if any(folder_layers.lowest for folder_layers in layers) else None,
+        emulated=any(folder_layers.emulated for folder_layers in layers),
     )
 
 

@@ -1,4 +1,4 @@
-"""The built-in engine: reads and writes one file in large requests, or reads blocks of it at random places."""
+"""The built-in engine: it reads or writes one file in large requests, or reads its blocks at random offsets."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ class _Parts(dict[str, float]):
 
     @contextmanager
     def named(self, name: str) -> Iterator[None]:
-        before = time.perf_counter()
+        start = time.perf_counter()
         yield
-        self[name] = time.perf_counter() - before
+        self[name] = time.perf_counter() - start
 
 
 def run(order: Order) -> Outcome:
     """Run an order and return its outcome; raise OSError if the file is unusable, EngineError if its size is wrong."""
-    before = time.perf_counter()
+    start = time.perf_counter()
     write = _put if order.put else _write
-    outcome = {"read": _read, "write": write, "random_read": _random_read}[order.access](order)
-    return engine.believe(outcome, order, time.perf_counter() - before)
+    outcome = {"read": _read, "write": write, "random_read": _read_random}[order.access](order)
+    return engine.believe(outcome, order, time.perf_counter() - start)
 
 
 def _read(order: Order) -> Outcome:
-    parts, moved, requests = _Parts(), 0, 0
-    buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, as O_DIRECT wants them
+    parts, moved_bytes, requests = _Parts(), 0, 0
+    buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, for O_DIRECT
     start = time.perf_counter()
     with ExitStack() as stack:
         with parts.named("open_s"):
             read = stack.enter_context(_opened(order, memoryview(buffer)))
         with parts.named("transfer_s"):
-            while count := read(moved):
-                moved, requests = moved + count, requests + 1
+            while count := read(moved_bytes):
+                moved_bytes, requests = moved_bytes + count, requests + 1
         with parts.named("close_s"):
             stack.close()
-    return Outcome(moved, requests, time.perf_counter() - start, VERSION, parts)
+    return Outcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
 
 
 def _write(order: Order) -> Outcome:
     """Write random bytes and wait until they are durable; all pages differ, so that no storage can deduplicate them."""
-    parts, moved, requests = _Parts(), 0, 0
+    parts, moved_bytes, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)
     buffer[:] = os.urandom(order.block_bytes)
     stamps = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS]
@@ -68,70 +68,72 @@ def _write(order: Order) -> Outcome:
         fd = files.opened(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
     try:
         with parts.named("transfer_s"):
-            while moved < order.file_bytes:
+            while moved_bytes < order.file_bytes:
                 stamps += np.uint64(len(stamps))
-                moved, requests = moved + _whole(fd, buffer, moved), requests + 1
+                moved_bytes, requests = moved_bytes + _write_whole(fd, buffer, moved_bytes), requests + 1
         with parts.named("sync_s"):
             os.fsync(fd)
     finally:
         with parts.named("close_s"):
             os.close(fd)
-    return Outcome(moved, requests, time.perf_counter() - start, VERSION, parts)
+    return Outcome(moved_bytes, requests, time.perf_counter() - start, VERSION, parts)
 
 
-def _whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
-    """Write a whole buffer at this offset and return its length; after a partial write the rest is written again."""
-    done = 0
-    while done < len(buffer):
-        done += os.pwritev(fd, [memoryview(buffer)[done:]], offset + done)
-    return done
+def _write_whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
+    """Write a whole buffer at this offset and return its length; repeat partial writes with the rest."""
+    written = 0
+    while written < len(buffer):
+        written += os.pwritev(fd, [memoryview(buffer)[written:]], offset + written)
+    return written
 
 
-def _random_read(order: Order) -> Outcome:
-    """Read blocks in a seeded random order, none twice, in several threads until the time is up; return the outcome."""
+def _read_random(order: Order) -> Outcome:
+    """Read blocks in a seeded random order, none twice, by threads until the time is up; return the outcome."""
     blocks = list(range(order.file_bytes // order.block_bytes))
-    random.Random(order.seed).shuffle(blocks)  # noqa: S311 - places, not secrets
-    return _by_threads(order, blocks, _reader)
+    random.Random(order.seed).shuffle(blocks)  # noqa: S311 - offsets, not secrets
+    return _run_threads(order, blocks, _reader)
 
 
 def _put(order: Order) -> Outcome:
-    """Write objects of one request each, in ``threads`` threads; return the outcome."""
-    return _by_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
+    """Write objects, one per request, with ``threads`` threads; return the outcome."""
+    return _run_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
 
 
-def _by_threads(order: Order, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> Outcome:
-    waiting = iter(blocks)  # `next` of a list's iterator is one step of the interpreter: no two threads get one block
-    ready = Barrier(order.threads)
+def _run_threads(order: Order, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> Outcome:
+    remaining = iter(blocks)  # `next` is atomic, so no two threads get the same block
+    barrier = Barrier(order.threads)
     with ThreadPoolExecutor(order.threads) as pool:
-        done = list(pool.map(lambda _: work(order, waiting, ready), range(order.threads)))
-    counts, starts, ends = zip(*done, strict=True)
+        results = list(pool.map(lambda _: work(order, remaining, barrier), range(order.threads)))
+    counts, starts, ends = zip(*results, strict=True)
     return Outcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
 
 
-def _writer(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
-    """Write objects with different bytes until none is left; return their number, and start and end of the work (s)."""
+def _writer(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
+    """Write objects with different bytes until none remains; return their number, and start and end in seconds."""
     buffer = bytearray(os.urandom(order.block_bytes))
     stamps, count = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS], 0
     put = cast("Callable[[int, memoryview], object]", order.put)
-    ready.wait()
+    barrier.wait()
     start = time.perf_counter()
-    for number in waiting:
+    for number in remaining:
         stamps += np.uint64(len(stamps))
         put(number, memoryview(buffer))
         count += 1
     return count, start, time.perf_counter()
 
 
-def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
-    """Read blocks until none is left or the time is up; return their number, and start and end of the work (s)."""
+def _reader(order: Order, remaining: Iterator[int], barrier: Barrier) -> tuple[int, float, float]:
+    """Read blocks until none remains or the time is up; return their number, and start and end in seconds."""
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
     count = 0
     with _opened(order, memoryview(buffer)[: order.block_bytes]) as read:
-        ready.wait()
+        barrier.wait()
         start = time.perf_counter()
-        while time.perf_counter() - start < order.seconds_max and (block := next(waiting, None)) is not None:
+        while time.perf_counter() - start < order.seconds_max and (block := next(remaining, None)) is not None:
             if read(block * order.block_bytes) != order.block_bytes:
-                raise OSError(errno.EIO, f"a block was not read whole at {block * order.block_bytes}", str(order.file))
+                raise OSError(
+                    errno.EIO, f"a block was read incompletely at {block * order.block_bytes}", str(order.file)
+                )
             count += 1
         return count, start, time.perf_counter()
 
@@ -140,7 +142,7 @@ def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, 
 def _opened(order: Order, view: memoryview) -> Iterator[Callable[[int], int]]:
     """Yield a function that reads into `view` from an offset and returns the number of bytes read.
 
-    Bytes of an object stay in its client's memory and are not copied to `view`.
+    Bytes of an object stay in the client's memory and are not copied to `view`.
     """
     if get := order.get:
         yield lambda offset: get(offset, min(len(view), order.file_bytes - offset))

@@ -1,8 +1,8 @@
-"""The files of the baselines in a folder on the storage: the file to read is made once and stays there.
+"""The files of the baselines in a folder on the storage: the file to read is made once and then stays.
 
-The folder ``<storage root>/baseline/`` has a marker that it is ours. ``read-<bytes>.bin`` holds random bytes, which no
-layer can compress or deduplicate; it gets this name when it is complete and durable. A run writes ``written-<cell
-id>.bin`` and removes it at its end.
+The folder ``<storage root>/baseline/`` has a marker. ``read-<bytes>.bin`` has random bytes, which no layer can compress
+or deduplicate; it gets this name when it is complete and durable. A run writes ``written-<cell id>.bin`` and removes it
+at its end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MIB = 1 << 20
 _PAGE_BYTES = 4096
 _CHUNK = 16 * _MIB
 _UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
-_ELSEWHERE = "storage.root=… gives another place"
+_ELSEWHERE = "storage.root=… names another storage"
 _CURES = {
     errno.ELOOP: f"remove the link; {_ELSEWHERE}",
-    errno.ENOSYS: _UNLOCKABLE,  # flock(2) of a file system that has none, as filelock raises it
+    errno.ENOSYS: _UNLOCKABLE,  # raised by filelock on a file system without flock(2)
     errno.ENOTSUP: _UNLOCKABLE,
-    errno.ENOSPC: "free some room, or ask for a smaller file: benchmark.file_mb=…",
+    errno.ENOSPC: "free some space, or ask for a smaller file: benchmark.file_mb=…",
     errno.EDQUOT: "free some of your quota, or ask for a smaller file: benchmark.file_mb=…",
 }
 
@@ -47,22 +47,22 @@ def whole_bytes(file_mb: int, transfer_mib: int) -> int:
 
 
 def whole_blocks(size: float, folder: Path) -> int:
-    """Return `size` rounded up to whole blocks of the storage's device, or to pages without one (open(2), O_DIRECT)."""
+    """Return `size` rounded up to blocks of the storage's device (open(2), O_DIRECT), or to pages without one."""
     device = device_of(folder)
-    least = device.logical_block_bytes if device else _PAGE_BYTES
-    return -int(-size // least) * least
+    block_bytes = device.logical_block_bytes if device else _PAGE_BYTES
+    return -int(-size // block_bytes) * block_bytes
 
 
 def own_folder(folder: Path) -> Path:
-    """Return the folder, made and marked as ours if needed; raise DatasetError if it belongs to somebody else."""
-    with _explained(folder):
+    """Return the folder, made and marked if needed; raise DatasetError if it belongs to another owner."""
+    with _errors_with_cures(folder):
         files.make_folder(folder, exist_ok=True, parents=True)
         mark_as_ours(Folder(folder), MARKER, "files of tfio-campaign's baselines; remove the folder as you like")
     return folder
 
 
 def named(folder: Path, size: int) -> Path:
-    """Return the path of the file to read that has `size` bytes."""
+    """Return the path of the file to read with `size` bytes."""
     return folder / f"read-{size}.bin"
 
 
@@ -72,11 +72,11 @@ def lacking(folder: Path, size: int) -> int:
 
 
 def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
-    """Return the file to read, which is made if missing; `progress` gets the MiB written and the MiB in all."""
+    """Return the file to read, made if it is missing; `progress` gets the MiB written, and the MiB of the file."""
     path = named(folder, size)
-    with _explained(folder):
+    with _errors_with_cures(folder):
         if not _is_whole(path, size):
-            with FileLock(folder / LOCK, fallback_to_soft=False):  # a mere marker would outlive a process that dies
+            with FileLock(folder / LOCK, fallback_to_soft=False):  # a lock ends with its process
                 if not _is_whole(path, size):
                     require_room(folder, size)
                     _make(path, size, progress)
@@ -90,7 +90,7 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Return whether the file exists with this size; a link does not count, as it may lead to another storage."""
+    """Return whether the file exists with this size; a link does not count, because its target may be elsewhere."""
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -101,22 +101,22 @@ def _is_whole(path: Path, size: int) -> bool:
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
     """Write the file with random bytes under a temporary name, and rename it when the bytes are durable."""
     for name in files.names(path.parent):
-        if name.startswith(f".{path.name}."):  # of a process that died
+        if name.startswith(f".{path.name}."):  # left by a dead process
             files.remove(path.parent / name)
     with files.whole(path) as file:
-        for done in range(0, size, _CHUNK):
-            progress(done // _MIB, size // _MIB)
-            file.write(os.urandom(min(_CHUNK, size - done)))
+        for offset in range(0, size, _CHUNK):
+            progress(offset // _MIB, size // _MIB)
+            file.write(os.urandom(min(_CHUNK, size - offset)))
     page_cache.evict([path])
     progress(size // _MIB, size // _MIB)
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _errors_with_cures(folder: Path) -> Iterator[None]:
     """Raise a DatasetError with a cure for any OSError in the block."""
     try:
         yield
     except OSError as error:
-        what = f" ({error.filename})" if error.filename else ""
-        message = f"cannot make a baseline's files in {folder}: {error.strerror or error}{what}"
+        file_text = f" ({error.filename})" if error.filename else ""
+        message = f"cannot make a baseline's files in {folder}: {error.strerror or error}{file_text}"
         raise DatasetError(message, _CURES.get(error.errno or 0, "name a storage that you may write to")) from error

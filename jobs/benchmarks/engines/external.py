@@ -1,8 +1,8 @@
-"""External engines, fio and IOR: their command lines, a run with its output stored unchanged, and the reader of that.
+"""External engines, fio and IOR: their command lines, their runs, and the readers of their output.
 
-Of fio see fio(1), JSON output. IOR runs with one process. It prints its JSON piece by piece: versions of it left out
-brackets, put other lines in between, and printed pieces after the end (hpc/ior issues 102, 233, 503). The small objects
-with the results are complete in all versions, so these are read instead of the whole document.
+The output is stored unchanged. For fio's JSON see fio(1). IOR runs with one process, and prints its JSON piece by
+piece: some versions leave out brackets, print other lines in between, or print pieces after the end (hpc/ior issues
+102, 233, 503). The small objects with the results are complete in all versions, so only these are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jobs.fork_server import die_with_parent
 from jobs.system import files, programs
 
 _TAIL_CHARACTERS = 300
-# C's printf of what is no number; JSON has no word for it.
+# C's printf of a value that is no number, for which JSON has no word.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
 _FIO_ACCESS = {"write": "write", "read": "read", "random_read": "randread"}
 _MIB = 1 << 20
@@ -48,9 +48,9 @@ class External(NamedTuple):
 def run(engine: External, raw: Path | None, order: Order) -> Outcome:
     """Return the outcome of a program that runs an order; `raw` is the file for its output."""
     command = engine.command(order)
-    before = time.perf_counter()
+    start = time.perf_counter()
     answer = output_of(command, order.file.parent, raw)
-    return checked_outcome(engine, answer, order, time.perf_counter() - before)
+    return checked_outcome(engine, answer, order, time.perf_counter() - start)
 
 
 def checked_outcome(engine: External, answer: str, order: Order, elapsed_s: float) -> Outcome:
@@ -58,33 +58,39 @@ def checked_outcome(engine: External, answer: str, order: Order, elapsed_s: floa
     try:
         return engines.believe(engine.outcome(answer, order), order, elapsed_s)
     except EngineError as error:
-        raise failure(engine.program, f"is not to be believed: {error}", answer) from error
+        raise failure(engine.program, f"is not credible: {error}", answer) from error
 
 
 def output_of(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     """Return the standard output of a program run in `folder`, also written to `raw`; raise EngineError if it fails."""
     try:
-        done = programs.run(command, cwd=folder, preexec_fn=die_with_parent)  # else it would go on to use the storage
+        # It must not continue to use the storage after this process.
+        completed = programs.run(command, cwd=folder, preexec_fn=die_with_parent)
     except OSError as error:
         raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
-    words = f"$ {shlex.join(command)}\n{done.stdout}\n--- standard error, exit code {done.returncode}\n{done.stderr}"
+    error_head = f"--- standard error, exit code {completed.returncode}"
+    log_text = f"$ {shlex.join(command)}\n{completed.stdout}\n{error_head}\n{completed.stderr}"
     if raw is not None:
-        with suppress(OSError):  # a full disk takes the words away, not the run
-            files.write(raw, words)
-    if done.returncode:
-        raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
-    return done.stdout
+        with suppress(OSError):  # a full disk must not end the run
+            files.write(raw, log_text)
+    if completed.returncode:
+        raise failure(
+            command[0], f"ended with exit code {completed.returncode}", completed.stderr.strip() or completed.stdout
+        )
+    return completed.stdout
 
 
-def failure(program: str, what: str, text: str) -> EngineError:
+def failure(program: str, fault: str, text: str) -> EngineError:
     """Return an error that ends with a program's last output; more of the output goes to standard error."""
     print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
-    last = " ".join(text[-_TAIL_CHARACTERS:].split())
-    return EngineError(f"{program} {what}: …{last}" if last else f"{program} {what}, and said nothing")
+    last_output = " ".join(text[-_TAIL_CHARACTERS:].split())
+    return EngineError(
+        f"{program} {fault}: …{last_output}" if last_output else f"{program} {fault}, and printed nothing"
+    )
 
 
 def documents(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the outermost JSON objects in a text, whatever stands between them; NaN and infinity become None."""
+    """Yield the outermost JSON objects in a text with any other content; NaN and infinity become None."""
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     end, cleaned = 0, _NO_NUMBER.sub("null", text)
     while (start := cleaned.find("{", end)) >= 0:
@@ -95,7 +101,7 @@ def documents(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def number(node: Mapping[str, Any], key: str) -> float:
-    """Return a number of a program's answer; raise EngineError if it is missing or not finite."""
+    """Return a number of a program's output; raise EngineError if it is missing or not finite."""
     value = node.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
@@ -104,7 +110,7 @@ def number(node: Mapping[str, Any], key: str) -> float:
 
 def fio_command(order: Order) -> list[str]:
     """Return fio's command line; the file is named relative to its folder, because fio interprets ``:`` and ``$``."""
-    words = {
+    options = {
         "name": "baseline",
         "filename": order.file.name,
         "rw": _FIO_ACCESS[order.access],
@@ -114,14 +120,14 @@ def fio_command(order: Order) -> list[str]:
         "direct": int(order.direct),
         "output-format": "json",
     }
-    if order.access == "write":  # a new file, none of it allocated before, and the flush is part of the time
-        words |= {"end_fsync": 1, "create_on_open": 1, "fallocate": "none"}
+    if order.access == "write":  # a new file without allocated blocks; the flush is part of the time
+        options |= {"end_fsync": 1, "create_on_open": 1, "fallocate": "none"}
     else:
-        words["allow_file_create"] = 0
+        options["allow_file_create"] = 0
     if order.access == "random_read":
-        words |= _fio_readers(order)
+        options |= _fio_readers(order)
     flags = ["--thread", "--group_reporting", *([] if order.access == "write" else ["--readonly"])]
-    return ["fio", *(f"--{key}={value}" for key, value in words.items()), *flags]
+    return ["fio", *(f"--{key}={value}" for key, value in options.items()), *flags]
 
 
 def _fio_readers(order: Order) -> dict[str, Any]:
@@ -133,9 +139,9 @@ def _fio_readers(order: Order) -> dict[str, Any]:
         "numjobs": readers,
         "size": share,
         "offset_increment": share,
-        "randrepeat": 0,  # else fio takes a seed of its own, whatever randseed says
-        "randseed": order.seed + 1,  # each reader's seed is a multiple of it: of 0, all readers have the same places
-        "runtime": f"{round(order.seconds_max * 1000)}ms",  # fio takes a fraction of a second for no limit
+        "randrepeat": 0,  # else fio ignores randseed
+        "randseed": order.seed + 1,  # each reader's seed is a multiple of it, so it must not be 0
+        "runtime": f"{round(order.seconds_max * 1000)}ms",  # fio ignores a limit of a fraction of a second
     }
 
 
@@ -143,28 +149,28 @@ def fio_outcome(answer: str, order: Order) -> Outcome:
     """Return the outcome in fio's output; raise EngineError unless it holds one JSON document with one job."""
     answers = [document for document in documents(answer) if "jobs" in document]
     if len(answers) != 1:
-        raise EngineError(f"it gave {len(answers)} answers" if answers else "it gave no whole answer")
+        raise EngineError(f"it gave {len(answers)} answers" if answers else "it gave no complete answer")
     jobs = answers[0]["jobs"]
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
-        raise EngineError("its answer does not hold one job")
+        raise EngineError("its answer does not have one job")
     job = jobs[0]
     if number(job, "error"):
         raise EngineError(f"error {job['error']}")
-    side = job.get("write" if order.access == "write" else "read")
-    if not isinstance(side, dict):
-        raise EngineError("its answer does not say what was read or written")
-    moved, requests, milliseconds, rate = (
-        number(side, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
+    access_result = job.get("write" if order.access == "write" else "read")
+    if not isinstance(access_result, dict):
+        raise EngineError("its answer has no result of the access")
+    moved_bytes, requests, milliseconds, rate = (
+        number(access_result, key) for key in ("io_bytes", "total_ios", "runtime", "bw_bytes")
     )
     version = str(answers[0].get("fio version", engines.UNKNOWN))
-    return Outcome(int(moved), int(requests), milliseconds / 1e3, version, rate=rate)
+    return Outcome(int(moved_bytes), int(requests), milliseconds / 1e3, version, rate=rate)
 
 
 def ior_command(order: Order) -> list[str]:
     """Return IOR's command line (IOR 3.3 and later): one task, one block; IOR does not delete the file."""
     sizes = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
     direct = ["--posix.odirect"] if order.direct else []
-    # -e: the flush is part of the time. -E: the file is there, and is not to be made.
+    # -e: the flush is part of the time. -E: the existing file is used.
     access = ["-w", "-e"] if order.access == "write" else ["-r", "-E"]
     return [
         "ior", "-a", "POSIX", *access, "-k", "-i", "1", *sizes, *direct,
@@ -175,21 +181,21 @@ def ior_command(order: Order) -> list[str]:
 def ior_outcome(answer: str, order: Order) -> Outcome:
     """Return the outcome in IOR's output; raise EngineError unless it has exactly one complete result of the access."""
     texts = _INNERMOST.findall(answer)
-    objects = [each for text in texts for each in documents(text)]
-    results = [each for each in objects if each.get("access") == order.access and "bwMiB" in each]
+    objects = [document for text in texts for document in documents(text)]
+    results = [result for result in objects if result.get("access") == order.access and "bwMiB" in result]
     if len(results) != 1:
-        raise EngineError(f"it gave {len(results)} results" if results else "it gave no whole result")
+        raise EngineError(f"it gave {len(results)} results" if results else "it gave no complete result")
     (result,), match = results, _IOR_VERSION.search(answer)
     version = f"IOR-{match['version']}" if match else engines.UNKNOWN
-    # IOR states no bytes: its rate and time are checked by the order's bytes.
+    # IOR reports no bytes, so its rate and time are checked with the bytes of the order.
     wall_s, rate = number(result, "totalTime"), number(result, "bwMiB") * _MIB
-    parts = {ours: number(result, theirs) for theirs, ours in _IOR_PARTS.items()}
+    parts = {name: number(result, ior_name) for ior_name, name in _IOR_PARTS.items()}
     requests = order.file_bytes // order.block_bytes
     return Outcome(order.file_bytes, requests, wall_s, version, parts, rate)
 
 
 EXTERNAL = {
-    each.program: each
-    for each in (External("fio", fio_command, fio_outcome), External("ior", ior_command, ior_outcome))
+    engine.program: engine
+    for engine in (External("fio", fio_command, fio_outcome), External("ior", ior_command, ior_outcome))
 }
 """The external engines, by name."""

@@ -58,8 +58,8 @@ _WRONG = [
     (PLAIN, "benchmark.name=run", "benchmark.name=run is no benchmark", "micro"),
     (PLAIN, "cluster.name=foo", "cluster.name=foo is no cluster", "local"),
     # Baselines.
-    (BASELINE, "cache=warm", "goes past the page cache", ""),
-    (BASELINE, "cache=as_is", "goes past the page cache", ""),
+    (BASELINE, "cache=warm", "bypasses the page cache", ""),
+    (BASELINE, "cache=as_is", "bypasses the page cache", ""),
     (BASELINE, "accelerator=cpu", "benchmark=baseline computes nothing", ""),
     (BASELINE, "checkpoint=local", "benchmark=baseline trains nothing", ""),
     ((BASELINE, "benchmark.access=random_read"), "benchmark.engine=ior", "IOR has no threads", ""),

@@ -40,8 +40,8 @@ WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket
         (("benchmark=hepcnn", "dataset=hep"), "reader=h5py_threads with an object store"),
         (("benchmark=climate", "dataset=climate", "reader=offsets", "benchmark.stage=/fast"), "benchmark.stage=/fast"),
         (("benchmark=climate", "dataset=climate", "reader=offsets", "benchmark.control=metadata"), "are not opened"),
-        (("benchmark=baseline", "benchmark.engine=fio"), "knows no objects"),
-        (("benchmark=baseline", "storage.engine=async"), "gets ranges and puts by threads"),
+        (("benchmark=baseline", "benchmark.engine=fio"), "cannot use objects"),
+        (("benchmark=baseline", "storage.engine=async"), "reads and writes objects by threads"),
     ],
 )
 def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(words, message):

@@ -195,7 +195,7 @@ def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
 
 
 def test_a_file_that_is_shorter_than_asked_for_is_no_baseline(file):
-    with pytest.raises(EngineError, match="8388608 bytes were moved and not the 16777216"):
+    with pytest.raises(EngineError, match="8388608 bytes were moved, not the requested 16777216"):
         execute(file, size=16 * MIB)
 
 
@@ -223,7 +223,7 @@ GOOD = Outcome(8 * MIB, 8, 2.0, "1")
         ({}, 2.0, 4.05 * MIB, "bytes/s are not"),
         ({}, 2.0, 3.97 * MIB, None),
         ({}, 2.0, 3.95 * MIB, "bytes/s are not"),
-        ({"moved_bytes": MIB}, 2.0, None, "1048576 bytes were moved and not the 8388608"),
+        ({"moved_bytes": MIB}, 2.0, None, "1048576 bytes were moved, not the requested 8388608"),
         ({"wall_s": 0.0}, 2.0, None, "cannot be"),
         ({"wall_s": float("nan")}, 2.0, None, "cannot be"),
         ({}, 2.0, float("inf"), "cannot be"),

@@ -91,7 +91,7 @@ def test_a_file_that_comes_twice_or_not_or_from_elsewhere_is_found(rules, data):
     whole = [*delivered[rank]]
 
     delivered[rank] = [*whole[:place], rules.files, *whole[place + 1 :]]
-    assert "is of no rank's share" in every_sample_once(rules, delivered)
+    assert "is in no rank's share" in every_sample_once(rules, delivered)
     pass_of = rules.batches(TRAIN) * rules.batch_size
     if pass_of > 1:
         other = place // pass_of * pass_of + (place + 1) % pass_of

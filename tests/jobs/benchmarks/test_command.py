@@ -101,7 +101,7 @@ def test_data_that_hold_nothing_are_none(tmp_path):
     (tmp_path / "empty.bin").touch()
 
     for path in (tmp_path, tmp_path / "empty.bin"):
-        with pytest.raises(DatasetError, match="no files that hold anything"):
+        with pytest.raises(DatasetError, match="no files with content"):
             manifest.scan(path, any_kind=True)
 
 
@@ -200,7 +200,7 @@ def test_at_the_time_limit_all_of_it_is_ended(data, execute, disk, clock, monkey
 
     figures = execute(data, script, str(disk / "pids"), limit_s=0.6)
 
-    assert "still running after run_timeout_s=0.6, ended with all it started" in figures["reason"]
+    assert "still running after run_timeout_s=0.6, ended with all of its processes" in figures["reason"]
     assert len(pids()) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids())
 
@@ -242,7 +242,7 @@ def test_a_line_that_is_printed_marks_where_the_timed_part_begins(data, execute)
 
     assert figures["wall_s"] > 0.4
     assert 0.1 < figures["marked_s"] < figures["wall_s"] - 0.25
-    assert "no line that the program printed fits benchmark.begins=epoch 1" in missing["reason"]
+    assert "no printed line matches benchmark.begins=epoch 1" in missing["reason"]
 
 
 def test_the_program_itself_marks_where_the_timed_part_begins(data, execute, monkeypatch):
@@ -286,7 +286,7 @@ def test_a_cell_has_those_settings_alone_that_the_program_is_told():
 def test_data_that_do_not_fit_into_the_memory_that_is_left_cannot_be_warm(data, execute, monkeypatch):
     monkeypatch.setattr(command, "memory_left_bytes", lambda: 5 * MB)
 
-    with pytest.raises(DatasetError, match=r"the data have 0.0 GB, and 0.0 GB of memory are left .*cannot be warm"):
+    with pytest.raises(DatasetError, match=r"the data have 0.0 GB, and 0.0 GB of memory are free: .*cannot be warm"):
         execute(data, READ, cache="warm")
     assert execute(data, READ + A_WHILE)["status"] == "valid"
 

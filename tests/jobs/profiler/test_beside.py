@@ -49,7 +49,7 @@ rewrites.rewrite(ctypes.cast(wraps.wrapper, ctypes.c_void_p))
 try:
     Profile().start()
 except ProfilerError as error:
-    assert "libwraps.so has put its own functions into this process" in str(error), error
+    assert "libwraps.so has its own functions in this process" in str(error), error
 else:
     sys.exit(1)
 """

@@ -33,7 +33,7 @@ def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_pat
     assert not window.ended
     assert window.ended_ns > opened_ns  # the read came after the open
     assert "ended within the window" in window.blind_spot()
-    with pytest.raises(ProfilerError, match="is there already"):
+    with pytest.raises(ProfilerError, match="exists already"):
         Profile(spill=spill).start()
 
 
@@ -56,7 +56,7 @@ def test_a_spill_that_was_torn_is_an_error(at, data, tmp_path):
         file.seek(4096 + at)
         file.write(b"\xff\x7f")
 
-    with pytest.raises(EventsError, match="its events are not those of its files"):
+    with pytest.raises(EventsError, match="its events do not match its files"):
         saved.read_profile(tmp_path / "spill")
 
 
@@ -76,7 +76,7 @@ def test_a_window_that_cannot_open_leaves_the_other_and_no_spill(data, tmp_path,
     with Profile(only=[data]) as watched:
         with pytest.raises(ProfilerError, match="only one"):
             Profile(spill=tmp_path / "spill", events=10).start()
-        monkeypatch.setattr(profile, "_open", list)
+        monkeypatch.setattr(profile, "_open_profiles", list)
         with pytest.raises(ProfilerError, match="cannot open a window"):
             Profile(spill=tmp_path / "spill", events=10, max_files=10).start()
         data.read_bytes()

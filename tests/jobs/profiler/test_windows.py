@@ -355,7 +355,7 @@ def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
     library().profiler_count(events.ctypes.data, 1, counters.ctypes.data, 1)
 
     assert not counters.view(np.uint8).any()
-    with pytest.raises(ValueError, match="not those of its files"):
+    with pytest.raises(ValueError, match="do not match its files"):
         checked_events(events, 1)
 
 

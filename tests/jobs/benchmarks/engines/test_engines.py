@@ -123,9 +123,9 @@ def _fio(change):
 
 
 BROKEN_FIO = [
-    ("", "gave no whole answer, and said nothing"),
-    ("fio: failed to parse\n", "gave no whole answer: …fio: failed to parse"),
-    (FIO[: len(FIO) // 2], "gave no whole answer: …"),
+    ("", "gave no complete answer, and printed nothing"),
+    ("fio: failed to parse\n", "gave no complete answer: …fio: failed to parse"),
+    (FIO[: len(FIO) // 2], "gave no complete answer: …"),
     (FIO + FIO, "gave 2 answers"),
     (
         FIO.replace('"runtime" : 44', '"runtime" : nan').replace('"runtime": 44', '"runtime": -nan'),
@@ -136,14 +136,14 @@ BROKEN_FIO = [
     (FIO.replace("762600727", "1e999"), "no number bw_bytes"),
     (FIO.replace("762600727", "7626007"), "bytes/s are not"),
     (FIO.replace('"total_ios": 32', '"total_ios": "32"'), "no number total_ios"),
-    (_fio(lambda job: job.pop("read")), "does not say what was read"),
+    (_fio(lambda job: job.pop("read")), "has no result of the access"),
     (_fio(lambda job: job["read"].pop("io_bytes")), "no number io_bytes"),
     (_fio(lambda job: job["read"].update(io_bytes=0)), "cannot be"),
-    (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved and not"),
+    (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved, not the requested"),
     (_fio(lambda job: job.update(error=5)), "error 5"),
-    ('{"jobs": []}', "does not hold one job"),
-    ('{"jobs": {"read": 1}}', "does not hold one job"),
-    ('{"jobs": [[]]}', "does not hold one job"),
+    ('{"jobs": []}', "does not have one job"),
+    ('{"jobs": {"read": 1}}', "does not have one job"),
+    ('{"jobs": [[]]}', "does not have one job"),
 ]
 RESULT = IOR[IOR.index('{\n          "access"') : IOR.index('\n      ], \n      "max"')]
 
@@ -164,10 +164,10 @@ def test_what_ior_is_known_to_break_does_not_matter(text):
 
 
 BROKEN_IOR = [
-    ("", "gave no whole result, and said nothing"),
-    (IOR[: IOR.index('"closeTime"')], "gave no whole result: …"),
+    ("", "gave no complete result, and printed nothing"),
+    (IOR[: IOR.index('"closeTime"')], "gave no complete result: …"),
     (IOR + RESULT, "gave 2 results"),
-    (IOR.replace('"access": "read"', '"access": "write"'), "gave no whole result"),
+    (IOR.replace('"access": "read"', '"access": "write"'), "gave no complete result"),
     (IOR.replace('"bwMiB": 725.6236', '"bwMiB": nan'), "no number bwMiB"),
     (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s are not"),
     (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "cannot be"),
