@@ -235,7 +235,7 @@ def make_cells(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     ):
         raise UsageError(
             "profile.compare=true without a profile: there is nothing to compare",
-            "profile.posix=trace or profile.tensorflow=5-15, for example; each profiled run then has one without",
+            "profile.posix=trace or profile.tensorflow=5-15, for example; each such run is paired with one without",
         )
     return list(cells.values()), conduct
 

@@ -267,7 +267,7 @@ def _check_extra_option(option: str, value: Any) -> None:
         if option == reserved or (reserved.startswith(option) and option not in _NOT_SHORTENED):
             if reserved in _HAS_A_KEY:
                 raise UsageError(f"{path}: --{reserved} has a key of its own", f"{_HAS_A_KEY[reserved]}=…")
-            raise UsageError(f"{path}: the campaign itself sets --{reserved}", f"leave out {option}")
+            raise UsageError(f"{path}: the campaign itself decides about --{reserved}", f"leave out {option}")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
         raise UsageError(
             f"{path}={value!r} is no plain value",

@@ -170,7 +170,7 @@ def _check_staging(rule: str, benchmark: str, node_root: str | None) -> None:
     """Refuse staged copies if the benchmark, or ranks with roots of their own, would not read them."""
     if "staging" not in benchmarks()[benchmark].settings:
         hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave out staging"
-        raise UsageError(f"staging={rule}: benchmark={benchmark} does not read staged copies", hint)
+        raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
     if node_root is not None:
         raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
 
@@ -202,7 +202,7 @@ def check_enough_data(values: Flat, files: int) -> None:
     """Refuse more batches than the data set has images for, and snapshots later than the last step."""
     iterations, batch_size, nodes = values["iterations"], values["batch_size"], values.get("nodes", 1)
     if files < nodes:
-        raise UsageError(f"nodes={nodes}: the dataset has only {files} files", f"nodes={files} or fewer")
+        raise UsageError(f"nodes={nodes} share {files} files of the dataset", f"nodes={files} or fewer")
     files //= nodes
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(

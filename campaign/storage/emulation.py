@@ -67,7 +67,8 @@ def as_found(provenance: Provenance) -> Provenance:
 def unbounded(paths: Iterable[str]) -> str | None:
     """Return a sentence on an emulated storage without its declared limits; None if all have them.
 
-    Such a testbed is half down or was changed. Limits of the kernel that cannot be read here are not checked.
+    A storage lacks them if its testbed is half down or was changed. Limits of the kernel that cannot be read here are
+    not checked.
     """
     for path in paths:
         facts = emulated_storage(Path(path)) or {}

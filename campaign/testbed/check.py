@@ -287,7 +287,7 @@ def parse_fio_answer(answer: str, point: Point) -> Measured:
 
 
 def describe_time(target: Target, point: Point, rate: float, before: Served, after: Served) -> str:
-    """Return a sentence on what the time of an average request was spent on, by the counters of the model's server.
+    """Return a sentence on the parts of the time of an average request, by the counters of the model's server.
 
     A random read waits for the model, for a server that answers late, and for the way between program and server (by
     Little's law). The server answers earlier by `path_us`, to compensate for the way.

@@ -123,9 +123,9 @@ _WRONG = [
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),
-    (SLURM, "+cluster.extra.array=1", "the campaign itself sets --array", "leave out array"),
-    (SLURM, "+cluster.extra.job-n=x", "cluster.extra.job-n: the campaign itself sets --job-name", "leave out"),
-    (SLURM, "+cluster.extra.cluster=other", "the campaign itself sets --clusters", "leave out"),
+    (SLURM, "+cluster.extra.array=1", "the campaign itself decides about --array", "leave out array"),
+    (SLURM, "+cluster.extra.job-n=x", "cluster.extra.job-n: the campaign itself decides about --job-name", "leave out"),
+    (SLURM, "+cluster.extra.cluster=other", "the campaign itself decides about --clusters", "leave out"),
     (SLURM, "+cluster.extra.cluster-constraint=x", "decides about --cluster-constraint", "leave out"),
     (SLURM, "+cluster.extra.tasks-per-node=2", "decides about --tasks-per-node", "leave out"),
     (SLURM, "+cluster.extra.time=5", "--time has a key of its own", "cluster.timeout_min=…"),
