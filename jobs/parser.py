@@ -9,6 +9,8 @@ import argparse
 import difflib
 import io
 import os
+import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,16 +20,7 @@ from jobs.model.codes import ExitCode
 from jobs.terminal import complain, open_streams
 
 END_OF_FLAGS = "--"
-
-
-class _Paragraphs(argparse.HelpFormatter):
-    """The formatter of help that folds each paragraph by itself, and leaves one with columns as it is."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002 - of argparse, which indents nothing
-        return "\n\n".join(
-            each if "  " in each else textwrap.fill(" ".join(each.split()), width, break_on_hyphens=False)
-            for each in text.strip().split("\n\n")
-        )
+_LINE_OF_FLAGS = re.compile(r"^ +(-.*?)(?:  |$)", re.MULTILINE)
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,8 +30,15 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *words: Any, open_ended: bool = False, **options: Any) -> None:
-        super().__init__(*words, **{"allow_abbrev": False, "formatter_class": _Paragraphs, **options})
-        self._open_ended = open_ended
+        as_folded = argparse.RawDescriptionHelpFormatter
+        super().__init__(*words, **{"allow_abbrev": False, "formatter_class": as_folded, **options})
+        self._open_ended, self._folds = open_ended, "formatter_class" not in options
+
+    def format_help(self) -> str:
+        """Return the help; its paragraphs are folded to the terminal, those with columns stay as they are."""
+        if self._folds:
+            self.description, self.epilog = _fold(self.description), _fold(self.epilog)
+        return super().format_help()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the options and the words that are none; refuse a flag that is not known."""
@@ -52,8 +52,8 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[str]:
-        """Return the flags that this parser knows."""
-        return [*self._option_string_actions]
+        """Return the flags that this parser knows: in its help a line each."""
+        return re.findall(r"(?<![\w-])--?\w[\w-]*", " ".join(_LINE_OF_FLAGS.findall(self.format_help())))
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words as argparse's message says; the cure is the help."""
@@ -63,6 +63,14 @@ class Parser(argparse.ArgumentParser):
         """Print what is wrong and its cure, and exit with 2."""
         complain(message, hint)
         sys.exit(ExitCode.USAGE)
+
+
+def _fold(text: str | None) -> str | None:
+    width = shutil.get_terminal_size().columns - 2  # as argparse folds the help of flags
+    return text and "\n\n".join(
+        each if "  " in each else textwrap.fill(" ".join(each.split()), width, break_on_hyphens=False)
+        for each in text.strip().split("\n\n")
+    )
 
 
 def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
