@@ -25,7 +25,7 @@ _WIDE = 200  # columns of a pipe: lines are never folded there
 _LINES_SHOWN = 5  # of a list of similar messages; the others are counted
 _TERMINAL = "/dev/tty"  # of this process, tty(4)
 _LONGEST_ANSWER = 4096  # bytes; a terminal gives one line
-_SILENT_S = 1.0  # work that is over sooner shows no progress
+_PROGRESS_AFTER_S = 1.0  # work that is over sooner shows no progress
 _DRAW_EACH_S, _LINE_EACH_S = 0.1, 5.0  # between two pictures on a terminal, and between two lines elsewhere
 
 _Item = TypeVar("_Item")
@@ -155,7 +155,7 @@ def progress() -> Iterator[Progress]:
     Each `what` is a bar on a terminal; elsewhere a report is a line.
     """
     pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
-    next_s = time.monotonic() + _SILENT_S
+    next_s = time.monotonic() + _PROGRESS_AFTER_S
     tasks: dict[str, TaskID] = {}
     with ExitStack() as stack:
         bars = make_bar()

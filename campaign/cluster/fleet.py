@@ -27,7 +27,7 @@ _TICK_S = 1.0
 _SETTLE_CHECKS = 6
 _LATE_S = 5.0  # until a record that a node has written is visible here (NFS)
 _CHECK_EACH_S = 1.0
-_SILENT_S = 10.0  # a shorter silence is not reported
+_REPORT_AFTER_S = 10.0  # a shorter silence is not reported
 
 
 class Fleet:
@@ -152,7 +152,7 @@ def follow_fleet(folder: CampaignFolder, fleet: Fleet, tick_s: float = _TICK_S) 
         return fleet.refresh_without_waiting()
 
     def hindrance() -> str:
-        if fleet.silent_since is not None and fleet.silent_s >= _SILENT_S:
+        if fleet.silent_since is not None and fleet.silent_s >= _REPORT_AFTER_S:
             since = time.strftime("%H:%M:%S", time.localtime(clock_s + fleet.silent_since))
             return f"Slurm's controller has not answered since {since}; progress is still read from the records"
         return folder.write_hindrance()

@@ -19,7 +19,7 @@ from jobs.model.record import Access
 from jobs.system import files
 from jobs.system.device import devices_behind
 
-_SILENT_S, _RETRY_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
+_MESSAGE_AFTER_S, _RETRY_S = 0.5, 0.05  # wait for a lock before a message about it; time between two tries
 _DEVICES = Path("/sys/block")
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
@@ -76,7 +76,7 @@ def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> Abstr
         # Other users must be able to take the lock, too. A soft lock would outlive a process that dies.
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
-            return lock.acquire(timeout=_SILENT_S)
+            return lock.acquire(timeout=_MESSAGE_AFTER_S)
         report({"code": Waiting.LOCK, "words": str(path), "holder": _holder(path)})
         return lock.acquire()
     except OSError as error:
@@ -88,7 +88,7 @@ def locked(path: Path, report: Callable[[Wait], None] = lambda _: None) -> Abstr
 
 def _locked_device(path: Path, report: Callable[[Wait], None]) -> IO[bytes]:
     """Wait for the lock of a file of the kernel and take it; return the file, which releases the lock when closed."""
-    file, silent_until = path.open("rb"), time.monotonic() + _SILENT_S
+    file, silent_until = path.open("rb"), time.monotonic() + _MESSAGE_AFTER_S
     try:
         while not _try_lock(file):
             if time.monotonic() >= silent_until:

@@ -48,7 +48,7 @@ from jobs.system import files
 _POLL_S = 0.2  # between two looks for the meeting file
 HELLO_S = 10.0  # for an answer that needs no work
 _ALIVE_S = 5.0  # between two signs of life of a rank that works on an order
-_SILENT_S = 60.0  # a rank that sends nothing for so long is lost
+_RANK_LOST_AFTER_S = 60.0  # a rank that sends nothing for so long is lost
 HUB = "hub"  # the purpose of the second secret
 
 
@@ -227,7 +227,7 @@ class _FollowerChannel:
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
         """Send an order and return the answer; raises RankLostError if nothing comes for 60 s."""
         self.send(order)
-        while "alive" in (answer := self.receive(_SILENT_S)):
+        while "alive" in (answer := self.receive(_RANK_LOST_AFTER_S)):
             pass
         return answer
 

@@ -49,8 +49,8 @@ def choose(name: str) -> str:
     return name
 
 
-def started(settings: Settings) -> str:
-    """Start TensorFlow for a run and return the accelerator; a benchmark without a network hides all GPUs."""
+def start_tensorflow(settings: Settings) -> str:
+    """Prepare TensorFlow for a run and return the name of its accelerator; all but ``gpu`` hide the GPUs."""
     chosen = choose(settings.get("accelerator", {"name": "cpu"})["name"])
     run_operations_directly()
     tf.random.set_seed(settings["seed"])

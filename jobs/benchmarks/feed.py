@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from jobs.benchmarks.accelerators import Accelerators, Plan, Sample
 from jobs.benchmarks.benchmark import Benchmark, Figure
+from jobs.benchmarks.emulated_accelerators import Accelerators, Plan, Sample
 from jobs.benchmarks.images import RATE
 from jobs.benchmarks.run_files import files_of
 from jobs.errors import DatasetError

@@ -222,7 +222,10 @@ class Plan:
 
 
 def over_ranks(rules: Rules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
-    """Return the expectations over all ranks; a report has ``steps``, ``delivered`` (by epoch, file), ``weights``."""
+    """Return what all ranks together should have done beside what they did, by name.
+
+    `reports` has one mapping per rank with ``steps``, ``delivered`` (samples by epoch and file) and ``weights``.
+    """
     fault = every_sample_once(rules, [report["delivered"] for report in reports])
     share = rules.train.samples * rules.share(TRAIN) * rules.ranks
     success_text = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"

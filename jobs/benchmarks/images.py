@@ -53,7 +53,7 @@ class ImageLoop(StepLoop):
         """Start TensorFlow, and build the pipeline and the step."""
         self.wanted = self.images_asked(settings, len(images.paths))
         super().__init__(settings, -(-self.wanted // settings["batch_size"]), spent)
-        self.chosen = accelerator.started(settings)
+        self.chosen = accelerator.start_tensorflow(settings)
         self.images, self.names, self.checkpoints = images, [str(path) for path in images.paths], checkpoints
         self.delivered: list[int] = []
         self.bytes_read = 0

@@ -135,7 +135,7 @@ class Trainer(StepLoop):
     ) -> None:
         """Start TensorFlow; build the network if needed; `kernels` has the kernel shapes, even without a network."""
         super().__init__(settings, number, spent)
-        self.chosen = accelerator.started(settings)
+        self.chosen = accelerator.start_tensorflow(settings)
         start = time.perf_counter()
         self.computes = settings["benchmark"]["control"] != "no_compute"
         trains = self.computes and self.chosen != "emulated"

@@ -96,7 +96,7 @@ class Clock:
 
 
 def clocks(streams: Sequence[Stream], barriers: Events) -> Mapping[str, Clock]:
-    """Return each clock, by name, compared with the clock of the lowest rank.
+    """Return by the name of a clock the bounds of its offset from the clock of the lowest rank.
 
     `barriers` has the events of barriers of all ranks, in Unix time.
     """

@@ -294,7 +294,7 @@ class Run(TypedDict, total=False):
     au_mean_percent: Annotated[Amount, Metric("%")]
     au_dlio_percent: Annotated[Amount, Metric("%")]  # the mean by DLIO's definition: with measured computing times
     late_share: Amount  # lateness as a share of a step: the largest mean of an accelerator
-    accelerators: list[dict[str, Number]]  # parts of the time of each accelerator (`jobs.benchmarks.accelerators`)
+    accelerators: list[dict[str, Number]]  # parts of the time of each (`jobs.benchmarks.emulated_accelerators`)
     sync_s: Amount
     overhead_s: Number
     checks: list[Check]

@@ -11,7 +11,7 @@ DEEDS = {
 }
 NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
-    "benchmarks/accelerators.py": "reads only, within the clock",
+    "benchmarks/emulated_accelerators.py": "reads only, within the clock",
     "benchmarks/user_program.py": "a list of pipes",
     "__init__.py": "the marks of a program, in a folder that is the run's alone",
     "profiler/files_seen.py": "what the processes of a program leave in a folder that is the run's alone",

@@ -345,7 +345,7 @@ def test_each_node_makes_its_own_data_which_must_be_the_same(there, error, work_
 
 @pytest.mark.parametrize("stalls", [False, True])
 def test_a_node_that_works_for_long_is_waited_for_and_one_that_stalls_is_lost(stalls, work_list, monkeypatch):
-    monkeypatch.setattr(ranks, "_SILENT_S", 0.5 if stalls else 3.0)
+    monkeypatch.setattr(ranks, "_RANK_LOST_AFTER_S", 0.5 if stalls else 3.0)
     monkeypatch.setattr(ranks, "_ALIVE_S", SOON_S if stalls else 0.05)
 
     def make(folder, item):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jobs import checks
-from jobs.benchmarks import accelerators, feed
-from jobs.benchmarks.accelerators import Plan, Sample
+from jobs.benchmarks import emulated_accelerators, feed
+from jobs.benchmarks.emulated_accelerators import Plan, Sample
 from jobs.checks import Limits
 from jobs.data.manifest import MANIFEST_NAME, scan
 from jobs.judging.judge import judged_run
@@ -174,11 +174,11 @@ class _Alone:
 def run_alone(monkeypatch):
     """A function: the times of one accelerator whose batches come after so many seconds, on an even clock."""
     clock = _Clock()
-    monkeypatch.setattr(accelerators, "time", clock)
+    monkeypatch.setattr(emulated_accelerators, "time", clock)
 
     def run_alone(*waits_s):
         plan = Plan(1, STEP_S, 1, 0, "raw", from_memory=False, batches=[[Sample(Path("x"), 0, 1)]] * len(waits_s))
-        return accelerators.run_steps(plan, 0, _Alone(clock), _Batches(clock, waits_s))
+        return emulated_accelerators.run_steps(plan, 0, _Alone(clock), _Batches(clock, waits_s))
 
     return run_alone
 
@@ -192,9 +192,9 @@ def test_the_first_step_counts_for_nothing_and_waiting_in_later_ones_does(run_al
 
 
 def test_a_late_wake_up_lengthens_no_run_but_raises_what_dlio_counts(monkeypatch, run_alone):
-    usual, ready, waiting = accelerators.wait_until, [0.0] * 20, [STEP_S] * 20
+    usual, ready, waiting = emulated_accelerators.wait_until, [0.0] * 20, [STEP_S] * 20
     (honest, honest_waiting) = run_alone(*ready), run_alone(*waiting)
-    monkeypatch.setattr(accelerators, "wait_until", lambda deadline_s: usual(deadline_s + 0.004))
+    monkeypatch.setattr(emulated_accelerators, "wait_until", lambda deadline_s: usual(deadline_s + 0.004))
     (overslept, overslept_waiting) = run_alone(*ready), run_alone(*waiting)
 
     assert overslept["late_share"] == pytest.approx(0.2, abs=0.01)

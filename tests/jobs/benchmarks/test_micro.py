@@ -101,7 +101,7 @@ def test_ranks_meet_as_often_as_the_one_with_most_batches_has_one_and_the_first_
 ):
     rank = Slow(clock, others)
     monkeypatch.setattr(ranks, "here", lambda: rank)
-    monkeypatch.setattr(images.accelerator, "started", lambda _: "cpu")
+    monkeypatch.setattr(images.accelerator, "start_tensorflow", lambda _: "cpu")
     batches = [(Tensor([number]), Tensor([10]), None) for number in range(own)]
     monkeypatch.setattr(micro.Reading, "built", lambda _: batches)
     paths = [Path(str(number)) for number in range(own)]
