@@ -174,7 +174,8 @@ def _require_effect_of_size(grid: _Grid, points: Sequence[Point]) -> None:
     if _without_size(points) == _without_size(resized):
         raise UsageError(
             f"{sizes[-1]} changes nothing here: no number of these cells depends on a size",
-            "leave it out (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
+            "leave it out (dataset.files=… iterations=… make a campaign small, and overrule it), or name a recipe:"
+            " +paper=fig4",
         )
 
 

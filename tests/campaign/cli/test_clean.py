@@ -269,7 +269,7 @@ def test_the_storages_of_the_words_are_looked_at(dataset, root, tmp_path, capsys
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--only=demo", "--cfg=job"])
 def test_a_flag_of_a_campaign_is_refused_and_nothing_is_removed(flag, dataset):
-    with pytest.raises(UsageError, match="no such flag"):
+    with pytest.raises(UsageError, match="unknown flag"):
         clean.main(["--yes", "--unused", flag])
 
     assert dataset.exists()

@@ -32,7 +32,7 @@ def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
     shown = helped("help", "prefetch", columns=200)
 
     for line in (
-        "prefetch             KEY=VALUE: what can change a result",
+        "prefetch             KEY=VALUE: settings that can change a result",
         "type      whole number", "range     0 to 1,024 batches", "unit      batches", "default   0",
         "meaning   batches that are prepared before the step asks for them; 0: none;",
     ):  # fmt: skip

@@ -180,7 +180,7 @@ def test_commands_of_somebody_are_not_printed(folder, cells, capsys):
 
     said = capsys.readouterr().err
     assert "/theirs" not in said
-    assert "not asked for by you" in said
+    assert "that you did not ask for" in said
 
 
 def test_what_needs_attention_comes_first_each_cell_on_its_line(folder, cells, capsys):

@@ -251,7 +251,7 @@ def test_words_of_the_cluster_that_do_not_reach_a_queued_cell_are_said(before, n
 
     scene.preview(*now)
 
-    late = [each for each in scene.said if "does not reach" in each or "submits them with it" in each]
+    late = [each for each in scene.said if "does not reach" in each or "to submit them with it" in each]
     cure = f"to submit them with it: `python -m campaign cancel {scene.folder.root}`, then this command"
     assert late == ([f"{line} does not reach 1 cell in these jobs", cure] if line else [])
 
@@ -294,8 +294,16 @@ def examine(folder, nodes):
     [
         ("threads=1,4 cluster.cpus_per_task=2", "threads=4 with cluster.cpus_per_task=2", "cluster.cpus_per_task=4"),
         ("threads=9", "threads=9: partition debug gives a job at most 8 CPUs of a node", "threads=8 or less"),
-        ("threads=5 cluster.partition=long", "threads=5: a job gets 4 CPUs", "threads=4 or less"),
-        ("cluster.cpus_per_task=9", "cluster.cpus_per_task=9: a job gets 8 CPUs", "cluster.cpus_per_task=8 or less"),
+        (
+            "threads=5 cluster.partition=long",
+            "threads=5: partition long gives a job at most 4 CPUs",
+            "threads=4 or less",
+        ),
+        (
+            "cluster.cpus_per_task=9",
+            "cluster.cpus_per_task=9: partition debug gives a job at most 8 CPUs",
+            "cluster.cpus_per_task=8 or less",
+        ),
     ],
 )
 def test_more_threads_than_a_job_has_cpus_are_refused_with_the_cure(words, message, cure, examine):

@@ -498,7 +498,7 @@ def test_a_state_means_that_a_task_waits_runs_or_is_over(states, live, queued):
     [
         *((reason, "") for reason in ("Priority", "QOSMaxJobsPerUserLimit", "")),
         ("PartitionTimeLimit", "cancel, then less cluster.timeout_min, or another cluster.partition"),
-        ("JobHeldUser", "`scontrol release 70` lets it go"),
+        ("JobHeldUser", "`scontrol release 70` releases it"),
         *((each, "cancel, then ask for less") for each in ("QOSMaxWallDurationPerJobLimit", "AssocMaxCpuPerNode")),
         ("MaxMemPerLimit", "cancel, then ask for less"), ("InvalidQOS", "cancel, then cluster.qos=…"),
     ],

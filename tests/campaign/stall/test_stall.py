@@ -189,7 +189,7 @@ def test_a_program_that_fails_is_told_with_its_last_line(here, data):
     ("words", "says"),
     [
         (("--data", "data"), "no program is named"),
-        (("--", "true"), "--data DIR names"),
+        (("--", "true"), "name its data: --data DIR"),
         (("--data", "data", "grid", "--", "true"), "'grid' is neither a flag nor KEY=VALUE"),
         (("--data", "data", "--within", "3x", "--", "true"), "3x is no share"),
         (("--data", "data", "--runs", "0", "--", "true"), "0 is not 1 or more"),

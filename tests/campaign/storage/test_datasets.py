@@ -115,7 +115,9 @@ def test_a_cell_that_reads_copies_says_which_and_is_not_continued_with_others(en
         _prepared(folder, begun)
 
 
-@pytest.mark.parametrize(("names", "why"), [([], "has no copy of a file in"), (None, "no map of staged files")])
+@pytest.mark.parametrize(
+    ("names", "why"), [([], "has no copy of a file in"), (None, "is not a readable map of staged files")]
+)
 def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
     (data,), _ = _prepared(folder, entry())
     if names is not None:
@@ -333,7 +335,7 @@ def test_another_layout_is_another_folder_and_no_layout_the_folder_of_old(entry,
     ("lfs", "complaint"),
     [
         ({"complaint": "lfs setstripe: cannot: Inappropriate ioctl for device (25)"}, "Inappropriate ioctl"),
-        (_striped(2, 1), "has stripe_count=2, not the stripe_count=4"),
+        (_striped(2, 1), "has stripe_count=2, not the requested stripe_count=4"),
     ],
 )
 def test_stripes_that_cannot_be_had_are_the_environments_fault(lfs, complaint, striped, folder, fake_lfs):

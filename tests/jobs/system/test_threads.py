@@ -6,6 +6,7 @@ import os
 import platform
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,8 @@ def test_where_the_kernel_has_no_such_file_a_look_fails_and_a_thread_that_has_en
         list(looking.list_waits())
     over.set()
     thread.join()
+    while Path("/proc/self/task", str(thread.native_id)).exists():  # Python has joined it before the kernel ends it
+        time.sleep(0.01)
     monkeypatch.setattr(threads, "_thread_names", lambda: [str(thread.native_id)])
     assert list(looking.list_waits()) == []
 

@@ -96,7 +96,7 @@ def test_states_of_idle_processors_that_are_disabled_are_seen(tmp_path, monkeypa
         state = tmp_path / state.relative_to("/sys/devices/system/cpu")
         state.parent.mkdir(parents=True)
         state.write_text("0\n")
-        monkeypatch.setitem(tunables._OF_MACHINE, "cpu_idle_disabled", f"{tmp_path}/cpu*/cpuidle/state*/disable")  # noqa: SLF001
+        monkeypatch.setitem(tunables._MACHINE_FILES, "cpu_idle_disabled", f"{tmp_path}/cpu*/cpuidle/state*/disable")  # noqa: SLF001
     before, now = tunables.describe_machine(), "1" if state.read_text().strip() == "0" else "0"
 
     try:
