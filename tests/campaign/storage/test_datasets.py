@@ -116,7 +116,7 @@ def test_a_cell_that_reads_copies_says_which_and_is_not_continued_with_others(en
 
 
 @pytest.mark.parametrize(
-    ("names", "why"), [([], "has no copy of a file in"), (None, "is not a readable map of staged files")]
+    ("names", "why"), [([], "has no copy of a file in"), (None, "is not a readable map")]
 )
 def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
     (data,), _ = _prepared(folder, entry())
