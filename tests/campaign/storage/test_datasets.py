@@ -115,9 +115,7 @@ def test_a_cell_that_reads_copies_says_which_and_is_not_continued_with_others(en
         _prepared(folder, begun)
 
 
-@pytest.mark.parametrize(
-    ("names", "why"), [([], "has no copy of a file in"), (None, "is not a readable map")]
-)
+@pytest.mark.parametrize(("names", "why"), [([], "has no copy of a file in"), (None, "is not a readable map")])
 def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
     (data,), _ = _prepared(folder, entry())
     if names is not None:
