@@ -123,14 +123,16 @@ class Stamps(NamedTuple):
 def read_folder(path: Path) -> DlioFolder:
     """Return what a run of DLIO left in its output folder; raise AnalysisError if that is none, or is damaged."""
     with naming(path, NO_FOLDER):
-        home = path.resolve()
-        names = sorted(each.name for each in islice(home.iterdir(), MOST_NAMES + 1))
-        ranks = {int(match[1]): home / name for name in names if (match := _RANK.fullmatch(name))}
+        resolved_folder = path.resolve()
+        names = sorted(each.name for each in islice(resolved_folder.iterdir(), MOST_NAMES + 1))
+        ranks = {int(match[1]): resolved_folder / name for name in names if (match := _RANK.fullmatch(name))}
         if len(names) > MOST_NAMES or not (ranks or "summary.json" in names):
             raise UntrustedError("it is no output folder of DLIO: it has neither N_output.json nor summary.json")
-    summary = read_json(home / "summary.json", Summary) if "summary.json" in names else Summary()
-    stamps = {int(match[1] or 0): _stamps(home / name) for name in names if (match := _STAMPS.fullmatch(name))}
-    settings = dict(_settings(home, filter(_METADATA.fullmatch, names)))
+    summary = read_json(resolved_folder / "summary.json", Summary) if "summary.json" in names else Summary()
+    stamps = {
+        int(match[1] or 0): _stamps(resolved_folder / name) for name in names if (match := _STAMPS.fullmatch(name))
+    }
+    settings = dict(_settings(resolved_folder, filter(_METADATA.fullmatch, names)))
     with naming(path):
         excluded = [_whole(settings.get(f"metric.exclude_{end}_steps", n)) for end, n in (("start", "1"), ("end", "0"))]
     first = stamps[min(stamps)] if stamps else Stamps({}, {}, {})
@@ -244,13 +246,13 @@ def _seconds(text: msgspec.Raw | bytes) -> NDArray[np.float64]:
     return seconds
 
 
-def _settings(home: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _settings(resolved_folder: Path, metadata: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a run by the last two parts of their names, those that count more later."""
     for name in metadata:
-        values = read_json(home / name, dict[str, Any])
+        values = read_json(resolved_folder / name, dict[str, Any])
         yield "workload", f"{values.get('model')}_{values.get('accelerator')}"
         yield from _flat(values.get("parameters"))
-    for path in (home / folder / name for name in CONFIG_FILES for folder in CONFIG_FOLDERS):
+    for path in (resolved_folder / folder / name for name in CONFIG_FILES for folder in CONFIG_FOLDERS):
         if path.exists():
             yield from settings_of(path)
 

@@ -98,19 +98,20 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     be compared, else it is empty; if they are unlike, the ratio is missing. `scaling_unstable`: one is unstable.
     """
     done = table["status"] == "done"
-    one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
-    one = one[~one["series_key"].duplicated(keep=False)]
-    base = table["series_key"].map(one.set_index("series_key")["images_per_s"]).astype("float64")
+    cells = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
+    one_thread_cells = cells[~cells["series_key"].duplicated(keep=False)]
+    base = table["series_key"].map(one_thread_cells.set_index("series_key")["images_per_s"]).astype("float64")
     base = base.where(base > 0)
     ratio = (table["images_per_s"] / base).where(done)
     lines = table.loc[ratio.notna()].reindex(columns=[*comparable.COLUMNS, "unstable"]).astype({"unstable": object})
-    ones = {row["series_key"]: row for row in rows_of(lines.loc[lines.index.intersection(one.index)])}
-    pairs = [(ones[row["series_key"]], row) for row in rows_of(lines)]
+    one_thread_rows = rows_of(lines.loc[lines.index.intersection(one_thread_cells.index)])
+    row_by_series = {row["series_key"]: row for row in one_thread_rows}
+    pairs = [(row_by_series[row["series_key"]], row) for row in rows_of(lines)]
 
-    def told(words: Iterable[str]) -> pd.Series[Any]:
+    def column_of(words: Iterable[str]) -> pd.Series[Any]:
         return pd.Series(list(words), index=lines.index, dtype=object).reindex(table.index, fill_value="")
 
-    unlike, weak = told(_unlike(pairs, table)), told(map(comparable.weak, pairs))
+    unlike, weak = column_of(_unlike(pairs, table)), column_of(map(comparable.weak, pairs))
     unstable = pd.Series([any(row["unstable"] is True for row in pair) for pair in pairs], lines.index, dtype=bool)
     return {
         "scaling": ratio.where(unlike == ""),

@@ -66,7 +66,7 @@ class Answer:
             (CONTROLS[each.setup.kind], "steps end late" if each.late else f"{each.worst:.1f} %") for each in controls
         ]
         if cold := outcomes.get(Setup(number)):
-            words.append(("cold", _blamed(cold, 100 * self.target.point["accelerator"]["minimum"])))
+            words.append(("cold", _why_client_is_to_blame(cold, 100 * self.target.point["accelerator"]["minimum"])))
         return ", ".join(f"{kind}, {number}: {why}" for kind, why in words if why)
 
     @property
@@ -130,7 +130,7 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     """Return the most accelerators that this client can emulate; None if `number` are not too many for it."""
 
     def is_able(number: int) -> bool:
-        if (cold := target.outcomes.get(Setup(number))) and _blamed(cold, minimum):
+        if (cold := target.outcomes.get(Setup(number))) and _why_client_is_to_blame(cold, minimum):
             return False
         if target.probe(Setup(number, "memory")).worst < LEAST_OF_CLIENT:
             return False
@@ -141,7 +141,7 @@ def _client_limit(target: Target, number: int, minimum: float) -> int | None:
     return bracket_number(number, is_able, number)[0]
 
 
-def _blamed(cold: Outcome, minimum: float) -> str:
+def _why_client_is_to_blame(cold: Outcome, minimum: float) -> str:
     """Return why the client is to blame for what a cold probe says; empty if it is not."""
     if cold.late:
         return "steps end late"

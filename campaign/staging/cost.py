@@ -5,7 +5,7 @@ come one at a time, the time of each file's own calls is known, too. It counts o
 the times of one run would select files that were slow by chance, and predict too large a gain. If several calls
 wait for one storage, a file's time is mostly that of other files. Then only the two costs are used, computed from the
 rate at which files were finished. The costs on a storage for one reader are measured by probes: existing files, or
-new files that are written, read and removed (`measure_costs`, `measure_costs_of_new`).
+new files that are written, read and removed (`measure_costs`, `measure_costs_of_probe_files`).
 
 The gain lies between those of two kinds of storage. If a storage has one queue, each file that leaves it saves its cost
 there. If a storage serves all calls at once, the gain is small: tf.data keeps as many files in progress as it has
@@ -220,7 +220,7 @@ def gain(
     return Gain(gain=predicted, low=min(bounds), high=max(bounds))
 
 
-def measure_costs_of_new(folder: Path, sizes: Floats) -> list[Cost]:
+def measure_costs_of_probe_files(folder: Path, sizes: Floats) -> list[Cost]:
     """Return the costs of new files of these sizes in `folder`: first from all probes, then from draws of probes."""
     probe_sizes = np.quantile(sizes, (np.arange(_PROBES) + 0.5) / _PROBES).astype(int)
     probe_sizes = np.minimum(probe_sizes, _MOST_BYTES // _PROBES)

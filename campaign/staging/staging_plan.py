@@ -78,7 +78,7 @@ def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
             "make the plan on a machine that has the files",
         )
-    fast = cost.measure_costs_of_new(made_home(root), size[movable])
+    fast = cost.measure_costs_of_probe_files(made_home(root), size[movable])
     single_reader = _single_reader_costs(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}

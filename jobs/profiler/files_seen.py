@@ -16,11 +16,11 @@ import numpy as np
 
 from jobs.events.posix_window import COUNTERS, TIMES, Window
 from jobs.profiler import build
-from jobs.profiler.hook_library import ProfilerError, Room
+from jobs.profiler.hook_library import ProfilerError, WindowCapacity
 
 VARIABLE = "TFIO_FILES"
 FILES = 1 << 20  # per process, as in preload.c
-_ROOM = Room("counters", 1, FILES)
+_ROOM = WindowCapacity("counters", 1, FILES)
 _MINIMA = {name for name in TIMES if name.endswith("_start")}
 _MAXIMA = {name for name in COUNTERS.names or () if name.startswith(("max_", "last")) or name.endswith("_end")}
 _MAXIMA |= {"access_size", "stride", "lock"}

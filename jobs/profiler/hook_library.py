@@ -32,11 +32,11 @@ _NORESERVE = 0x4000  # pages are allocated at their first write (mmap(2))
 _HUGE_PAGE = 1 << 21
 _POPULATE_WRITE = 23  # Linux 5.14
 _ENTRY = struct.Struct("<II")
-spare: dict[Room, mmap.mmap] = {}  # zeroed memory for the next window, at most one entry
+spare: dict[WindowCapacity, mmap.mmap] = {}  # zeroed memory for the next window, at most one entry
 
 
 @dataclass(frozen=True)
-class Room:
+class WindowCapacity:
     """The capacity of a window: its mode, and the largest numbers of events and files."""
 
     mode: str
@@ -123,14 +123,14 @@ class Room:
         return paths, modules
 
 
-def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
+def room_of(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
     """Return the room in a head and all its facts; raise ValueError for other bytes."""
     if not head.startswith(MAGIC):
         raise ValueError("it is no file of a window")
     schema, text = head[len(MAGIC) :].split(b"\n")[:2]
     check_schema(int(schema))
     facts = untrusted.json_value(text)
-    room = Room(str(facts["mode"]), int(facts["events"]), int(facts["files"]))
+    room = WindowCapacity(str(facts["mode"]), int(facts["events"]), int(facts["files"]))
     if room.mode not in MODES or min(room.events, room.files) < 1:
         raise ValueError("its head is damaged")
     return room, facts
@@ -190,7 +190,7 @@ def raise_errno(error: int, action: str) -> None:
         raise ProfilerError(f"cannot {action}: {os.strerror(error)}")
 
 
-def window_content(room: Room, memory: Any, number: int) -> dict[str, Any]:
+def window_content(room: WindowCapacity, memory: Any, number: int) -> dict[str, Any]:
     """Return the content of a window's memory: paths, modules, counters, the first `number` events."""
     paths, modules = room.names_in(memory)
     if room.mode == "counters":

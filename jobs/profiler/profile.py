@@ -24,8 +24,8 @@ from jobs.profiler.hook_library import (
     HEAD_BYTES,
     AttachAnswer,
     ProfilerError,
-    Room,
     Totals,
+    WindowCapacity,
     WindowRequest,
     library,
     raise_errno,
@@ -123,7 +123,7 @@ class Profile:
         for name, value in (("events", events), ("files", max_files)):
             if not 1 <= value <= _GREATEST[name]:
                 raise ProfilerError(f"room for {value} {name}", f"ask for 1 to {_GREATEST[name]}")
-        self._room = Room(mode, events, max_files)
+        self._room = WindowCapacity(mode, events, max_files)
         paths = [only] if isinstance(only, str | os.PathLike) else only
         self._only = b"".join(os.fsencode(name) + b"\0" for path in paths for name in _names(Path(path)))
         self._spill = files.named(spill) if spill else None

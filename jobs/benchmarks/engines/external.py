@@ -168,12 +168,12 @@ def fio_outcome(answer: str, order: Order) -> Outcome:
 
 def ior_command(order: Order) -> list[str]:
     """Return IOR's command line (IOR 3.3 and later): one task, one block; IOR does not delete the file."""
-    sizes = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
+    size_options = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
     direct = ["--posix.odirect"] if order.direct else []
     # -e: the flush is part of the time. -E: the existing file is used.
     access = ["-w", "-e"] if order.access == "write" else ["-r", "-E"]
     return [
-        "ior", "-a", "POSIX", *access, "-k", "-i", "1", *sizes, *direct,
+        "ior", "-a", "POSIX", *access, "-k", "-i", "1", *size_options, *direct,
         "-o", order.file.name, "-O", "summaryFormat=JSON",
     ]  # fmt: skip
 

@@ -23,7 +23,7 @@ def planned(observed, fast_root, monkeypatch):
         for name, size in zip(seen.names, sizes, strict=True):
             with (seen.source / name).open("wb") as file:
                 os.truncate(file.fileno(), size)
-        monkeypatch.setattr(cost, "measure_costs_of_new", lambda *_: [fast])
+        monkeypatch.setattr(cost, "measure_costs_of_probe_files", lambda *_: [fast])
         return staging_plan.make(seen, fast_root if root == "fast" else seen.source.parent, capacity)
 
     return make
@@ -116,7 +116,7 @@ def test_the_fast_storage_is_measured_by_files_of_such_sizes_and_left_as_it_was(
     )
     descriptors = len([*Path("/proc/self/fd").iterdir()])
 
-    first, *drawn = cost.measure_costs_of_new(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
+    first, *drawn = cost.measure_costs_of_probe_files(tmp_path, np.array([10_000.0, 90_000.0, 200_000.0]))
 
     assert first.of(np.ones(1), np.array([1e5])) > 0
     assert len(drawn) == 100
