@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.profiler import build
-from jobs.profiler.hook_library import Room
+from jobs.profiler.hook_library import WindowCapacity
 
 
 def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):
@@ -86,4 +86,7 @@ def test_each_compiler_that_is_here_takes_it_without_a_warning_and_calls_vfork_b
 
 
 def test_a_windows_room_is_what_the_library_expects():
-    assert (Room("trace", 1, 1).names_at, Room("counters", 1, 1).names_at) == (4096 + 56, 4096 + 448)
+    assert (WindowCapacity("trace", 1, 1).names_at, WindowCapacity("counters", 1, 1).names_at) == (
+        4096 + 56,
+        4096 + 448,
+    )
