@@ -85,8 +85,9 @@ def _choices_of_groups() -> dict[str, dict[str, str]]:
         for folder in (each for each in root.iterdir() if each.is_dir()):
             for file in folder.iterdir():
                 if file.name.endswith(".yaml"):
-                    about = [line[1:].strip() for line in file.read_text(encoding="utf-8").splitlines()]
-                    about = [line for line in about if line and not line.startswith("@")]
+                    lines = file.read_text(encoding="utf-8").splitlines()
+                    comments = [line[1:].strip() for line in itertools.takewhile(lambda line: line[:1] == "#", lines)]
+                    about = [comment for comment in comments if comment and not comment.startswith("@")]
                     groups.setdefault(folder.name, {})[file.name.removesuffix(".yaml")] = about[0] if about else ""
     return groups
 

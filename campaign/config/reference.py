@@ -174,7 +174,7 @@ def format_section(section: Section) -> Iterator[str]:
             + f" ({declaration.legal})" * (not hidden)
         )
     for choice in section.choices:
-        yield f"  {section.key}={choice.name}  # {choice.about}"
+        yield f"  {section.key}={choice.name}" + (f"  # {choice.about}" if choice.about else "")
         yield from (f"    {line}" for line in choice.values.splitlines() if "${" not in line)
 
 

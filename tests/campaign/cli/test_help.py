@@ -28,6 +28,13 @@ def test_what_there_is_to_do_has_a_line_for_each_verb_and_fits_a_terminal(helped
     assert helped("help").splitlines() == lines
 
 
+def test_a_choice_whose_file_begins_without_a_comment_has_none(helped):
+    shown = helped("help", "accelerator")
+
+    assert "  accelerator=unet3d_h100\n" in shown
+    assert "efaults" not in shown
+
+
 def test_a_key_has_its_type_range_unit_default_and_meaning(helped):
     shown = helped("help", "prefetch", columns=200)
 
