@@ -6,19 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from jobs.model.codes import ExitCode
-from jobs.parser import exit_code_of, nearest
-
-__all__ = [
-    "CampaignError",
-    "EnvironmentFaultError",
-    "NotQuietError",
-    "RefusalsError",
-    "SchedulerError",
-    "UsageError",
-    "nearest",
-    "refuse",
-    "run_to_exit_code",
-]
+from jobs.parser import exit_code_of
 
 
 class CampaignError(Exception):

@@ -32,13 +32,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *words: Any, open_ended: bool = False, **options: Any) -> None:
         as_folded = argparse.RawDescriptionHelpFormatter
         super().__init__(*words, **{"allow_abbrev": False, "formatter_class": as_folded, **options})
-        self._open_ended, self._folds = open_ended, "formatter_class" not in options
-
-    def format_help(self) -> str:
-        """Return the help; its paragraphs are folded to the terminal, those with columns stay as they are."""
-        if self._folds:
+        if "formatter_class" not in options:
             self.description, self.epilog = _fold(self.description), _fold(self.epilog)
-        return super().format_help()
+        self._open_ended = open_ended
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the options and the words that are none; refuse a flag that is not known."""
@@ -66,6 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _fold(text: str | None) -> str | None:
+    """Return a text whose paragraphs are folded to the terminal; those with columns stay as they are."""
     width = shutil.get_terminal_size().columns - 2  # as argparse folds the help of flags
     return text and "\n\n".join(
         each if "  " in each else textwrap.fill(" ".join(each.split()), width, break_on_hyphens=False)

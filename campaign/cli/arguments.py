@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.config import command_line
-from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from campaign.errors import EnvironmentFaultError, UsageError
 from jobs import parser
 from jobs.model.record import Record
-from jobs.parser import END_OF_FLAGS
+from jobs.parser import END_OF_FLAGS, nearest
 
 if TYPE_CHECKING:
     from campaign.cells.verdicts import Verdicts

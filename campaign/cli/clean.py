@@ -14,7 +14,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.config import command_line
 from campaign.console import counted
-from campaign.errors import CampaignError, UsageError, nearest
+from campaign.errors import CampaignError, UsageError
 from campaign.storage import checkpoint_targets, datasets, made_data
 from campaign.storage.made_data import Made
 from campaign.worker.batch import read_batches, read_file
@@ -24,6 +24,7 @@ from jobs.model.conduct import Point
 from jobs.model.record import ODD_FIGURES, Data
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkList
+from jobs.parser import nearest
 
 _ABOUT = """\
 List what campaigns have made: data sets, files of baselines, staged copies, snapshots that a cut run left. Looked at

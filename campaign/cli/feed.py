@@ -100,7 +100,6 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         prog="python -m campaign feed",
         usage="python -m campaign feed storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]",
         description=_ABOUT,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--runs", type=int, choices=range(1, 101), metavar="N", default=_RUNS, help="runs at the edge (5)")

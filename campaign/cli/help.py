@@ -13,9 +13,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
-from campaign.errors import UsageError, nearest
+from campaign.errors import UsageError
 from campaign.verbs import TASKS, VERBS
 from jobs.model.codes import ExitCode
+from jobs.parser import nearest
 
 _USAGE = """\
 How fast does this storage feed TensorFlow, and can the number be believed?

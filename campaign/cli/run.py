@@ -25,13 +25,14 @@ from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.config import command_line
 from campaign.config.collect import collect_points, make_cells
 from campaign.console import counted
-from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError, nearest
+from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from campaign.storage import datasets, emulation
 from campaign.worker.batch import Request
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
 from jobs.model.record import Asked, Manifest, terms_of
+from jobs.parser import nearest
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 

@@ -14,8 +14,8 @@ from campaign import console
 from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
-from campaign.errors import CampaignError, EnvironmentFaultError, UsageError, nearest
-from jobs.parser import put_verb_first
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from jobs.parser import nearest, put_verb_first
 
 if TYPE_CHECKING:
     from campaign.staging.apply_copies import Outcome

@@ -29,10 +29,11 @@ from campaign.config.command_line import (
 )
 from campaign.config.compose import Assignment, compose_points
 from campaign.config.composer import Composer
-from campaign.errors import RefusalsError, UsageError, nearest, refuse
+from campaign.errors import RefusalsError, UsageError, refuse
 from jobs.model.conduct import Conduct, Point, SiteStorage
 from jobs.model.declared import declared
 from jobs.model.settings import EVERY, Node, flat
+from jobs.parser import nearest
 
 _SITE = ("site=", "site.", "+site.", "++site.")
 _SITE_STORAGES = "site.storages."

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from campaign.errors import UsageError, nearest
-from jobs.parser import END_OF_FLAGS
+from campaign.errors import UsageError
+from jobs.parser import END_OF_FLAGS, nearest
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "measure", "size")
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"

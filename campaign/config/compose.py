@@ -19,10 +19,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from campaign.config.composer import Composer, explain_errors
 from campaign.config.tree import CHOICES, LISTS, convert_point, convert_value, find_declaration, require_keys
 from campaign.console import show_count
-from campaign.errors import UsageError, nearest
+from campaign.errors import UsageError
 from jobs.model.conduct import Point
 from jobs.model.declared import MISSING
 from jobs.model.settings import flat
+from jobs.parser import nearest
 
 # An override that this expression matches is parsed 50 times faster than by Hydra.
 _WHOLE_NUMBER = re.compile(r"([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")

@@ -33,7 +33,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from campaign.config.command_line import quote_for_hydra
 from campaign.config.tree import CHOICES, NODES, ROOT, unknown_key_error
-from campaign.errors import CampaignError, UsageError, nearest
+from campaign.errors import CampaignError, UsageError
 from campaign.storage.roots import storage_of
 from campaign.testbed.spec import Testbed
 from campaign.verbs import VERBS
@@ -42,6 +42,7 @@ from jobs.model.conduct import Running
 from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
 from jobs.model.settings import Common, ObjectStorage, Storage
 from jobs.objects.address import address_of
+from jobs.parser import nearest
 
 TESTBED = "testbed"
 """The name of the configuration of a testbed."""

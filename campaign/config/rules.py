@@ -14,13 +14,14 @@ from typing import Any
 
 from campaign.config import rules_of_data_and_storage
 from campaign.config.rules_of_data_and_storage import STORAGES
-from campaign.errors import RefusalsError, UsageError, nearest
+from campaign.errors import RefusalsError, UsageError
 from jobs import steps
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.judging import intervals
 from jobs.model.conduct import Flat, Point
 from jobs.model.declared import declared
 from jobs.model.settings import flat
+from jobs.parser import nearest
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group `cluster`
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # a part of cell ids, file names and scripts

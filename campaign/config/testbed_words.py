@@ -14,10 +14,11 @@ from campaign.config.command_line import refuse_hydra_keys
 from campaign.config.compose import single_assignments
 from campaign.config.composer import TESTBED, Composer, explain_errors
 from campaign.config.tree import convert_node
-from campaign.errors import UsageError, nearest
+from campaign.errors import UsageError
 from campaign.testbed.s3 import StoreRequest
 from campaign.testbed.spec import GB, KINDS, Model, Speed, StorageRequest, Testbed
 from jobs.model.declared import declared
+from jobs.parser import nearest
 
 _FUSE = Path("/dev/fuse")
 

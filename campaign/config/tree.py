@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from campaign.config.rules import HERE, ON_SLURM
-from campaign.errors import UsageError, nearest
+from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
 from jobs.model.conduct import Here, Limits, Point, Running, SiteKeys, Slurm, Trace
 from jobs.model.declared import MISSING, Declared, Keys, declared, defaults
@@ -32,6 +32,7 @@ from jobs.model.settings import (
     Synthetic,
     flat,
 )
+from jobs.parser import nearest
 
 Declaration = Declared | tuple[type[Keys], ...]
 """The declaration of a key: a setting, or the kinds of settings that a node may have."""
