@@ -17,7 +17,7 @@ from jobs.system import files
 
 _CHUNK = 1 << 20  # bytes of one read or write
 _SEGMENT = 64 << 20  # bytes that one stream copies before it takes the next segment
-_FLUSH_BYTES, _FLUSH_S = 16 << 20, 0.05  # by which a file has grown when it is flushed; seconds between two looks
+FLUSH_BYTES, _FLUSH_S = 16 << 20, 0.05  # by which a file has grown when it is flushed; seconds between two looks
 _PRIVATE = 0o600  # mode of an incomplete copy
 _KEPT_MODE, _OWNER_READS = 0o755, 0o400  # bits of the source's mode that may stay; bit that its owner always gets
 
@@ -111,7 +111,7 @@ def flush_meanwhile(folder: Path) -> Iterator[None]:
         while not is_over.wait(_FLUSH_S):
             with suppress(FileNotFoundError, files.OddFileError):  # a file was renamed; who syncs them names an odd one
                 for name, status in files.tree(folder).items():
-                    if stat.S_ISREG(status.st_mode) and status.st_size >= flushed.get(name, 0) + _FLUSH_BYTES:
+                    if stat.S_ISREG(status.st_mode) and status.st_size >= flushed.get(name, 0) + FLUSH_BYTES:
                         flushed[name] = status.st_size
                         _fsync(folder / name)
 
