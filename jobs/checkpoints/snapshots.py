@@ -187,8 +187,10 @@ class Snapshots:
         try:
             files.make_folder(folder)
             files.make_folder(folder / FILES)
-            write(folder / FILES)
-            manifest = Manifest(name, step(name), _fingerprint(folder / FILES, streams), facts())
+            with transfer.flush_meanwhile(folder / FILES):
+                write(folder / FILES)
+                stored = _fingerprint(folder / FILES, streams)
+            manifest = Manifest(name, step(name), stored, facts())
             self.store.put(f"{name}/{MANIFEST_NAME}", manifest.encoded())
         except BaseException:
             with suppress(OSError):  # the first error is raised; the next trainer removes the rest

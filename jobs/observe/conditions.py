@@ -45,7 +45,7 @@ def observe_conditions(settings: Settings, folders: Sequence[Path], targets: Seq
 class ConditionsObserver(Observer):
     """The observer of the conditions of the process, the machine and the storages."""
 
-    place_of_process = 2
+    place = 2
     gives = ("conditions", "conditions_after")
 
     def start(self) -> None:

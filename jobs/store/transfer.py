@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from jobs.system import files
 
 _CHUNK = 1 << 20  # bytes of one read or write
 _SEGMENT = 64 << 20  # bytes that one stream copies before it takes the next segment
+FLUSH_BYTES, _FLUSH_S = 16 << 20, 0.05  # by which a file has grown when it is flushed; seconds between two looks
 _PRIVATE = 0o600  # mode of an incomplete copy
 _KEPT_MODE, _OWNER_READS = 0o755, 0o400  # bits of the source's mode that may stay; bit that its owner always gets
 
@@ -95,6 +96,32 @@ def sync_tree(folder: Path, above: Iterable[Path], streams: int = 1) -> None:
     kinds = {folder / name: stat.S_ISDIR(status.st_mode) for name, status in files.tree(folder).items()}
     folders = [path for path, is_folder in kinds.items() if is_folder]
     sync_files([path for path, is_folder in kinds.items() if not is_folder], [*folders, folder, *above], streams)
+
+
+@contextmanager
+def flush_meanwhile(folder: Path) -> Iterator[None]:
+    """Flush large files below a folder while they are written, so that the storage works from the beginning.
+
+    Raises the OSError of a file that could not be flushed: ``fsync(2)`` of others may not report it again.
+    """
+    is_over = threading.Event()
+
+    def flush() -> None:
+        flushed: dict[str, int] = {}
+        while not is_over.wait(_FLUSH_S):
+            with suppress(FileNotFoundError, files.OddFileError):  # a file was renamed; who syncs them names an odd one
+                for name, status in files.tree(folder).items():
+                    if stat.S_ISREG(status.st_mode) and status.st_size >= flushed.get(name, 0) + FLUSH_BYTES:
+                        flushed[name] = status.st_size
+                        _fsync(folder / name)
+
+    with ThreadPoolExecutor(1) as pool:
+        flushing = pool.submit(flush)
+        try:
+            yield
+        finally:
+            is_over.set()
+    flushing.result()
 
 
 def hash_files(paths: Sequence[Path], *, streams: int = 1, cold: bool = False) -> list[tuple[int, str]]:

@@ -59,10 +59,11 @@ def memory_allocator() -> str | None:
 
 
 def _interposed_libraries(names: tuple[str, ...]) -> dict[str, str]:
-    libc = _library_of_call("gnu_get_libc_version")
+    process = ctypes.CDLL(None)
+    libc = _library_of_call("gnu_get_libc_version", process)
     if libc is None:  # not GNU's C library
         return {}
-    libraries = {name: library for name in names if (library := _library_of_call(name)) not in (None, libc)}
+    libraries = {name: library for name in names if (library := _library_of_call(name, process)) not in (None, libc)}
     return {name: str(library) for name, library in libraries.items() if not _is_part_of(str(library), libc)}
 
 
@@ -73,9 +74,8 @@ def _is_part_of(library: str, libc: str) -> bool:
     )
 
 
-def _library_of_call(name: str) -> str | None:
+def _library_of_call(name: str, process: ctypes.CDLL) -> str | None:
     """Return the file of the library that answers a call of this process; None for an unknown call."""
-    process = ctypes.CDLL(None)
     symbol = _Symbol()
     try:
         address = ctypes.cast(getattr(process, name), ctypes.c_void_p)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NewType
 
 import msgspec
 
@@ -99,7 +99,8 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     whole, real = msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1), msgspec.Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)
     value: Any = bool | Annotated[int, whole] | Annotated[float, real] | str | None
     for _ in range(_USUAL_DEPTH):
-        value = bool | Annotated[int, whole] | Annotated[float, real] | str | list[value] | dict[str, value] | None
+        inner: Any = NewType("inner", value)  # has a hash of its own; a type without one is hashed with all its levels
+        value = bool | Annotated[int, whole] | Annotated[float, real] | str | list[inner] | dict[str, inner] | None
     return msgspec.json.Decoder(value)
 
 

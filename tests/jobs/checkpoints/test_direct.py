@@ -1,7 +1,11 @@
 """One folder of snapshots, without a burst buffer: complete or invisible, and nobody else's."""
 
+import errno
 import json
+import os
+import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +13,7 @@ from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import restart, snapshots
 from jobs.checkpoints.buffer import Direct
 from jobs.errors import FolderError, RoomError
+from jobs.store.transfer import FLUSH_BYTES
 from jobs.system import clock
 from tests.jobs.checkpoints.child import contents, writer
 from tests.jobs.checkpoints.shared import snapshots_in
@@ -33,6 +38,48 @@ def test_a_saved_snapshot_is_complete_and_the_newest(target, folder):
     assert restart.latest(target.fast) == snapshot.path
     assert {name: (snapshot.path / name).read_bytes() for name in contents(2)} == contents(2)
     assert snapshots_in(folder).verify(snapshot.name) == []
+
+
+def _write_until_flushed(flushed):
+    def write(folder):
+        (folder / "large").write_bytes(bytes(FLUSH_BYTES))
+        (folder / "small").write_bytes(b"x")
+        assert flushed.wait(20)
+
+    return write
+
+
+def test_a_large_file_is_flushed_while_the_snapshot_is_written(target, monkeypatch):
+    flushed, names, fsync = threading.Event(), [], os.fsync
+
+    def watched(descriptor):
+        fsync(descriptor)
+        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        flushed.set()
+
+    monkeypatch.setattr(os, "fsync", watched)
+    snapshot = target.save(1, _write_until_flushed(flushed))
+
+    assert names.count("large") >= 2, "flushed once while it was written, and made durable at the end"
+    assert names.count("small") == 1
+    assert snapshots_in(target.fast).verify(snapshot.name) == []
+
+
+def test_what_could_not_be_flushed_is_no_snapshot_though_a_later_flush_reports_nothing(target, folder, monkeypatch):
+    failed, fsync = threading.Event(), os.fsync
+
+    def failing_once(descriptor):
+        is_large = Path(f"/proc/self/fd/{descriptor}").readlink().name == "large"
+        if is_large and not failed.is_set():
+            failed.set()
+            raise OSError(errno.EIO, "lost")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing_once)
+    with pytest.raises(OSError, match="lost"):
+        target.save(1, _write_until_flushed(failed))
+
+    assert snapshots_in(folder).names() == []
 
 
 def test_what_a_killed_trainer_was_writing_goes_and_the_order_goes_on_and_the_newest_are_kept(folder):
