@@ -9,7 +9,7 @@ from analysis.claims import nersc2018 as nersc
 from analysis.claims import tfdarshan2020 as tfdarshan
 from analysis.claims.judge_claim import DIFFERS, HOLDS
 from tests.analysis.claims.test_tfdarshan2020 import compared, imagenet, malware
-from tests.analysis.claims_factory import baseline, checklist, curve
+from tests.analysis.claims_factory import baseline, curve, rows_of
 from tests.analysis.nersc_factory import climate, hepcnn
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import grid, step, training
@@ -130,9 +130,8 @@ def apart(made, place, other):
 
 def answered(made, wanted):
     """Return those of some claims that have a verdict of any pair or set."""
-    rows = checklist(*made)
-    texts = set(rows["claim"][rows["verdict"].isin([HOLDS, DIFFERS])])
-    return {claim.text for claim in wanted} & texts
+    rows = rows_of(wanted, *made)
+    return set(rows["claim"][rows["verdict"].isin([HOLDS, DIFFERS])])
 
 
 CASES = [(make, axis, wanted) for make, axes in AXES.items() for axis, wanted in axes.items()]
