@@ -3,7 +3,10 @@
 import copy
 import itertools
 
+import pandas as pd
+
 from analysis.claims import judge_claim
+from analysis.claims.cell_sets import Evidence
 from tests.analysis import baseline_records
 from tests.analysis.record_factory import record, scattered
 from tests.analysis.training_factory import frames
@@ -33,6 +36,13 @@ def checklist(*made):
     return judge_claim.checklist(*frames(*made)[:2])
 
 
+def rows_of(claims, *made):
+    """Return what the checklist has of some claims on these records; to judge all takes as long as to read them."""
+    evidence = Evidence(*frames(*made)[:2])
+    rows = [row for claim in claims for row in judge_claim._of_claim(claim, evidence)]  # noqa: SLF001
+    return pd.DataFrame(rows)[judge_claim.COLUMNS]
+
+
 def of_single_runs(claim, *made):
     """Return between what a claim's figure is where each record has its second, or its third run alone, three times."""
 
@@ -47,6 +57,6 @@ def of_single_runs(claim, *made):
 
 def told(claim, *made):
     """Return the one verdict on a claim over a whole set of cells."""
-    rows = checklist(*made)
-    (row,) = rows[(rows["claim"] == claim.text) & (rows["pair"] == "")].to_dict("records")
+    rows = rows_of([claim], *made)
+    (row,) = rows[rows["pair"] == ""].to_dict("records")
     return row

@@ -10,7 +10,15 @@ from campaign.slurm import client
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
 from tests.campaign.fake_slurm import Clock, Programs
-from tests.campaign.work_lists import DIRECT, compose, slurm_conduct, work_list
+from tests.campaign.work_lists import DIRECT, compose, compose_once, slurm_conduct, work_list
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _composed_once():
+    """Hydra takes 0.2 s to compose, and tests of every verb ask for the same few words."""
+    with pytest.MonkeyPatch.context() as patch:
+        compose_once(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

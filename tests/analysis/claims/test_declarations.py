@@ -9,7 +9,7 @@ from analysis.claims import chien2018, nersc2018, tfdarshan2020
 from analysis.claims.claim import ANY_SITE, DIGITS, EACH
 from analysis.claims.judge_claim import COLUMNS, PAPERS
 from campaign.config.collect import collect_points, make_cells
-from tests.analysis.claims_factory import at, baseline, checklist, told
+from tests.analysis.claims_factory import at, baseline, checklist
 from tests.analysis.record_factory import record
 
 EVERY = [claim for paper in PAPERS for claim in paper.CLAIMS]
@@ -54,7 +54,8 @@ def test_the_checklist_is_the_whole_paper_whatever_was_measured():
 def test_the_command_that_measures_a_claim_names_the_site_of_the_campaign(sites, named):
     made = [at(baseline("hdd", "read", [163.0] * 3, threads=n), site) for n, site in enumerate(sites, 1)]
 
-    assert told(chien2018.SOON_FLAT, *made)["measure"].endswith(f" site={named}")
+    rows = checklist(*made).set_index("claim")
+    assert rows["measure"][chien2018.SOON_FLAT.text].endswith(f" site={named}")
 
 
 @pytest.mark.long

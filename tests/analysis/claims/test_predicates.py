@@ -1,6 +1,7 @@
 """Where ours must lie for a claim to hold, at its exact limits, and what leaves a claim open, whatever it claims."""
 
 import math
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,18 @@ TINY = 5e-324
 NUMBERS = st.floats(0.001, 1000)
 
 
+def cells_in(*made):
+    return tuple(cells_of(frames(*made)[0]))
+
+
+@cache
+def one_cell():
+    return cells_in(at(record([100.0] * 3), "twin"))
+
+
 def held(predicate, ours, low=None, high=None, made=None, **claim):
     """Return the row of one cell, of which ours was found with this interval, of a site whose spread may be 4 %."""
-    table, _, _ = frames(*(made or [at(record([100.0] * 3), "twin")]))
-    cells = tuple(cells_of(table))
+    cells = cells_in(*made) if made else one_cell()
     told = Claim("paper", "text", "place", "", "", iter, iter, predicate, "{words}", **claim)
     ends = (ours if end is None else end for end in (low, high))
     return judge(told, Finding(ours, *ends, "", cells, {"words": "words"}))

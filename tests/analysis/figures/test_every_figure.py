@@ -3,7 +3,9 @@
 
 import re
 from copy import deepcopy
+from functools import cache
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from tests.analysis.record_factory import id_of, left, record, scattered, unstab
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import figures_of, training, words
 
+NOWHERE = Path("/nowhere")  # no figure here reads a file beside its records
 # Of each figure its records, which of its columns stands over which one's words, and what its legend explains.
 FIGURES = {
     "fig4": (
@@ -96,6 +99,29 @@ def with_nine_runs(made):
     return made
 
 
+@cache
+def as_they_are(stem):
+    """Return the spec of a figure and the figure that it draws; no test changes them."""
+    spec = figures_of(*FIGURES[stem][0], folder=NOWHERE)[stem]
+    return spec, spec.drawn()
+
+
+@cache
+def of_nine_runs(stem):
+    """Return the spec of a figure whose cells have nine runs each."""
+    return figures_of(*map(with_nine_runs, FIGURES[stem][0]), folder=NOWHERE)[stem]
+
+
+@cache
+def with_a_poor_cell(stem):
+    """Return spec and figure whose first cell is unstable and has a run less than the others."""
+    first, *others = FIGURES[stem][0]
+    poor = unstable(first)
+    poor["runs"].pop()
+    spec = figures_of(poor, *others, folder=NOWHERE)[stem]
+    return spec, spec.drawn()
+
+
 # Those with a place for what is missing: what stands beside another record, which is spoiled.
 TOLD = ("fig4", "fig6", "fig9", "checkpoints", "table1")
 
@@ -127,11 +153,10 @@ def label_at(axes, place):
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-def test_each_number_of_the_csv_is_drawn_in_its_panel_over_its_words(stem, tmp_path):
-    made, columns, signs = FIGURES[stem]
-    spec = figures_of(*made, folder=tmp_path)[stem]
+def test_each_number_of_the_csv_is_drawn_in_its_panel_over_its_words(stem):
+    _, columns, signs = FIGURES[stem]
 
-    figure = spec.drawn()
+    spec, figure = as_they_are(stem)
 
     panels = [axes for axes in figure.axes if axes.patches or axes.lines]
     for column, key in columns.items():
@@ -151,10 +176,10 @@ def test_each_number_of_the_csv_is_drawn_in_its_panel_over_its_words(stem, tmp_p
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-def test_an_axis_holds_all_that_is_drawn_and_the_number_above_it(stem, tmp_path):
-    spec = figures_of(*FIGURES[stem][0], folder=tmp_path)[stem]
+def test_an_axis_holds_all_that_is_drawn_and_the_number_above_it(stem):
+    _, figure = as_they_are(stem)
 
-    for axes in spec.drawn().axes:
+    for axes in figure.axes:
         lies = lying(axes)
         ends = [value for _, value in values(axes)]
         ends += [end[0 if lies else 1] for each in axes.collections if isinstance(each, LineCollection)
@@ -164,8 +189,10 @@ def test_an_axis_holds_all_that_is_drawn_and_the_number_above_it(stem, tmp_path)
         assert not axes.patches or high > 1.08 * max(ends)
 
 
-@pytest.mark.parametrize("stem", TOLD)
-@pytest.mark.parametrize(("status", "told"), [("invalid", "invalid"), ("failed", "failed"), ("running", "unfinished")])
+@pytest.mark.parametrize(
+    ("stem", "status", "told"),
+    [*((stem, "invalid", "invalid") for stem in TOLD), ("fig4", "failed", "failed"), ("fig4", "running", "unfinished")],
+)
 def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status, told):
     made = FIGURES[stem][0]
 
@@ -176,23 +203,20 @@ def test_a_cell_that_is_not_done_is_left_out_and_leaves_its_status(stem, status,
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-@pytest.mark.parametrize("shaky", [False, True])
-def test_an_unstable_cell_has_a_dagger_and_the_caption_explains_it(stem, shaky, tmp_path):
-    made = FIGURES[stem][0]
+@pytest.mark.parametrize(("made", "shaky"), [(as_they_are, False), (with_a_poor_cell, True)])
+def test_an_unstable_cell_has_a_dagger_and_the_caption_explains_it(stem, made, shaky):
+    spec, figure = made(stem)
 
-    spec = figures_of(unstable(made[0]) if shaky else made[0], *made[1:], folder=tmp_path)[stem]
-
-    marked = any(DAGGER in text.get_text() for axes in spec.drawn().axes for text in axes.texts)
+    marked = any(DAGGER in text.get_text() for axes in figure.axes for text in axes.texts)
     assert (marked, f"{DAGGER} unstable: " in spec.caption) == (shaky, shaky)
 
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("stem", [*TOLD, "fig7", "sweep-toy", "readers", "objects"])
 def test_each_whisker_goes_between_the_ends_that_stand_in_the_csv(stem, many):
-    made = FIGURES[stem][0]
-    spec = figures_of(*(map(with_nine_runs, made) if many else made))[stem]
+    spec, figure = (of_nine_runs(stem), of_nine_runs(stem).drawn()) if many else as_they_are(stem)
 
-    bars = [bars for axes in spec.drawn().axes for each in axes.containers if hasattr(each, "has_yerr")
+    bars = [bars for axes in figure.axes for each in axes.containers if hasattr(each, "has_yerr")
             for bars in each.lines[2]]  # fmt: skip
     ends = [end.T for bar in bars for end in bar.get_segments()]  # of x and of y where it begins and ends
     drawn = [tuple(next(one for one in end if one[0] != one[1])) for end in ends]
@@ -204,8 +228,8 @@ def test_each_whisker_goes_between_the_ends_that_stand_in_the_csv(stem, many):
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-def test_from_six_runs_on_each_metric_of_each_figure_has_the_interval_of_its_median(stem, tmp_path):
-    frame = figures_of(*map(with_nine_runs, FIGURES[stem][0]), folder=tmp_path)[stem].frame
+def test_from_six_runs_on_each_metric_of_each_figure_has_the_interval_of_its_median(stem):
+    frame = of_nine_runs(stem).frame
 
     names = [name.removesuffix("min") for name in frame if name.endswith("min")]
     assert [name for name in names if (frame[f"{name}low"].isna() != frame[f"{name}min"].isna()).any()] == []
@@ -240,14 +264,12 @@ def test_a_number_stands_above_whisker_and_line_whichever_would_cross_it(made, s
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-def test_where_cells_differ_in_their_number_of_runs_each_shows_its_own(stem, tmp_path):
-    made = [deepcopy(FIGURES[stem][0][0]), *FIGURES[stem][0][1:]]
-    made[0]["runs"].pop()
-    spec = figures_of(*made, folder=tmp_path)[stem]
+def test_where_cells_differ_in_their_number_of_runs_each_shows_its_own(stem):
+    spec, figure = with_a_poor_cell(stem)
 
     numbers = {*spec.frame["n_valid"][spec.frame["status"] == "done"]}
     if len(numbers) > 1:
-        shown = {number for number in numbers if any(f"n={number}" in text for text in words(spec.drawn()))}
+        shown = {number for number in numbers if any(f"n={number}" in text for text in words(figure))}
         assert f"n = {min(numbers)}\N{EN DASH}{max(numbers)}, see " in spec.caption
         assert shown == numbers
     else:
@@ -262,9 +284,9 @@ def test_where_cells_differ_in_their_number_of_runs_each_shows_its_own(stem, tmp
         ("readers", [cell for name in ("offsets", "h5py_pool", "h5py_shared") for cell in read_by(name, (1, 1, 90))]),
     ],
 )
-def test_no_number_covers_another(stem, made, tmp_path):
+def test_no_number_covers_another(stem, made):
     made = [made[0], *map(with_nine_runs, made[1::3]), *(unstable(each) for each in made[2:] if each not in made[1::3])]
-    figure = figures_of(*made, folder=tmp_path)[stem].drawn()
+    figure = figures_of(*made, folder=NOWHERE)[stem].drawn()
 
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -276,8 +298,8 @@ def test_no_number_covers_another(stem, made, tmp_path):
 
 
 @pytest.mark.parametrize("stem", FIGURES)
-def test_no_line_of_a_caption_ends_between_a_number_and_its_word(stem, tmp_path):
-    caption, *_ = figures_of(*FIGURES[stem][0], folder=tmp_path)[stem].drawn().texts
+def test_no_line_of_a_caption_ends_between_a_number_and_its_word(stem):
+    caption, *_ = as_they_are(stem)[1].texts
 
     breaks = [*pairwise(caption.get_text().splitlines())]
     assert [(line, after) for line, after in breaks if re.match("[a-z]", after) and re.search(r"\d$", line)] == []

@@ -24,7 +24,7 @@ from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, compose, slurm_conduct
 
-TINY = {"files": 24, "median_bytes": 3000, "sigma": 0.4, "width": 64, "height": 64, "classes": 3, "seed": 0}
+TINY = {"files": 8, "median_bytes": 3000, "sigma": 0.4, "width": 64, "height": 64, "classes": 3, "seed": 0}
 
 
 @pytest.fixture

@@ -17,10 +17,8 @@ ROOT = Path(__file__).parents[3]
 LINES = {
     "tfio-campaign statu": "status",
     "tfio-campaign +pap": "+paper=",
-    "tfio-campaign storage=opt": "storage=optane",
     "tfio-campaign benchmark=alexnet storage=hdd,opt": "storage=hdd,optane",
-    "tfio-campaign status --wat": "--watch",
-    "python -m campaign doc": "doctor",
+    "tfio-campaign --dry": "--dry-run",
     "python -m campaign cache=as": "cache=as_is",
     "tfio-campaign storage=./a_fol": "storage=./a_folder",
 }

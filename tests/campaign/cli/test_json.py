@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis import __main__ as analysis
+from campaign import doctor_node
 from campaign.__main__ import run_guarded
 from campaign.staging import observed
 from campaign.verbs import VERBS
@@ -52,6 +53,7 @@ def campaigns(tmp_path, monkeypatch):
             path.read_bytes()
     seen.save("window.npz")
     monkeypatch.setattr(observed, "has_device", lambda _: False)
+    monkeypatch.setattr(doctor_node, "has_tensorflow", lambda: False)  # else it is imported, for seconds
 
 
 def test_each_verb_tells_or_acts():

@@ -231,33 +231,39 @@ def test_a_source_that_rots_before_it_is_put_never_becomes_visible(places, opene
 ODD = ["[" * 100_000, '{"schema": 1e999}', "[]", "7", "{}", '{"schema": 1, "name": [], "step": 1, "files": {}}', "\xff"]
 NAMES = ["../../outside", "/tmp/outside", "a/../../outside", "", ".", "a//b", "a\x00b", 7]  # noqa: S108
 ROWS = [*([name, 1, "0"] for name in NAMES), ["a", -1, "0"], ["a", True, "0"], ["a", 1], ["a", 1.5, "0"]]
-MANIFEST = {"schema": 1, "name": FOREIGN, "step": 9, "facts": {}}
+LISTED = [[["x" * 256, 0, "0"]], [["a/" * 1500 + "a", 0, "0"]], [["\ud800", 0, "0"]], [["a", 0, "0"], ["a/b", 0, "0"]]]
 
 
-@pytest.mark.parametrize("odd", [*ODD, {**MANIFEST, "files": []}, *({**MANIFEST, "files": [row]} for row in ROWS)])
-def test_an_odd_manifest_counts_for_nothing_and_ends_neither_drainer_nor_trainer(places, opened, raw, odd):
+def foreign(raw, manifests):
+    """Leave snapshots with these manifests, texts or what stands in one; returns their names."""
+    names = [f"{step:08}-step{step}-deadbeef" for step, _ in enumerate(manifests, 9)]
+    for name, odd in zip(names, manifests, strict=True):
+        whole = {"schema": 1, "name": name, "step": snapshots.step(name), "facts": {}}
+        text = odd if isinstance(odd, str) else json.dumps(whole | odd)
+        raw[f"{name}/files/000000"] = b"other"
+        raw[f"{name}/{MANIFEST_NAME}"] = text.encode("latin-1")
+    return names
+
+
+def test_an_odd_manifest_counts_for_nothing_and_ends_neither_drainer_nor_trainer(places, opened, raw):
     buffer = opened(keep=1)
-    raw[f"{FOREIGN}/{MANIFEST_NAME}"] = (odd if isinstance(odd, str) else json.dumps(odd)).encode("latin-1")
+    names = foreign(raw, [*ODD, {"files": []}, *({"files": [row]} for row in ROWS)])
     buffer.save(1, writer(1))
 
     assert drain_loop.drain(*places) == 0
 
-    with pytest.raises(DamageError):  # before any file that it names is looked for
-        snapshots_in(places[1]).read(FOREIGN)
+    for name in names:
+        with pytest.raises(DamageError):  # before any file that it names is looked for
+            snapshots_in(places[1]).read(name)
     assert steps(places[1], "complete") == [1]
     found, said = told(lambda: latest(*places))
     assert bytes_of(found) == contents(1)
-    assert any(FOREIGN in each for each in said)
+    assert [name for name in names if not any(name in each for each in said)] == []
 
 
-LISTED = [[["x" * 256, 0, "0"]], [["a/" * 1500 + "a", 0, "0"]], [["\ud800", 0, "0"]], [["a", 0, "0"], ["a/b", 0, "0"]]]
-
-
-@pytest.mark.parametrize("listed", LISTED)
-def test_names_that_no_file_system_has_are_damage_and_an_older_snapshot_is_found(places, opened, raw, listed):
+def test_names_that_no_file_system_has_are_damage_and_an_older_snapshot_is_found(places, opened, raw):
     buffer = opened()
-    raw[f"{FOREIGN}/files/000000"] = b"other"
-    raw[f"{FOREIGN}/{MANIFEST_NAME}"] = json.dumps({**MANIFEST, "files": listed}).encode()
+    foreign(raw, [{"files": rows} for rows in LISTED])
     buffer.save(1, writer(1))
 
     assert drain_loop.drain(*places) == 0
