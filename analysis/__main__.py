@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.cli.command import campaign_folder, guarded, parser_of, version
-from jobs.parser import Parser, exit_code_of, put_verb_first
+from jobs.parser import ProgramParser, exit_code_of, put_verb_first
 
 VERBS = {
     "compare": "analysis.cli.compare",
@@ -33,7 +33,7 @@ Only valid measured runs enter a median; everything else is listed with its reas
 """
 
 
-def parser() -> Parser:
+def parser() -> ProgramParser:
     """Return the parser of the command line."""
     about = "Make the tables, the figures and the report of a campaign from its records."
     made = parser_of("python -m analysis", about, EPILOG)

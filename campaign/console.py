@@ -136,8 +136,8 @@ def make_bar(last_column: ProgressColumn | None = None) -> Bars:
 
 def format_rate(run: Run, digits: int = 1) -> str:
     """Return the rate of a run with its unit; empty if the run has none."""
-    rate = checks.rate(run)
-    return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
+    rate = checks.judged_rate(run)
+    return "" if rate is None else f"{rate:.{digits}f} {checks.rate_unit(run)}"
 
 
 def show_count(items: Collection[_Item], what: str) -> Iterator[_Item]:

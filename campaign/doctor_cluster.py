@@ -24,7 +24,7 @@ from campaign.worker.runner import last_lines
 from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.settings import Node
-from jobs.system.files import write, write_json
+from jobs.system.files import write_json, write_text
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
@@ -55,7 +55,7 @@ def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request:
     for array in arrays:
         yield _check_submission(array)
     if arrays:
-        needing_tensorflow = registry.needing_tensorflow(entry.cell.settings for entry in entries)
+        needing_tensorflow = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in entries)
         yield from _examine_node(arrays[0], map(_with_absolute_root, storages), request.folder.root, needing_tensorflow)
 
 
@@ -142,7 +142,7 @@ def _submit_probe(array: submission.Array, folder: Path) -> client.Answer:
     ]
     named_steps = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
     probe = folder / "probe.sh"
-    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *named_steps, "")))
+    write_text(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *named_steps, "")))
     options = [line.removeprefix("#SBATCH ") for line in array.script().splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept_options = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
@@ -175,7 +175,7 @@ def _read_answer(folder: Path, nonce: str, job: str) -> Iterator[Finding]:
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
         try:
-            answer = reading.read(folder / "answer", Answer)
+            answer = reading.read_json(folder / "answer", Answer)
         except ValueError as error:
             message = f"the probe job's answer cannot be read: {error}"
             yield Finding("nodes", passed=False, message=message, hint="find what prints there when Python starts")

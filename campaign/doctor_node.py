@@ -146,7 +146,7 @@ def _check_tensorflow(benchmarks: Sequence[str]) -> Finding:
     started_s = time.perf_counter()
     try:
         process = subprocess.run(
-            programs.python("-c", "import tensorflow; print(tensorflow.__version__)"),
+            programs.python_command("-c", "import tensorflow; print(tensorflow.__version__)"),
             capture_output=True,
             text=True,
             timeout=_IMPORT_TIMEOUT_S,
@@ -267,7 +267,7 @@ def _check_cold_reads(name: str, folder: Path) -> Finding:
 
 def main(request_file: str) -> int:
     """Examine this machine as the request in this file says, print the findings as JSON, and return 0."""
-    request = reading.read(Path(request_file), Examination)
+    request = reading.read_json(Path(request_file), Examination)
     findings = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
     answer: Answer = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}
     print(json.dumps(answer))

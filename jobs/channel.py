@@ -170,7 +170,7 @@ class Channel:
         return result
 
 
-def ready(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
+def wait_for_channels(channels: Iterable[Channel], seconds: float | None) -> list[Channel]:
     """Return the channels with data or a closed end; wait for them at most `seconds` (None: for ever)."""
     by_number, poller = {channel.fileno(): channel for channel in channels}, select.poll()
     for number in by_number:

@@ -23,7 +23,7 @@ END_OF_FLAGS = "--"
 _LINE_OF_FLAGS = re.compile(r"^ +(-.*?)(?:  |$)", re.MULTILINE)
 
 
-class Parser(argparse.ArgumentParser):
+class ProgramParser(argparse.ArgumentParser):
     """A parser whose errors are a sentence and a cure; it accepts no abbreviated flags.
 
     With ``open_ended=True``, `parse_known_args` returns flags that it does not know, for another parser.
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         unknown = [word for word in before if word.startswith("-") and word != "-"]
         if unknown and not self._open_ended:
             flag = unknown[0].partition("=")[0]
-            self.refuse(f"unknown flag '{flag}'", nearest(flag, self.flags))
+            self.refuse(f"unknown flag '{flag}'", nearest_hint(flag, self.flags))
         return options, rest
 
     @property
@@ -70,7 +70,7 @@ def _fold(text: str | None) -> str | None:
     )
 
 
-def nearest(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+def nearest_hint(word: str, legal: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
     """Return a hint with the legal word nearest to `word`; `prefix` stands before each legal word.
 
     If none is near, the hint is `otherwise`, or the list of all legal words.

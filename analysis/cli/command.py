@@ -10,13 +10,13 @@ from pathlib import Path
 from analysis.errors import AnalysisError
 from jobs.errors import JobError
 from jobs.model.codes import ExitCode
-from jobs.parser import Parser
+from jobs.parser import ProgramParser
 from jobs.terminal import complain
 
 
-def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> Parser:
+def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> ProgramParser:
     """Return the parser of a verb."""
-    return Parser(program, usage, about, epilog)
+    return ProgramParser(program, usage, about, epilog)
 
 
 def campaign_folder(text: str) -> Path:

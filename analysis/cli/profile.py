@@ -47,7 +47,7 @@ def report(asked: argparse.Namespace) -> int:
             raise AnalysisError("what is written is of one profile", "name a single FILE")
         if path.exists() and path.samefile(asked.files[0]):
             raise AnalysisError(f"{path} is the profile itself", "name another file to write")
-        write(files.named(path), windows[0])
+        write(files.resolve_user_path(path), windows[0])
     if asked.json:
         metrics = [profile_report.window_metrics(window) for window in windows]
         print(
@@ -57,7 +57,7 @@ def report(asked: argparse.Namespace) -> int:
     for file, window in zip(asked.files, windows, strict=True):
         if len(windows) > 1:
             print(f"{visible(str(file))}:")
-        print("\n".join(profile_report.lines(window)))
+        print("\n".join(profile_report.report_lines(window)))
     for path in filter(None, written):
         print(visible(str(path)))
     return 0

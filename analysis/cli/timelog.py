@@ -17,7 +17,7 @@ from analysis.errors import AnalysisError
 from analysis.text import visible
 from analysis.traces import action_times
 from jobs.events.read_time_logs import read_logs
-from jobs.events.run_log import Clock, Log
+from jobs.events.run_log import ClockBounds, RunLog
 from jobs.events.time_log import PHASES
 
 EPILOG = """\
@@ -85,7 +85,7 @@ def report(asked: argparse.Namespace) -> int:
     return EXIT_SKIPPED if log.skipped else 0
 
 
-def _kept(log: Log, asked: argparse.Namespace) -> Log:
+def _kept(log: RunLog, asked: argparse.Namespace) -> RunLog:
     """Return the log with the requested events only; raise AnalysisError if the rank is missing or no event is left."""
     if asked.rank is not None and all(asked.rank != stream.rank for stream in log.streams):
         raise AnalysisError(f"rank {asked.rank} has no log here", "give its file, or ask for another rank")
@@ -99,7 +99,7 @@ def _kept(log: Log, asked: argparse.Namespace) -> Log:
     return replace(log, events=events)
 
 
-def _written(log: Log, asked: argparse.Namespace) -> Iterator[Path]:
+def _written(log: RunLog, asked: argparse.Namespace) -> Iterator[Path]:
     """Write the requested files; yield their paths."""
     if not (asked.csv or asked.chrome):
         return
@@ -113,7 +113,7 @@ def _written(log: Log, asked: argparse.Namespace) -> Iterator[Path]:
         )
 
 
-def remarks(log: Log, clocks: Mapping[str, Clock]) -> Iterator[str]:
+def remarks(log: RunLog, clocks: Mapping[str, ClockBounds]) -> Iterator[str]:
     """Yield warnings about missing ranks, skipped rows and uncertain clocks."""
     yield from (f"warning: {each}; left out" for each in log.skipped[:MOST_NAMED])
     if len(log.skipped) > MOST_NAMED:

@@ -30,7 +30,7 @@ from analysis.statistics.medians import counted
 from analysis.text import NONE, number, share
 from analysis.traces.posix import SIZES
 from analysis.traces.system import typical_runs
-from jobs.events.step_times import LEAST, Bound
+from jobs.events.step_times import LEAST, InputBound
 from jobs.events.tensorflow_trace import REMEDIES, SPENT
 
 AMOUNTS = {
@@ -138,7 +138,9 @@ def steps(results: Results) -> Markup:
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
     facts, seen = record.settings, {name: run.get(f"tensorflow_{name}", math.nan) for name in OF_RUN}
     saves = {name: seen[f"saves_{name}"] for name in REMEDIES}
-    bound = Bound(seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)})
+    bound = InputBound(
+        seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)}
+    )
     words = f"{'yes' if bound.share >= LEAST else 'no'}, {share(bound.share, 1)}"
     saved = ", ".join(f"{name} {number(it)}" for name, it in bound.named.items())
     place = [storage_name(facts), str(facts.get("threads", "")), str(facts.get("prefetch", ""))]

@@ -17,7 +17,7 @@ from analysis.page.part import MOST_LINES, MOST_ROWS, Results, paragraphs_and_ta
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
 from analysis.text import NONE, share, significant, span
-from jobs.model.record import Account, Manifest, Tested
+from jobs.model.record import Manifest, PredictionAccount, TestedPrediction
 
 # What each check proves (README, "What is measured, and what proves it").
 PROVES = {
@@ -166,7 +166,7 @@ _TEST_LEFT = (True, True, *[False] * 5, True, True, True)
 def advice(folder: Path) -> Markup:
     """Return the tested predictions and their results, failed ones first; empty if the campaign has none."""
     try:
-        tests = load_json(folder / ADVICE, Account)["tests"]
+        tests = load_json(folder / ADVICE, PredictionAccount)["tests"]
     except AbsentError:
         return Markup()
     except UnreadableError as error:
@@ -183,7 +183,7 @@ def advice(folder: Path) -> Markup:
     )
 
 
-def _test_row(test: Tested) -> list[str]:
+def _test_row(test: TestedPrediction) -> list[str]:
     found, holds = test.get("measured"), test.get("holds")
     outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [

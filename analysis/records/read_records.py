@@ -20,7 +20,7 @@ from analysis.records.record import Record, record_of
 from jobs.judging import peaks
 from jobs.judging.judge import CampaignJudge, UnusableRecordError
 from jobs.model import reading
-from jobs.model.record import SCHEMA, Asked, Manifest
+from jobs.model.record import SCHEMA, Manifest, RecordedCall
 from jobs.model.record import Record as Stored
 from jobs.system import untrusted
 
@@ -43,12 +43,12 @@ class AbsentError(UnreadableError):
 
 def content(path: Path, most: int) -> bytes:
     """Return the content of a regular file; raise UnreadableError if it has over `most` bytes or is no file."""
-    return _with_cure(lambda place: untrusted.content(place, most), path)
+    return _with_cure(lambda place: untrusted.read_bounded(place, most), path)
 
 
 def load_json(path: Path, kind: type[_Kind]) -> _Kind:
     """Return the content of a JSON file of type `kind`; raise UnreadableError if it is invalid or too new."""
-    return _with_cure(lambda place: reading.read(place, kind, SCHEMA), path)
+    return _with_cure(lambda place: reading.read_json(place, kind, SCHEMA), path)
 
 
 def _without_links(read: Callable[[Path], _Kind], path: Path) -> _Kind:
@@ -84,7 +84,7 @@ def judge_of(home: Path, folders: Sequence[Path]) -> tuple[CampaignJudge, Unread
 
     A missing ``campaign.json`` is no error: each cell is then judged by the limits in its own record.
     """
-    requests: Sequence[Asked] = ()
+    requests: Sequence[RecordedCall] = ()
     fault = None
     try:
         requests = load_json(home / CAMPAIGN, Manifest)["requests"]

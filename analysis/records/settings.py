@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from analysis.records.runs import TRAINING
-from jobs.model.settings import flat
+from jobs.model.settings import flat_items
 
 Facts = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ _BY_CONTENT: dict[bytes, Settings] = {}
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings as `{"dataset.name": …}`; a list becomes JSON text so that it can be compared."""
-    plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat(settings))
+    plain = ((name, json.dumps(value) if isinstance(value, list) else value) for name, value in flat_items(settings))
     return {intern(name): intern(value) if isinstance(value, str) else value for name, value in plain}
 
 

@@ -20,10 +20,10 @@ from rich.text import Text
 
 from analysis.errors import AnalysisError
 from analysis.text import ACTIVE, NONE, number, one_line, share
-from jobs.events.intervals import Spans, length_by, without
+from jobs.events.intervals import Spans, length_by, time_outside
 from jobs.events.nersc_logs import COLUMNS
 from jobs.events.perfetto import TraceProcess, chrome_json
-from jobs.events.run_log import UNACCOUNTED, Clock, Log, budgets
+from jobs.events.run_log import UNACCOUNTED, ClockBounds, RunLog, time_budgets
 from jobs.events.table import NS, Events
 from jobs.events.time_log import PHASES, UNKNOWN
 
@@ -40,7 +40,7 @@ class Definitions:
     missing.
     """
 
-    def __init__(self, log: Log, compute: str | None = None) -> None:
+    def __init__(self, log: RunLog, compute: str | None = None) -> None:
         if compute is not None and compute not in log.actions:
             raise AnalysisError(f"there is no action {compute!r}", f"take one of: {', '.join(log.actions)}")
         self._log, self.known = log, log.ours or compute is not None
@@ -72,7 +72,7 @@ class Definitions:
     def metrics(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
         """Return the metrics of events, None for unknown ones: times in seconds, rates in bytes per second."""
         spans = {rank: each for rank, each in spans_of_ranks(events).items() if rank in ranks}
-        exposed = [without(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
+        exposed = [time_outside(each, self._computes.get(rank, NO_SPANS)) for rank, each in spans.items()]
         total_ns = float(events["taken"].sum(dtype=float))
         all_ns = events.spans.length
         epoch = np.maximum(events["epoch"], 0).astype(np.int64)
@@ -112,7 +112,7 @@ NERSC_NAMES = {
 }  # fmt: skip
 
 
-def nersc_csv(log: Log) -> Iterator[bytes]:
+def nersc_csv(log: RunLog) -> Iterator[bytes]:
     """Yield a log as NERSC's CSV, with Unix times in seconds; nothing is quoted, so no text contains a comma."""
     yield (", ".join(COLUMNS) + "\n").encode()
     actions = [_plain(NERSC_NAMES.get(each, each) if log.ours else each) for each in log.actions]
@@ -124,7 +124,7 @@ def nersc_csv(log: Log) -> Iterator[bytes]:
         yield f"{epoch}, {rank}, {callers[caller]}, {actions[action]}, {when}, {process}, thread {thread}\n".encode()
 
 
-def chrome_trace(log: Log) -> Iterator[bytes]:
+def chrome_trace(log: RunLog) -> Iterator[bytes]:
     """Yield a log as a trace for chrome://tracing and Perfetto: one process per log, microseconds from its start."""
     names = [f"rank {stream.rank} {stream.host} {stream.process}" for stream in log.streams]
     processes = [TraceProcess(stream, names[stream], [own]) for stream, own in log.events.by("stream")]
@@ -146,7 +146,7 @@ RATES = ("p50 s", "p95 s", "p99 s", "bytes", "MB/s by\nunion_all", "MB/s by\nsum
 SMALL = 1e-3
 
 
-def rank_metrics(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dict[str, Any]:
+def rank_metrics(log: RunLog, clocks: Mapping[str, ClockBounds], rank: int | None) -> dict[str, Any]:
     """Return for each rank its start relative to the first rank, its wall time by action, and its clock.
 
     If `rank` is given, only for that rank.
@@ -161,11 +161,11 @@ def rank_metrics(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dic
             "spent_s": {action: time_ns / NS for action, time_ns in each.spent_ns.items()},
             "clock": _clock(clock_of[each.rank]),
         }
-        for each in budgets(log, ranks if rank is None else [rank])
+        for each in time_budgets(log, ranks if rank is None else [rank])
     }
 
 
-def _clock(clock: Clock | None) -> dict[str, float] | None:
+def _clock(clock: ClockBounds | None) -> dict[str, float] | None:
     if clock is None or clock.low_ns is None or clock.high_ns is None:
         return None
     low, high, shift, apart = clock.low_ns, clock.high_ns, clock.shift_ns, clock.apart_ns

@@ -19,8 +19,8 @@ from analysis.traces.action_times import time_table
 from analysis.traces.system import Trace, TraceError
 from jobs.events.intervals import intersection, length_by
 from jobs.events.posix_window import KINDS, READ, Window
-from jobs.events.run_log import Log
-from jobs.events.step_times import LEAST, Bound, Shares, bound, overlaps, shares
+from jobs.events.run_log import RunLog
+from jobs.events.step_times import LEAST, CategoryTimes, InputBound, category_overlaps, category_times, input_bound
 from jobs.events.table import NS, Events
 from jobs.events.tensorflow_trace import CATEGORIES, COMMUNICATION, REMEDIES, SPENT, UNCATEGORISED, Runtime
 
@@ -30,8 +30,8 @@ MOST_NAMED = 5
 
 def step_metrics(runtime: Runtime) -> dict[str, Any]:
     """Return all metrics of a process's steps: seconds, over all steps and per step."""
-    times = shares(runtime)
-    steps, verdict = runtime.steps, bound(runtime, times)
+    times = category_times(runtime)
+    steps, verdict = runtime.steps, input_bound(runtime, times)
     length = (steps.end - steps.start) / NS
     return {
         "file": runtime.name,
@@ -44,7 +44,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
         "window": {"first_step": int(steps.number.min()), "last_step": int(steps.number.max()),
                    "span_s": float(steps.end.max() - steps.start.min()) / NS},
         "seconds": {name: _sums(times, name) for name in SPENT},
-        "overlap_s": {f"{one} & {other}": each for (one, other), each in overlaps(runtime).items()},
+        "overlap_s": {f"{one} & {other}": each for (one, other), each in category_overlaps(runtime).items()},
         "operations": {name: float(each.mean()) for name, each in operations(runtime).items()},
         "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict),
                     "prefetched": verdict.prefetched, "remedies_s": verdict.named},
@@ -56,7 +56,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sums(times: Shares, name: str) -> dict[str, float]:
+def _sums(times: CategoryTimes, name: str) -> dict[str, float]:
     of_name = {f"{time}_s": getattr(times, time).get(name) for time in TIMES}
     return {time: int(each.sum()) / NS for time, each in of_name.items() if each is not None}
 
@@ -68,7 +68,7 @@ def _uncategorised(runtime: Runtime) -> dict[str, Any]:
     return {"events": len(events), "union_s": events.spans.length / NS, "most": most}
 
 
-def _words(verdict: Bound) -> str:
+def _words(verdict: InputBound) -> str:
     """Return the verdict as a sentence."""
     amount = f"{verdict.waited_s:.3g} of {verdict.steps_s:.3g} s of these steps ({share(verdict.share, 1)})"
     if verdict.share < LEAST:
@@ -202,7 +202,7 @@ def _lines(reads: Events, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return owner, (owner >= 0) & (owner == best[thread])
 
 
-def join_time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
+def join_time_log(runtime: Runtime, log: RunLog) -> dict[str, dict[str, float]]:
     """Return for each action of a time log its seconds within the steps, in all and per category of operations.
 
     Raises TraceError if the log is of another time.

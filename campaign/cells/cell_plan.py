@@ -61,7 +61,7 @@ class Plan:
         """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
-        return sorted(entries, key=lambda entry: registry.of(entry.cell.settings).kind != peaks.KIND)
+        return sorted(entries, key=lambda entry: registry.benchmark_of(entry.cell.settings).kind != peaks.KIND)
 
     @property
     def done(self) -> int:

@@ -73,7 +73,7 @@ def stamp_of(path: Path) -> files.Stamp | None:
 def _read_file(path: Path, *, retry: bool = True) -> Record | None:
     """Return the content of a record, None if there is none; `retry` if an NFS client's cache may be old."""
     try:
-        return reading.read(path, Record, SCHEMA)
+        return reading.read_json(path, Record, SCHEMA)
     except OSError as error:
         if retry and error.errno in (errno.ENOENT, errno.ESTALE):
             for folder in (path.parent.parent, path.parent):
@@ -104,7 +104,7 @@ def write_record(path: Path, record: Record, patience_s: float = 0.0, check: Cal
 
 def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -> Record:
     """Return the record of a cell that has no run yet."""
-    benchmark = registry.of(cell.settings)
+    benchmark = registry.benchmark_of(cell.settings)
     figure = benchmark.figure_of(cell.settings["benchmark"])
     return {
         "schema": SCHEMA,

@@ -29,7 +29,7 @@ from jobs.judging.judge import CampaignJudge, UnusableRecordError
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import CellState
 from jobs.model.reading import Count, Word
-from jobs.model.record import ODD_FIGURES, Asked, Record, Terms
+from jobs.model.record import ODD_FIGURES, Record, RecordedCall, Terms
 from jobs.system import files, untrusted
 from jobs.system.files import Stamp
 
@@ -56,7 +56,7 @@ class Verdicts:
         folder: CampaignFolder,
         terms: Terms | None = None,
         cells: Collection[str] = (),
-        requests: Sequence[Asked] | None = None,
+        requests: Sequence[RecordedCall] | None = None,
     ) -> None:
         self.folder = folder
         all_requests = _requests_of(folder) if requests is None else requests
@@ -101,7 +101,7 @@ class Verdicts:
                 yield recorded
 
 
-def _requests_of(folder: CampaignFolder) -> Iterator[Asked]:
+def _requests_of(folder: CampaignFolder) -> Iterator[RecordedCall]:
     with suppress(CampaignError):  # without a usable campaign.json the terms in the records count
         yield from open_existing(folder.root)[1]["requests"]
 
@@ -145,7 +145,7 @@ class Summaries:
     The stamps of all records are taken when the object is made, so that a record written later has no valid summary.
     """
 
-    def __init__(self, folder: CampaignFolder, requests: Sequence[Asked]) -> None:
+    def __init__(self, folder: CampaignFolder, requests: Sequence[RecordedCall]) -> None:
         self._folder, self._now_ns = folder, time.time_ns()
         self._stamps: Mapping[str, Stamp] = {}
         with suppress(OSError):
@@ -188,7 +188,7 @@ class Summaries:
 
     def _read(self) -> Mapping[str, _Entry]:
         try:
-            content = files.read(self._folder.root / FILE, untrusted.MOST_BYTES_OF_JSON, os.geteuid())
+            content = files.read_file(self._folder.root / FILE, untrusted.MOST_BYTES_OF_JSON, os.geteuid())
             content_of_file = msgspec.convert(untrusted.json_value(content), _SummaryFile)
         except (OSError, ValueError):
             return {}

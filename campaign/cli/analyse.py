@@ -16,7 +16,7 @@ from campaign.cells.record import stamp_of
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
 from jobs.model.codes import ExitCode
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 _ANSWERS = (0, 1)  # of an analysis that wrote its report: 1 where it left records out
 
@@ -64,7 +64,7 @@ def read_verdicts(campaign: Path) -> list[dict[str, Any]]:
 
     Raises EnvironmentFaultError where the analysis gives none.
     """
-    words = python("-m", "analysis", "verdicts", str(campaign), "--json")
+    words = python_command("-m", "analysis", "verdicts", str(campaign), "--json")
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in _ANSWERS:
         raise EnvironmentFaultError("the claims could not be judged", "fix what it says above, then: verdicts")
@@ -84,4 +84,4 @@ def compare_campaigns(argv: list[str]) -> int:
 
 def run_analysis(*words: str, stdout: int | None = None) -> int:
     """Run `python -m analysis` with these words and return its exit code; `stdout` as of `subprocess.run`."""
-    return subprocess.run(python("-m", "analysis", *words), stdout=stdout, check=False).returncode
+    return subprocess.run(python_command("-m", "analysis", *words), stdout=stdout, check=False).returncode

@@ -24,7 +24,7 @@ from jobs.model.conduct import Point
 from jobs.model.record import ODD_FIGURES, Data
 from jobs.model.settings import Settings
 from jobs.model.work import ListedItem, WorkList
-from jobs.parser import nearest
+from jobs.parser import nearest_hint
 
 _ABOUT = """\
 List what campaigns have made: data sets, files of baselines, staged copies, snapshots that a cut run left. Looked at
@@ -127,7 +127,7 @@ def _find_by_name(things: Sequence[Made], name: str) -> Made:
         return same[0]
     what = f"'{name}' may be {len(same)} things" if same else f"nothing that was made is called '{name}'"
     paths = [str(each.path) for each in same or things]
-    raise UsageError(what, nearest(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
+    raise UsageError(what, nearest_hint(name, paths) if paths else f"nothing was made on these storages; {_OTHERS}")
 
 
 def _remove(chosen: Sequence[Made], folder: CampaignFolder, *, sure: bool) -> dict[Made, str]:

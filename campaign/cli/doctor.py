@@ -16,7 +16,7 @@ from campaign.config.collect import make_cells
 from campaign.doctor_node import Finding
 from campaign.worker.batch import Request
 from jobs.benchmarks import registry
-from jobs.checkpoints.run_snapshots import roles
+from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.model.conduct import Conduct, Point
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
@@ -51,7 +51,7 @@ def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -
     yield doctor_node.check_python()
     yield doctor_node.check_campaign_folder(root.absolute())
     if not on_nodes:
-        needing = registry.needing_tensorflow(cell.settings for cell in cells)
+        needing = registry.benchmarks_with_tensorflow(cell.settings for cell in cells)
         yield from doctor_node.examine_machine(storages, conduct["checks"], needing)
         return
     folder = CampaignFolder(root.resolve())
@@ -68,7 +68,9 @@ def _storages_of_grid(points: list[Point]) -> list[Node]:
     """
     storages: dict[tuple[str, str | None], Node] = {}
     for point in points:
-        saved = [{"exclusive": "lock", **_storage_of_side(side)} for side in roles(point["checkpoint"]).values()]
+        saved = [
+            {"exclusive": "lock", **_storage_of_side(side)} for side in storages_by_role(point["checkpoint"]).values()
+        ]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
             where = storage.get("root") or storage.get("endpoint")
             entry = storages.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})

@@ -23,7 +23,7 @@ from campaign.storage.made_data import to_make
 from jobs.benchmarks import baseline
 from jobs.judging import stopping
 from jobs.model.conduct import Point
-from jobs.model.declared import declared
+from jobs.model.declared import declared_settings
 
 _ABOUT = """Find how many accelerators a storage feeds: they are emulated, read what their definition says, and each
 must compute for the share of the time that it says. The largest number that passes in every run and the next one are
@@ -96,7 +96,7 @@ def _search(targets: Sequence[Target], options: argparse.Namespace, words: Seque
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.Parser(
+    parser = arguments.CampaignParser(
         prog="python -m campaign feed",
         usage="python -m campaign feed storage=PATH|NAME accelerator=NAME[,NAME...] [OPTION ...] [KEY=VALUE ...]",
         description=_ABOUT,
@@ -127,7 +127,10 @@ def _words_of_feed(words: Sequence[str]) -> list[str]:
 
 def _is_of_baseline(word: str) -> bool:
     key = word.partition("=")[0]
-    return key.startswith("benchmark.") and key.partition(".")[2] in {*declared(baseline.Keys)} - {"engine", "name"}
+    return key.startswith("benchmark.") and key.partition(".")[2] in {*declared_settings(baseline.Keys)} - {
+        "engine",
+        "name",
+    }
 
 
 def _words_of_baseline(words: Sequence[str]) -> list[str]:
@@ -165,7 +168,7 @@ def _measure_baselines(targets: Sequence[Target], words: Sequence[str], split: C
     rates: dict[str, float] = {}
     for entry in plan.entries:
         record, _ = plan.verdicts.read(plan.folder.record(entry.cell.id))
-        values: list[Any] = stopping.measured(record, "valid") if record else []
+        values: list[Any] = stopping.measured_runs(record, "valid") if record else []
         if not values:
             raise no_runs_error(plan, entry)
         rates[entry.cell.settings["storage"]["name"]] = statistics.median(each["read_mb_per_s"] for each in values)

@@ -29,7 +29,7 @@ from jobs.data.manifest import IMAGE_SUFFIXES
 from jobs.errors import NotInstalledError
 from jobs.judging import stopping
 from jobs.judging.bound import Bound, help_of
-from jobs.judging.work_done import work_of
+from jobs.judging.work_done import time_use
 from jobs.lazy_imports import has_tensorflow
 from jobs.model.conduct import Point
 from jobs.model.record import Record
@@ -98,10 +98,10 @@ def main(argv: Sequence[str]) -> int:
 def _without_tensorflow(planned: Plan) -> Plan:
     """Return the plan without the pipeline where TensorFlow is not installed, and say so."""
     settings = [entry.cell.settings for entry in planned.entries]
-    alone = tuple(entry for entry in planned.entries if not registry.needing_tensorflow([entry.cell.settings]))
+    alone = tuple(entry for entry in planned.entries if not registry.benchmarks_with_tensorflow([entry.cell.settings]))
     if not alone or len(alone) == len(settings) or has_tensorflow():
         return planned
-    lacks = NotInstalledError("TensorFlow", registry.needing_tensorflow(settings))
+    lacks = NotInstalledError("TensorFlow", registry.benchmarks_with_tensorflow(settings))
     console.say(f"note: {lacks.message}: only what the storage gives by itself is measured; hint: {lacks.hint}")
     return replace(planned, entries=alone)
 
@@ -270,7 +270,7 @@ def _show(planned: Plan, path: Path) -> None:
 
 def _row(planned: Plan, entry: Entry) -> _Row:
     record, _ = planned.verdicts.read(planned.folder.record(entry.cell.id))
-    runs: list[Any] = stopping.measured(record, "valid") if record else []
+    runs: list[Any] = stopping.measured_runs(record, "valid") if record else []
     own = entry.cell.settings["benchmark"]
     images = [run["images_per_s"] for run in runs if "images_per_s" in run]
     return _Row(
@@ -330,7 +330,7 @@ def _help(best: _Row, campaign: Path) -> str:
     usual = campaign == Path("results").resolve()
     more = shlex.join(["python", "-m", "campaign", "show", best.entry.cell.id.rpartition("-")[2]])
     more += "" if usual else f" {shlex.quote(str(campaign))}"
-    work = work_of(best.record) if best.record else None
+    work = time_use(best.record) if best.record else None
     if best.bound and work and (helps := help_of(best.bound, work)):
         return f"What would help: {helps} ({best.bound}); {more} says more."
     why = best.bound.words if best.bound else "it has no run with figures"

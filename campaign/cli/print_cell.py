@@ -12,10 +12,10 @@ from campaign.cells import record
 from campaign.cluster.survey import StateOfCell
 from campaign.config.tree import non_default_settings
 from campaign.storage import emulation
-from jobs.checks import unit
+from jobs.checks import rate_unit
 from jobs.judging import judge, stopping
-from jobs.model.codes import CellState, End, RunEnd, sentence
-from jobs.model.record import Record, Tested
+from jobs.model.codes import CellState, End, RunEnd, run_end_sentence
+from jobs.model.record import Record, TestedPrediction
 from jobs.model.results import Addition, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
@@ -112,7 +112,7 @@ def _print_run(run: Run, where: str) -> None:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
     console.show(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     if run.get("added"):
-        console.show(f"  added        {_describe_addition(run['added'], unit(run))}")
+        console.show(f"  added        {_describe_addition(run['added'], rate_unit(run))}")
     for check in run.get("checks", []):
         console.show(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
     for line in (*_lines_on_ranks(run), *_lines_on_objects(run)):
@@ -122,7 +122,7 @@ def _print_run(run: Run, where: str) -> None:
     for bad in run.get("unreadable", []):
         console.show(f"  unreadable   {bad['file']}: {bad['error']}")
     if run["status"] == "failed":
-        console.show(f"  reason       {sentence(run['end'])}")
+        console.show(f"  reason       {run_end_sentence(run['end'])}")
         for line in run.get("log_tail", "").splitlines():
             console.show(f"  log          {line}")
         if run.get("log"):
@@ -170,7 +170,7 @@ def print_finding(place: int, finding: Mapping[str, Any], evidence: Sequence[Map
         console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
 
 
-def _is_same_test(tested: Tested, cell: str, test: Mapping[str, Any]) -> bool:
+def _is_same_test(tested: TestedPrediction, cell: str, test: Mapping[str, Any]) -> bool:
     return (tested["cell"], tested["rule"], tested["tested"]) == (cell, test["rule"], test["cell"])
 
 
@@ -178,7 +178,7 @@ def _format_prediction(test: Mapping[str, Any], value: str = "value") -> str:
     return f"{test[value]:.4g} {test['unit']} ({test['low']:.4g} to {test['high']:.4g})"
 
 
-def _format_outcome(each: Tested) -> str:
+def _format_outcome(each: TestedPrediction) -> str:
     when = (
         f"{each['utc'][:10]} {each['rule']} predicted {_format_prediction(each, 'predicted')} from {each['before']:.4g}"
     )

@@ -126,7 +126,7 @@ def _compose_recipe(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
 
 def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
     """Return baselines of each storage with the sizes and the readers of the recipes."""
-    baseline = next((point for point in points if registry.of(point).kind == peaks.KIND), None)
+    baseline = next((point for point in points if registry.benchmark_of(point).kind == peaks.KIND), None)
     if baseline is None:
         return []
     access = baseline["benchmark"] | {"access": "random_read"}
@@ -139,7 +139,7 @@ def _small_read_baselines(points: Sequence[Point]) -> list[Point]:
             "threads": point["threads"],
         }
         for point in points
-        if registry.of(point).kind != peaks.KIND
+        if registry.benchmark_of(point).kind != peaks.KIND
     ]
 
 

@@ -31,8 +31,8 @@ from campaign.worker.batch import Request
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
-from jobs.model.record import Asked, Manifest, terms_of
-from jobs.parser import nearest
+from jobs.model.record import Manifest, RecordedCall, terms_of
+from jobs.parser import nearest_hint
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
@@ -60,7 +60,7 @@ def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
     for words in only:
         matches = arguments.matching_ids(ids, words)
         if not matches:
-            raise UsageError(f"--only {words}: no cell of this grid", nearest(words, ids[:_SHOWN]))
+            raise UsageError(f"--only {words}: no cell of this grid", nearest_hint(words, ids[:_SHOWN]))
         ids_kept.update(matches)
     return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in ids_kept))
 
@@ -142,7 +142,7 @@ def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _make_request(
-    folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[Asked] = ()
+    folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[RecordedCall] = ()
 ) -> Request:
     """Return a new request, with a token of its own and a time after all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
@@ -161,7 +161,7 @@ def _time_after(last: str) -> str:
 
 def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
     """Add the request to ``campaign.json``."""
-    entry: Asked = {
+    entry: RecordedCall = {
         "token": request.token,
         "utc": request.utc,
         "words": list(request.words),

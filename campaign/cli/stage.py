@@ -15,7 +15,7 @@ from campaign.cells.folder import open_existing
 from campaign.cells.verdicts import Verdicts
 from campaign.cli import arguments
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from jobs.parser import nearest, put_verb_first
+from jobs.parser import nearest_hint, put_verb_first
 
 if TYPE_CHECKING:
     from campaign.staging.apply_copies import Outcome
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = arguments.Parser(
+    parser = arguments.CampaignParser(
         prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
     )
     verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
@@ -121,7 +121,7 @@ def _observe(options: argparse.Namespace) -> tuple[Observed, Path]:
         )
     if len(ids) != 1:
         what = f"'{options.only}' is {len(ids)} profiled cells" if options.only else f"{len(cells)} cells were profiled"
-        raise UsageError(what, f"--only CELL: {nearest(options.only or '', cells)}")
+        raise UsageError(what, f"--only CELL: {nearest_hint(options.only or '', cells)}")
     return observed.of_cell(folder, cells[ids[0]]), options.out or folder.staging
 
 

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         raise UsageError("stall: no program is named", "python -m campaign stall --data DIR -- PROGRAM ARGUMENTS")
     program = _with_data(Program(words, Path.cwd(), None, options.begins, cold=options.cold), options, overrides)
     plan, outcomes, code = _measured(program, options, overrides)
-    counts = options.dry_run or any(stopping.measured(recorded, "valid") for recorded in _records(plan))
+    counts = options.dry_run or any(stopping.measured_runs(recorded, "valid") for recorded in _records(plan))
     profiled, failed = _campaign(program.profiled(overrides), options) if options.profile and counts else (None, 0)
     if options.dry_run:
         if options.json:
@@ -88,7 +88,7 @@ def _measured(
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.Parser(
+    parser = arguments.CampaignParser(
         prog="python -m campaign stall",
         usage="python -m campaign stall [OPTION ...] [KEY=VALUE ...] -- PROGRAM [ARGUMENT ...]",
         description=_ABOUT,

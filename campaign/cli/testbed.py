@@ -18,9 +18,9 @@ from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, StorageRe
 from campaign.testbed.state import inspect_testbed
 from campaign.testbed.steps import Call
 from jobs.model.codes import Wait, wait_sentence
-from jobs.objects.client import ROOM_CURE, Room
+from jobs.objects.client import ROOM_CURE, BucketSpace
 from jobs.system.device import mount_of, mounts
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 if TYPE_CHECKING:
     from campaign.testbed.state import TestbedState
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
-            f"sudo {shlex.join(python('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
+            f"sudo {shlex.join(python_command('-m', 'campaign', 'testbed', *_add_folder(argv, folder)))}",
         )
     if options.what == "fill":
         from campaign.testbed.fill import fill_nodes  # noqa: PLC0415 - Hydra is not on the way to status
@@ -80,8 +80,8 @@ def _add_folder(argv: list[str], folder: Path) -> list[str]:
     return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
 
-def _make_parser() -> arguments.Parser:
-    parser = arguments.Parser(
+def _make_parser() -> arguments.CampaignParser:
+    parser = arguments.CampaignParser(
         prog="python -m campaign testbed",
         usage=_USAGE,
         description=_ABOUT,
@@ -237,7 +237,7 @@ def _report_wait(wait: Wait) -> None:
 
 
 def _print_store(store: Node) -> None:
-    room = None if store["used_bytes"] is None else Room(store["used_bytes"], store["quota_bytes"])
+    room = None if store["used_bytes"] is None else BucketSpace(store["used_bytes"], store["quota_bytes"])
     disk = f"{store['size_bytes'] / GB:g} GB on {store['device'] or 'no device'}"
     used = f", {room}" if room else ""
     console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}{used}")

@@ -90,7 +90,7 @@ def run_campaign_here(todo: Sequence[Entry], request: Request) -> None:
 
 def require_possible(todo: Sequence[Entry]) -> None:
     """Raise an error if a cell lacks data, a storage, an engine, TensorFlow or its accelerator; nothing is made."""
-    names = registry.needing_tensorflow(entry.cell.settings for entry in todo)
+    names = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in todo)
     if names and not has_tensorflow():
         error = NotInstalledError("TensorFlow", names)
         raise EnvironmentFaultError(error.message, error.hint)

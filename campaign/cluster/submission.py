@@ -36,7 +36,7 @@ from campaign.storage import datasets
 from campaign.worker.batch import Batch, Request
 from jobs.model.conduct import Cluster
 from jobs.model.record import Access, Data
-from jobs.system.files import write, write_json
+from jobs.system.files import write_json, write_text
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
@@ -180,7 +180,7 @@ class Array:
             position += len(task)
         batch.save()
         try:
-            write(batch.script, text)
+            write_text(batch.script, text)
             job_id = client.submit_script(batch.script)
         except (OSError, client.RefusedError) as error:
             job_id = find_job_id(batch, error)

@@ -170,8 +170,8 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
         CellState(recorded["status"]),
         waiting or recorded["reason"],
         recorded["campaign"]["token"],
-        len(stopping.measured(recorded, "valid")),
-        len(stopping.measured(recorded)),
+        len(stopping.measured_runs(recorded, "valid")),
+        len(stopping.measured_runs(recorded)),
         tuple(emulated),
     )
     if summaries:

@@ -133,7 +133,7 @@ class Target:
         wish = self.plan(Setup(1), 1).entries[0].cell.id
         decided: dict[str, int] = {}
         with suppress(OSError, ValueError):  # there is none, or it is damaged: decided anew
-            decided = reading.read(kept, dict[str, Files]) if kept else {}
+            decided = reading.read_json(kept, dict[str, Files]) if kept else {}
         files = decided.get(wish, max(1, min(wanted, most)))
         self.point = {**self.point, "dataset": {**own, "files": files}}
         if kept and self.most_accelerators():
@@ -224,7 +224,7 @@ def read_outcome(plan: Plan, setup: Setup) -> Outcome:
     record, _ = plan.verdicts.read(plan.folder.record(plan.entries[0].cell.id))
     if not record:
         return Outcome(setup)
-    valid = stopping.measured(record, "valid")
-    late = [each for each in stopping.measured(record, "invalid") if each.get("cause") == "on_time"]
+    valid = stopping.measured_runs(record, "valid")
+    late = [each for each in stopping.measured_runs(record, "invalid") if each.get("cause") == "on_time"]
     is_late = len(late) > 1 and len(late) >= len(valid)
     return Outcome(setup, valid, is_late, record.get("looser_checks", ()))

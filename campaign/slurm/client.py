@@ -189,7 +189,7 @@ def _announce_wait(up_to_s: float) -> Iterator[None]:
 def _run_client(
     *words: str, timeout_s: float = _TIMEOUT_S, text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return programs.run(words, clean_environment(), timeout=timeout_s, text=text)
+    return programs.run_program(words, clean_environment(), timeout=timeout_s, text=text)
 
 
 def has_cluster() -> bool:

@@ -115,7 +115,7 @@ def _read_own_plan(folder: Path) -> Plan:
 @contextmanager
 def _locked_copies(copies: Path, source: Path) -> Iterator[None]:
     try:
-        with staged_copies.locked(copies, source):
+        with staged_copies.lock_copies(copies, source):
             yield
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
@@ -220,5 +220,5 @@ def _is_staged_version(recorded: Record, origin: Record) -> bool:
 
 def _rates(recorded: Record) -> list[float]:
     """Return the MB/s of each valid run that read, over the profiled window if there is one."""
-    runs: list[Any] = stopping.measured(recorded, "valid")
+    runs: list[Any] = stopping.measured_runs(recorded, "valid")
     return [rate for run in runs if (rate := run.get("profile", run).get("read_mb_per_s"))]

@@ -259,7 +259,7 @@ def _probe_files(folder: Path, sizes: Sequence[int]) -> Iterator[list[Path]]:
         try:
             paths = [probe_folder / str(number) for number in range(len(sizes))]
             for path, size in zip(paths, sizes, strict=True):
-                with files.whole(path, durable=False) as file:
+                with files.write_whole(path, durable=False) as file:
                     file.write(os.urandom(size))
             transfer.sync_files(paths, [probe_folder])
             yield paths

@@ -144,7 +144,7 @@ def of_cell(folder: CampaignFolder, recorded: Record) -> Observed:
                 posix_window.read_window(cell_folder / Path(str(run["profile"]["file"])).name),
                 run.get("load_s") or run["wall_s"],
             )
-            for run in stopping.measured(recorded, "valid")
+            for run in stopping.measured_runs(recorded, "valid")
             if run["profile"]["file"]
         ]
     except JobError as error:
@@ -161,7 +161,7 @@ def profiled(verdicts: Verdicts) -> dict[str, Record]:
 def _is_profiled(recorded: Record) -> bool:
     if "staging" in recorded["cell"]["settings"]:
         return False
-    return any(run.get("profile", {}).get("file") for run in stopping.measured(recorded, "valid"))
+    return any(run.get("profile", {}).get("file") for run in stopping.measured_runs(recorded, "valid"))
 
 
 def _observed(
@@ -198,7 +198,7 @@ def read_below(window: Window, folders: Collection[Path]) -> dict[str, list[int]
     for row in np.flatnonzero((rows["bytes_read"] > 0) & (rows["bytes_written"] == 0)).tolist():
         path = window.paths[row]
         folder = next((prefix for prefix in prefixes if path.startswith(prefix)), None)
-        if folder and not staged_copies.strays((), [path[len(folder) :]]):
+        if folder and not staged_copies.path_fault((), [path[len(folder) :]]):
             rows_of.setdefault(path[len(folder) :], []).append(row)
     return rows_of
 

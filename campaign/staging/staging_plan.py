@@ -18,7 +18,7 @@ from campaign.staging.observed import Floats, Observed
 from campaign.storage import roots
 from jobs.data import staged_copies
 from jobs.data.staged_copies import FOLDER as COPIES
-from jobs.data.staged_copies import identity
+from jobs.data.staged_copies import file_identity
 from jobs.model import reading
 from jobs.system import files
 from jobs.system.device import device_of
@@ -70,7 +70,7 @@ class Plan(TypedDict):
 def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
     """Measure the fast storage below `root`, and return the plan."""
     slow = cost.on_slow(observed)
-    identities = [identity(observed.source / name) for name in observed.names]
+    identities = [file_identity(observed.source / name) for name in observed.names]
     size = np.array([file_identity[0] if file_identity else 0 for file_identity in identities], float)
     movable = size > 0
     if not movable.any():
@@ -183,7 +183,7 @@ def save(folder: Path, plan: Plan) -> None:
 def load(folder: Path) -> Plan:
     """Return the plan in ``plan.json``; all its names are checked to be below the folder of originals."""
     try:
-        plan = reading.read(folder / NAME, Plan, SCHEMA)
+        plan = reading.read_json(folder / NAME, Plan, SCHEMA)
         if fault := _fault(plan):
             raise ValueError(fault)  # noqa: TRY301 - reported as other damage
     except FileNotFoundError as error:
@@ -200,4 +200,4 @@ def _fault(plan: Plan) -> str:
         return f"the rule {missing[0]} is missing"
     if any(index >= len(listed) for rule in RULES for index in rules[rule]["files"]):
         return "a rule has a file that is not listed"
-    return staged_copies.strays((plan["source"], plan["root"]), (name for name, *_ in listed))
+    return staged_copies.path_fault((plan["source"], plan["root"]), (name for name, *_ in listed))

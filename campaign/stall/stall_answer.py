@@ -16,7 +16,7 @@ from campaign.console import counted
 from campaign.stall.measured_program import COLD, WARM
 from jobs.judging import intervals, stopping
 from jobs.judging.bound import UNDECIDED, Bound
-from jobs.judging.intervals import Difference, difference
+from jobs.judging.intervals import MedianDifference, median_difference
 from jobs.model.record import Record
 from jobs.model.results import Calls, Run
 from jobs.model.settings import Settings
@@ -48,15 +48,15 @@ class Outcome:
     name: str
     cold: Side | None
     warm: Side | None
-    whole: Difference | None
-    marked: Difference | None  # of the timed part
+    whole: MedianDifference | None
+    marked: MedianDifference | None  # of the timed part
     data_bytes: int
     first_read_bytes: float | None  # bytes of the data read in a cold run; None if unknown
     rest: Bound | None = None  # what bounds the warm runs
     why_not: str = ""  # why runs do not count, for the first state of the cache with too few valid runs
 
     @property
-    def deciding(self) -> Difference | None:
+    def deciding(self) -> MedianDifference | None:
         """The difference that decides: of the timed part if it is marked, else of the whole runtime."""
         return self.marked or self.whole
 
@@ -76,16 +76,16 @@ class Outcome:
 
 def compare_records(name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None) -> Outcome:
     """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
-    pairs = stopping.turns(cold, warm) if cold and warm else []
+    pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
-    runs = stopping.measured(cold, "valid") if cold else []
+    runs = stopping.measured_runs(cold, "valid") if cold else []
     loaded = [run["data_in_memory_bytes"] for run in runs]
     return Outcome(
         name,
         _side(COLD, cold),
         _side(WARM, warm),
-        difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
-        None if any(None in pair for pair in marked) else difference(marked),  # type: ignore[arg-type] # none is None
+        median_difference([(cold_run["wall_s"], warm_run["wall_s"]) for cold_run, warm_run in pairs]),
+        None if any(None in pair for pair in marked) else median_difference(marked),  # type: ignore[arg-type] # none is None
         max((run["data_bytes"] for run in runs), default=0),
         min(statistics.median(loaded), runs[0]["data_bytes"]) if loaded and None not in loaded else None,  # type: ignore[type-var] # none is None
         rest,
@@ -102,7 +102,7 @@ def _why_not(cold: Record | None, warm: Record | None) -> str:
 
 
 def _side(cache: str, recorded: Record | None) -> Side | None:
-    runs = stopping.measured(recorded, "valid") if recorded else []
+    runs = stopping.measured_runs(recorded, "valid") if recorded else []
     if not runs:
         return None
     marked = [run["marked_s"] for run in runs if run["marked_s"] is not None]
@@ -159,7 +159,7 @@ def sentences_on_outcome(outcome: Outcome) -> list[str]:
     return sentences
 
 
-def _cost(cost: Difference, whole: str) -> str:
+def _cost(cost: MedianDifference, whole: str) -> str:
     if cost.share_interval is None or cost.interval_s is None:
         return (
             f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole};"
@@ -214,7 +214,7 @@ def cold_runs(recorded: Record) -> list[dict[str, Any]]:
     """Return one row per measured run of a judged record: whether it was cold, why not, its seconds, its disk bytes."""
     return [
         {**_proof(run), "run": run["run"], "wall_s": run.get("wall_s"), "disk_bytes": run.get("device_bytes")}
-        for run in stopping.measured(recorded)
+        for run in stopping.measured_runs(recorded)
     ]
 
 
@@ -241,7 +241,7 @@ def _proof(run: Run) -> dict[str, Any]:
 
 def totals_of_calls(recorded: Record) -> list[Calls]:
     """Return the total calls of each valid profiled run of a judged record."""
-    return [run["profile"] for run in stopping.measured(recorded, "valid") if "profile" in run]
+    return [run["profile"] for run in stopping.measured_runs(recorded, "valid") if "profile" in run]
 
 
 def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: bool = True) -> Iterator[str]:
@@ -253,7 +253,7 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
         yield f"the calls are not known: {recorded.get('reason') or 'the profiled run failed'}"
         return
     calls, reads = totals[0], totals[0]["reads"]
-    loaded_bytes = stopping.measured(recorded, "valid")[0]["data_in_memory_bytes"]
+    loaded_bytes = stopping.measured_runs(recorded, "valid")[0]["data_in_memory_bytes"]
     loaded = "" if loaded_bytes is None else f" for {loaded_bytes / 1e6:.0f} MB that came into memory"
     opens = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
     yield (

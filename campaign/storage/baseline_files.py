@@ -21,7 +21,11 @@ from jobs.system import files, lustre
 
 
 def prepared(
-    settings: Settings, root: Path, layout: lustre.Layout, images: tuple[Path, Manifest] | None, progress: Progress
+    settings: Settings,
+    root: Path,
+    layout: lustre.StripeLayout,
+    images: tuple[Path, Manifest] | None,
+    progress: Progress,
 ) -> Data:
     """Return the facts on a baseline's file. A file to read is made; for a file to write, the free space is checked.
 
@@ -37,7 +41,7 @@ def prepared(
     def report(done: int, total: int) -> None:
         progress(f"making the file of {root}", done, total, "MiB")
 
-    file, size, block_bytes = baseline.prepared(settings, folder, mean_bytes, report)
+    file, size, block_bytes = baseline.prepare_file(settings, folder, mean_bytes, report)
     data: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
     data |= {"bytes": size, "block_bytes": block_bytes}
     if manifest:
@@ -47,17 +51,17 @@ def prepared(
 
 def require_possible(settings: Settings, root: Path) -> None:
     """Raise DatasetError if there is no room for a baseline's file that is written or does not exist yet."""
-    layout = lustre.Layout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
+    layout = lustre.StripeLayout(settings["storage"]["stripe_count"], settings["storage"]["stripe_size_mib"])
     folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}") if root.is_dir() else root
     size = baseline.file_bytes(settings)
-    missing = datafile.lacking(folder, size) if baseline.reads(settings) else size
+    missing = datafile.missing_bytes(folder, size) if baseline.must_exist_before(settings) else size
     existing_folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    datafile.require_room(existing_folder, missing)
+    datafile.require_free_space(existing_folder, missing)
 
 
 def has_file(settings: Settings) -> bool:
     """Return whether a benchmark reads or writes a file of ours."""
-    return registry.of(settings).data == "file"
+    return registry.benchmark_of(settings).data == "file"
 
 
 def engine(settings: Settings) -> str | None:
@@ -66,7 +70,7 @@ def engine(settings: Settings) -> str | None:
     None for other cells, and if the engine is missing: then the run fails with that reason.
     """
     with suppress(EngineError):
-        return baseline.engine_of(settings) if has_file(settings) else None
+        return baseline.engine_name(settings) if has_file(settings) else None
     return None
 
 
@@ -74,7 +78,7 @@ def require_engine(settings: Settings) -> None:
     """Raise EnvironmentFaultError if the engine of a baseline is missing on this machine."""
     try:
         if has_file(settings):
-            baseline.engine_of(settings)
+            baseline.engine_name(settings)
     except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
         raise EnvironmentFaultError(str(error), hint) from error

@@ -15,14 +15,14 @@ from campaign.storage.locks import lock_path
 from campaign.storage.objects import IMPATIENT, bucket_lock
 from campaign.storage.roots import own_folder, own_path, seen_by, storage_root
 from jobs.checkpoints.lease import ONLY
-from jobs.checkpoints.run_snapshots import FOLDER, roles
+from jobs.checkpoints.run_snapshots import FOLDER, storages_by_role
 from jobs.checkpoints.snapshots import Snapshots
 from jobs.errors import JobError
 from jobs.model.conduct import Conduct
 from jobs.model.record import Record
 from jobs.model.settings import Node, Settings
 from jobs.model.work import SnapshotRequest, WorkItem
-from jobs.objects.address import address_of, below, storage_of
+from jobs.objects.address import address_below, address_of, storage_of
 from jobs.objects.client import Client
 from jobs.store.bucket import Bucket
 from jobs.system.device import Mount, mount_of
@@ -38,7 +38,7 @@ def roots(settings: Settings) -> list[str]:
 
 def storages(settings: Settings) -> dict[str, Node]:
     """Return the storages of a checkpoint target by role; empty for a baseline."""
-    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
+    return storages_by_role(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:
@@ -46,7 +46,7 @@ def require_storages(settings: Settings) -> None:
     for role, storage in storages(settings).items():
         if "://" in storage["root"]:
             try:
-                Snapshots(Bucket.at(below(storage["root"], FOLDER))).states()
+                Snapshots(Bucket.at(address_below(storage["root"], FOLDER))).states()
             except JobError as error:
                 raise EnvironmentFaultError(error.message, error.hint) from error
         else:
@@ -131,7 +131,7 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
             if "://" in root:
                 records_by_root.setdefault(root, []).append(record)
     for root, records in records_by_root.items():
-        address = below(root, FOLDER, campaign)
+        address = address_below(root, FOLDER, campaign)
         try:
             listed = Client({**storage_of(address), **IMPATIENT}).listed()
             objects_by_cell = Counter(stored.key.partition("/")[0] for stored in listed)
@@ -140,7 +140,7 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
             continue
         for record in records:
             if count := objects_by_cell[record["cell"]["id"]]:
-                yield _describe_left_objects(record, below(address, record["cell"]["id"]), count)
+                yield _describe_left_objects(record, address_below(address, record["cell"]["id"]), count)
 
 
 def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
@@ -152,7 +152,7 @@ def _describe_left_objects(recorded: Record, address: str, objects: int) -> str:
 
 
 def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
-    """Return the folders for the snapshots of a run (`jobs.checkpoints.run_snapshots.opened`); None if it saves none.
+    """Return the folders for the snapshots of a run (`run_snapshots.open_target`); None if it saves none.
 
     In a bucket, which has no locks, each campaign has a prefix of its own (`campaign_id`).
     """
@@ -166,5 +166,5 @@ def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotReque
 def _folder(root: str, role: str, item: WorkItem, campaign_id: str) -> str:
     if "://" not in root:
         return str(own_folder(Path(root), FOLDER, key_of(role)) / item["id"])
-    storage = storage_of(below(root, FOLDER, campaign_id, item["id"]))
+    storage = storage_of(address_below(root, FOLDER, campaign_id, item["id"]))
     return address_of({**storage, "device": item["access"].get("slow_device")})

@@ -23,7 +23,7 @@ from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.model.record import Data
-from jobs.model.settings import Node, Settings, flat
+from jobs.model.settings import Node, Settings, flat_items
 from jobs.system import files, lustre
 
 FOLDER = "datasets"
@@ -68,9 +68,9 @@ def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
             files_of[key] = _count_own_files(settings)
         if (own_files := files_of[key]) is not None:
             _check_enough(settings, own_files)
-            if here and (registry.of(settings).data, settings["cache"]) == ("files", "warm"):
+            if here and (registry.benchmark_of(settings).data, settings["cache"]) == ("files", "warm"):
                 with _errors_with_cures(settings, Path(settings["dataset"]["path"])):
-                    command.require_room(own_files["bytes"])
+                    command.require_memory(own_files["bytes"])
 
 
 def _count_own_files(settings: Settings) -> Data | None:
@@ -97,7 +97,9 @@ def data_key(settings: Settings) -> str:
     benchmark = settings["benchmark"]
     baseline = benchmark if baseline_files.has_file(settings) else None
     copies = settings.get("staging"), benchmark.get("stage")
-    return str((settings.get("dataset"), settings["storage"], baseline, *copies, registry.of(settings).any_kind))
+    return str(
+        (settings.get("dataset"), settings["storage"], baseline, *copies, registry.benchmark_of(settings).any_kind)
+    )
 
 
 def for_jobs(
@@ -126,8 +128,8 @@ def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress 
 
 
 def _check_enough(settings: Settings, data: Data) -> None:
-    if registry.of(settings).data == "images":
-        check_enough_data(dict(flat(settings)), data["files"])
+    if registry.benchmark_of(settings).data == "images":
+        check_enough_data(dict(flat_items(settings)), data["files"])
 
 
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
@@ -139,7 +141,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
     is_below_root = own_folder is None or Path(storage["root"]).is_absolute()
     lock: Data = {"lock": str(lock_path(root, folder.root, own_folder if is_below_root else str(root)))}
     with _errors_with_cures(settings, root):
-        if registry.of(settings).data == "nothing":
+        if registry.benchmark_of(settings).data == "nothing":
             return {**lock, "path": str(root)}
         if baseline_files.has_file(settings):
             data_set = _images(settings, root, folder, progress, processes) if "dataset" in settings else None
@@ -212,18 +214,18 @@ def _images(
         return path, path, listed
     path, listed = manifest.top_of(Path(dataset["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    kind = "/any" * registry.of(settings).any_kind or dataset.get("hdf5") or ""
+    kind = "/any" * registry.benchmark_of(settings).any_kind or dataset.get("hdf5") or ""
     manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")
-    files.write(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
+    files.write_text(manifest_folder / manifest.MANIFEST_NAME, listed.to_json())
     return path, manifest_folder, listed
 
 
-def layout_of(storage: Node) -> lustre.Layout:
+def layout_of(storage: Node) -> lustre.StripeLayout:
     """Return the stripe layout for files that are made on a storage."""
-    return lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+    return lustre.StripeLayout(storage["stripe_count"], storage["stripe_size_mib"])
 
 
-def folders_of(dataset: Node, root: Path, layout: lustre.Layout) -> list[Path]:
+def folders_of(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
     """Return the folders that may hold a dataset; the last one is used for a new dataset."""
     name = f"{specs.dataset_id(dataset['name'], specs.spec_of(dataset))}{layout.suffix}"
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
@@ -233,12 +235,12 @@ def _listed(settings: Settings) -> manifest.Manifest:
     """Return a manifest of the files in a user's own folder."""
     dataset = settings["dataset"]
     list_file = Path(dataset["list"]) if dataset.get("list") else None
-    any_kind = registry.of(settings).any_kind
-    return manifest.scan(Path(dataset["path"]), dataset.get("hdf5"), any_kind=any_kind, listed=list_file)
+    any_kind = registry.benchmark_of(settings).any_kind
+    return manifest.scan_folder(Path(dataset["path"]), dataset.get("hdf5"), any_kind=any_kind, listed=list_file)
 
 
 def _made_dataset(
-    dataset: Node, root: Path, layout: lustre.Layout, progress: Progress, processes: int
+    dataset: Node, root: Path, layout: lustre.StripeLayout, progress: Progress, processes: int
 ) -> tuple[Path, manifest.Manifest]:
     name, spec = dataset["name"], specs.spec_of(dataset)
     unit = "images" if isinstance(spec, ImageSpec) else "files"
@@ -248,7 +250,7 @@ def _made_dataset(
     path = own_folder(root, FOLDER) / folder.name
     if layout.is_requested:
         lustre.set_layout(path, layout)
-    listed = make.make(
+    listed = make.make_dataset(
         path,
         spec,
         name=name,
@@ -282,9 +284,9 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
 def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
     """Return the manifest of an intact dataset; None for a damaged one of another user; raise for a damaged own one."""
     try:
-        listed = manifest.load(path)
-        manifest.verify(path, listed)
-        make.require(listed, spec, path)
+        listed = manifest.load_manifest(path)
+        manifest.verify_files(path, listed)
+        make.require_same_spec(listed, spec, path)
     except DatasetError:
         if is_ours(path):
             raise

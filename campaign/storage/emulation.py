@@ -31,7 +31,7 @@ def emulated_storages(
 ) -> dict[str, Node]:
     """Return the facts (`jobs.system.layers`) of a cell's emulated storages, by their settings keys.
 
-    `targets`: the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run_snapshots.roles`;
+    `targets`: the roots of the checkpoint target's storages, in the order of `run_snapshots.storages_by_role`;
     `copies`: the folder of the staged copies.
     """
     paths = {"storage": dataset} | dict(zip(_target_storages(settings), targets, strict=True))

@@ -78,10 +78,10 @@ def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
     for parent in dict.fromkeys((root / kind.folder, own_path(root, kind.folder))):
         with suppress(OSError):
             if kind.name == "baseline":
-                names = files.names(parent.parent)
+                names = files.names_in_folder(parent.parent)
                 yield from (parent.parent / name for name in names if name.startswith(kind.folder))
             else:
-                yield from (parent / name for name in files.names(parent))
+                yield from (parent / name for name in files.names_in_folder(parent))
 
 
 def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> Made | None:
@@ -89,7 +89,7 @@ def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]
     with suppress(OSError):
         if files.distrust(folder):
             return None
-        tree = files.tree(folder)
+        tree = files.folder_tree(folder)
         if kind.marker not in tree or not stat.S_ISREG(tree[kind.marker].st_mode):
             return None
         sizes = [status.st_size for status in tree.values() if stat.S_ISREG(status.st_mode)]
@@ -120,9 +120,9 @@ def _try_lock(path: Path, mode: int = 0o644) -> AbstractContextManager[FileLock]
 def _remove_dataset(folder: Path) -> str:
     with _try_lock(folder / make.LOCK_NAME):
         try:
-            names = {file.name for file in manifest.load(folder).files}
+            names = {file.name for file in manifest.load_manifest(folder).files}
         except DatasetError:  # it is half made
-            names = {name for name in files.tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
+            names = {name for name in files.folder_tree(folder) if name.lower().endswith(manifest.SUFFIXES_OF_OURS)}
         return _remove_own_files(folder, make.MARKER_NAME, lambda name: name in names)
 
 
@@ -132,14 +132,14 @@ def _remove_baseline(folder: Path) -> str:
 
 
 def _remove_copies(folder: Path) -> str:
-    source = Path(os.fsdecode(files.read(folder / staged_copies.MARKER)))
-    with staged_copies.locked(folder, source, _SOON_S):
+    source = Path(os.fsdecode(files.read_file(folder / staged_copies.MARKER)))
+    with staged_copies.lock_copies(folder, source, _SOON_S):
         _, uncertain = staged_copies.remove_copies(source, folder)
     return f"{uncertain[0]} is not the copy of an unchanged file" if uncertain else ""
 
 
 def _remove_snapshots(folder: Path) -> str:
-    lease.clear([Folder(folder)], _SOON_S)
+    lease.clear_stores([Folder(folder)], _SOON_S)
     return f"{folder} has files that are not ours" if folder.exists() else ""
 
 
@@ -155,7 +155,7 @@ def _remove_own_files(folder: Path, marker: str, is_ours: Callable[[str], bool])
     The manifest is removed first, because without it the folder is no data set; the marker is removed last, so that the
     rest is still found after a kill.
     """
-    tree = files.tree(folder)
+    tree = files.folder_tree(folder)
     for name, status in tree.items():
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
         if not (stat.S_ISDIR(status.st_mode) or (is_own and (_has_name_of_ours(name) or is_ours(name)))):
@@ -225,17 +225,17 @@ def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[To
     if "path" not in dataset:
         folders = datasets.folders_of(dataset, root, layout)
         if not any(os.access(folder / manifest.MANIFEST_NAME, os.F_OK) for folder in folders):
-            missing = make.lacking(Folder(folders[-1]), specs.spec_of(dataset), dataset["name"])
+            missing = make.missing_files(Folder(folders[-1]), specs.spec_of(dataset), dataset["name"])
             yield from _missing_dataset(dataset, missing, str(folders[-1]))
-    if baseline_files.has_file(settings) and baseline.reads(settings):
+    if baseline_files.has_file(settings) and baseline.must_exist_before(settings):
         size = baseline.file_bytes(settings)
         folder = own_path(root, f"{datafile.FOLDER}{layout.suffix}")
-        if missing_bytes := datafile.lacking(folder, size):
-            path = str(datafile.named(folder, size))
+        if missing_bytes := datafile.missing_bytes(folder, size):
+            path = str(datafile.data_file_path(folder, size))
             yield ToMake("file of a baseline", path, 1, missing_bytes, _random_s(missing_bytes))
 
 
-def _missing_dataset(dataset: Node, missing: make.Lacking, place: str) -> Iterator[ToMake]:
+def _missing_dataset(dataset: Node, missing: make.MissingFiles, place: str) -> Iterator[ToMake]:
     if missing.indices:
         processor_s = specs.processor_s(specs.spec_of(dataset), missing.indices)
         yield ToMake(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)

@@ -19,7 +19,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import locks
 from campaign.testbed import expected
 from jobs.benchmarks.engines import builtin, external
-from jobs.benchmarks.engines.engine import Order
+from jobs.benchmarks.engines.engine import EngineOrder
 from jobs.errors import EngineError
 from jobs.model.codes import Wait
 from jobs.system import files
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from campaign.testbed.spec import StorageRequest
     from campaign.testbed.state import Storage
     from jobs.model.settings import Node
-    from jobs.system.layers import Served
+    from jobs.system.layers import ServerReport
 
 TOLERANCE = 0.1
 _DEPTHS = (1, 2, 4, 8, 16, 32)
@@ -194,7 +194,7 @@ def _hold_target(
     """Hold the locks of a storage in a block; remove the files of killed checks first, and the check's file at last."""
     root = storage.root.resolve()
     with locks.held("lock", locks.lock_path(root, root), {}, locks.device_locks([str(root)]), report):
-        for file_name in files.names(root):
+        for file_name in files.names_in_folder(root):
             if file_name.startswith(_PREFIX):
                 files.remove(root / file_name)
         file = root / f"{_PREFIX}{secrets.token_hex(8)}{files.TEMPORARY}"
@@ -238,13 +238,13 @@ def _measure_with_account(target: Target, point: Point, engine: Callable[[Target
 def _measure_by_builtin(target: Target, point: Point) -> Measured:
     if point.access == "write":
         files.remove(target.file, missing_ok=True)
-    order = Order(point.access, target.file, target.file_bytes, point.block_bytes, direct=True)
-    result = builtin.run(replace(order, threads=point.depth, seconds_max=_BUILTIN_S))
+    order = EngineOrder(point.access, target.file, target.file_bytes, point.block_bytes, direct=True)
+    result = builtin.run_builtin(replace(order, threads=point.depth, seconds_max=_BUILTIN_S))
     return Measured((result.requests if point.random else result.moved_bytes / 1e6) / result.wall_s)
 
 
 def _measure_by_fio(target: Target, point: Point) -> Measured:
-    return parse_fio_answer(external.output_of(make_fio_command(target, point), target.file.parent, None), point)
+    return parse_fio_answer(external.program_output(make_fio_command(target, point), target.file.parent, None), point)
 
 
 def make_fio_command(target: Target, point: Point) -> list[str]:
@@ -276,17 +276,17 @@ def make_fio_command(target: Target, point: Point) -> list[str]:
 def parse_fio_answer(answer: str, point: Point) -> Measured:
     """Return the rate and latencies in fio's answer; raise EngineError if the answer is incomplete."""
     try:
-        (job,) = next(document["jobs"] for document in external.documents(answer) if "jobs" in document)
+        (job,) = next(document["jobs"] for document in external.json_objects(answer) if "jobs" in document)
         side = job["write" if point.access == "write" else "read"]
         percentiles = side["lat_ns"]["percentile"]
-        latencies = {key: external.number(percentiles, f"{100 * share:f}") / 1e3 for key, share in _SHARES.items()}
-        rate = external.number(side, "iops") if point.random else external.number(side, "bw_bytes") / 1e6
+        latencies = {key: external.read_number(percentiles, f"{100 * share:f}") / 1e3 for key, share in _SHARES.items()}
+        rate = external.read_number(side, "iops") if point.random else external.read_number(side, "bw_bytes") / 1e6
     except (StopIteration, LookupError, TypeError, ValueError) as error:
         raise EngineError("fio's answer is incomplete") from error
     return Measured(rate, latencies)
 
 
-def describe_time(target: Target, point: Point, rate: float, before: Served, after: Served) -> str:
+def describe_time(target: Target, point: Point, rate: float, before: ServerReport, after: ServerReport) -> str:
     """Return a sentence on the parts of the time of an average request, by the counters of the model's server.
 
     A random read waits for the model, for a server that answers late, and for the way between program and server (by

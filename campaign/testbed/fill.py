@@ -16,7 +16,7 @@ from campaign.errors import UsageError, run_to_exit_code
 from campaign.storage import datasets
 from campaign.testbed import apply
 from campaign.testbed.spec import FOLDER_VARIABLE, NODES
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 if TYPE_CHECKING:
     from campaign.testbed.state import Storage
@@ -32,7 +32,7 @@ def fill_nodes(folder: Path, words: Sequence[str]) -> int:
         user, group = first.owner or apply.find_owner()
         # Not as root, because the owner could have put a link there, which root would follow.
         with subprocess.Popen(
-            python("-m", "campaign.testbed.fill", *words),
+            python_command("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
             user=user, group=group, extra_groups=[],
         ) as child:  # fmt: skip

@@ -88,8 +88,8 @@ def _creation_steps(gateway: Ceph, shape: Shape, owner: tuple[int, int] | None) 
         program_step("mkdir", "-p", "-m", "755", gateway.folder),
         _note_facts(gateway, {**facts, "made": False}),
         program_step("mkdir", "-m", "700", private, private / "osd", private / "gateway"),
-        Call(f"# write {private}/keyring: new keys", lambda: files.write(private / "keyring", make_keyring())),
-        Call(f"# write {conf}: ports {mon_port} and {port}, and more", lambda: files.write(Path(conf), text)),
+        Call(f"# write {private}/keyring: new keys", lambda: files.write_text(private / "keyring", make_keyring())),
+        Call(f"# write {conf}: ports {mon_port} and {port}, and more", lambda: files.write_text(Path(conf), text)),
         program_step("monmaptool", "--create", "--fsid", fsid, *address, private / "monmap"),
         program_step("ceph-mon", "-c", conf, "--mkfs", "-i", "a", "--monmap", private / "monmap"),
         _start_step(gateway, "mon"),
@@ -127,13 +127,13 @@ def _start_step(gateway: Ceph, daemon: str) -> Step:
 
 
 def _make_sparse_file(image: Path, size: int) -> None:
-    with files.whole(image, mode=0o600) as file:
+    with files.write_whole(image, mode=0o600) as file:
         file.truncate(size)
 
 
 def _add_user(gateway: Ceph, owner: tuple[int, int] | None) -> None:
     credentials = gateway.add_user(USER)
-    with files.whole(gateway.credentials_file, mode=0o600) as file:
+    with files.write_whole(gateway.credentials_file, mode=0o600) as file:
         os.fchown(file.fileno(), *(owner or (-1, -1)))
         file.write("".join(f"export {key}={value}\n" for key, value in credentials.items()).encode())
 
@@ -186,7 +186,8 @@ def _site_steps(folder: Path) -> list[Step]:
     return [
         program_step("mkdir", "-p", "-m", "755", site.parent),
         Call(
-            f"# write {site}: the store's address and device", lambda: files.write(site, _site_text(gateway_in(folder)))
+            f"# write {site}: the store's address and device",
+            lambda: files.write_text(site, _site_text(gateway_in(folder))),
         ),
     ]
 

@@ -26,7 +26,7 @@ from jobs.system.layers import account_of_storage
 
 if TYPE_CHECKING:
     from jobs.model.settings import Node
-    from jobs.system.layers import Costs
+    from jobs.system.layers import ServingCosts
 
 _SMALL, _LARGE = 4096, 112 << 10  # bytes; the second is the paper's median image (Chien et al. 2018, IV)
 _WRITTEN = 8 << 20
@@ -69,7 +69,7 @@ def measure_costs(point: Path, loop: Path, file: Path, identity: Node) -> None:
 
 def costs_of_windows(
     idle: Iterable[Window], small: Iterable[Window], large: Iterable[Window], written: Iterable[Window]
-) -> Costs:
+) -> ServingCosts:
     """Return the CPU seconds per request, from small requests, and per GB, from the additional cost of large requests.
 
     The costs are medians over several windows; the CPU time of the kernel at idle is subtracted.

@@ -266,7 +266,7 @@ def _is_own_folder(folder: Path) -> bool:
 def _read_marker(folder: Path) -> Marker | None:
     path = folder / MARKER
     try:
-        marker = reading.read(path, Marker, SCHEMA)
+        marker = reading.read_json(path, Marker, SCHEMA)
         if not all(map(is_whole, marker["storages"].values())):
             raise untrusted.UntrustedError("storages without name or limits")
     except FileNotFoundError:
@@ -335,7 +335,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _read_node(file: Path) -> Node | None:
     with suppress(OSError, ValueError):
-        return reading.read(file, Node)
+        return reading.read_json(file, Node)
     return None
 
 

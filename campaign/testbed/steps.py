@@ -30,7 +30,7 @@ class Run:
         """Run the program."""
         limit_s = _LONG_LIMIT_S if self.command[0] in _LONG_PROGRAMS else _LIMIT_S
         try:
-            process = programs.run(self.command, timeout=limit_s)
+            process = programs.run_program(self.command, timeout=limit_s)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
                 f"{self.command[0]} is not installed",
@@ -61,7 +61,7 @@ class Write:
         """Write the line."""
         try:
             if self.ours:
-                files.write(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
+                files.write_text(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
             else:
                 self.path.write_text(f"{self.text}\n", encoding="ascii")
         except OSError as error:

@@ -32,16 +32,16 @@ from campaign.worker.session import Disturbance, WorkerStoppedError, raise_on_si
 from jobs.benchmarks import registry
 from jobs.errors import NoGpuError
 from jobs.judging import stopping
-from jobs.model.codes import REFUSALS, End, RunEnd, Wait, sentence
+from jobs.model.codes import REFUSALS, End, RunEnd, Wait, run_end_sentence
 from jobs.model.record import Record
 from jobs.model.results import Run
-from jobs.model.work import ListedItem, Request, TraceRequest, WorkItem, WorkList
+from jobs.model.work import ListedItem, RunRequest, TraceRequest, WorkItem, WorkList
 from jobs.observe.conditions import place_of_process
 from jobs.system.clock import utc_now
 from jobs.system.files import keep_trying, write_json
 from jobs.terminal import open_streams
 
-_PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
+_PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe_accelerator", 120.0
 _GIVE_UP_AFTER = 2  # failed runs in succession; a run that hangs takes run_timeout_s
 _STOPPED_EXIT = 128 + signal.SIGTERM
 
@@ -72,7 +72,7 @@ class Worker:
             log = self.folder.workers / f"{self.work['token']}.accelerator.log"
             answer = self.template.run({"name": "gpu"}, log, _PROBE_TIMEOUT_S, _PROBE)
             if answer.get("status") == "failed":
-                raise EnvironmentFaultError(sentence(answer["end"]), NoGpuError().hint)
+                raise EnvironmentFaultError(run_end_sentence(answer["end"]), NoGpuError().hint)
 
     def run_cells(self, items: Sequence[ListedItem]) -> bool:
         """Run one run of each cell in turn, forth and back, until all cells are over; return whether all are done."""
@@ -222,13 +222,13 @@ class Worker:
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _run_in_template(self, request: Request, log: Path) -> Run:
+    def _run_in_template(self, request: RunRequest, log: Path) -> Run:
         """Return the metrics of a request, run here or on all ranks of the job."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             if self.work["cluster"] != "slurm":
                 request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
-            ending_s = registry.of(request["settings"]).ending_s
+            ending_s = registry.benchmark_of(request["settings"]).ending_s
             run = self.template.run(request, log, conduct["run_timeout_s"] + ending_s)
             if "seconds" in run.get("end", {}):  # the user set this limit; `ending_s` is not part of it
                 run["end"]["seconds"] = conduct["run_timeout_s"]
@@ -236,7 +236,7 @@ class Worker:
         ranks = self.leader.ranks if self.leader else runner.local_ranks(self.template, nodes)
         return runner.run_on_ranks(ranks, request, log, conduct)
 
-    def _make_request(self, run: Run, item: WorkItem) -> Request:
+    def _make_request(self, run: Run, item: WorkItem) -> RunRequest:
         """Return the request for a run: its settings, data and files."""
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         number = run["run"]

@@ -88,7 +88,7 @@ class Batch:
     def fault(self, index: int) -> Fault | None:
         """Return the error that ended a worker; None without an error."""
         with suppress(OSError, ValueError):
-            return reading.read(self.work_list(index).with_suffix(".error.json"), Fault)
+            return reading.read_json(self.work_list(index).with_suffix(".error.json"), Fault)
         return None
 
     def last_words(self, index: int) -> str:
@@ -118,7 +118,7 @@ class Batch:
     def cancelled_workers(self) -> list[int]:
         """Return the workers whose jobs ``cancel`` ended, from ``cancelled.json``."""
         with suppress(OSError, ValueError):
-            return reading.read(self.folder / _CANCELLED, list[int])
+            return reading.read_json(self.folder / _CANCELLED, list[int])
         return []
 
     def open_workers(self) -> list[int]:
@@ -156,7 +156,7 @@ def read_file(path: Path, shape: type[_Shape]) -> _Shape:
         The file is missing or damaged.
     """
     try:
-        return reading.read(path, shape)
+        return reading.read_json(path, shape)
     except (OSError, ValueError) as error:
         raise EnvironmentFaultError(
             f"{path} is damaged: {error}", "move its folder away; the records are complete without it"

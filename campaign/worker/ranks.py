@@ -35,14 +35,14 @@ from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import MARGIN_S, Outcome, Ranks, Template, failed_with_another, preload_of
-from jobs.channel import Channel, ClosedError, ready
+from jobs.channel import Channel, ClosedError, wait_for_channels
 from jobs.model import reading
 from jobs.model.codes import RunEnd
 from jobs.model.record import Data
 from jobs.model.results import Run
-from jobs.model.work import ListedItem, Request, WorkList
-from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived, new_secret
-from jobs.ranks.rank import boot
+from jobs.model.work import ListedItem, RunRequest, WorkList
+from jobs.ranks.peers import Listener, Newcomer, StrangerError, connect, derived_secret, new_secret
+from jobs.ranks.rank import boot_id
 from jobs.system import files
 
 _POLL_S = 0.2  # between two looks for the meeting file
@@ -91,13 +91,13 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
     try:
         template.start()
         meeting = _wait_for_meeting(meeting_file(path), work["conduct"]["ranks_timeout_s"])
-        hello = {"rank": rank, "boot": boot(), "address": job.node_address()}
+        hello = {"rank": rank, "boot": boot_id(), "address": job.node_address()}
         with (
             closing(connect(meeting["address"], meeting["port"], meeting["secret"], HELLO_S)) as channel,
             ExitStack() as held_locks,
         ):
             channel.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
-            follower = _RankWorker(channel, template, work, derived(meeting["secret"], HUB), held_locks)
+            follower = _RankWorker(channel, template, work, derived_secret(meeting["secret"], HUB), held_locks)
             with suppress(ClosedError):
                 while True:
                     order = channel.receive().value
@@ -116,7 +116,7 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
 def remove_meeting_file(file: Path) -> None:
     """Remove the meeting file, unless it is of another start of the job."""
     with suppress(OSError, ValueError):
-        if _is_of_this_start(reading.read(file, Meeting)):
+        if _is_of_this_start(reading.read_json(file, Meeting)):
             file.unlink()
 
 
@@ -126,7 +126,7 @@ def _wait_for_meeting(file: Path, timeout_s: float) -> Meeting:
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             os.scandir(file.parent).close()  # makes an NFS client look for new files
-            meeting = reading.read(file, Meeting)
+            meeting = reading.read_json(file, Meeting)
             if _is_of_this_start(meeting):
                 return meeting
         time.sleep(_POLL_S)
@@ -193,7 +193,7 @@ class _RankWorker:
             fault = f"the log {log} is not in {self._folder.root}"
             return {"status": "failed", "end": {"code": RunEnd.LOG_ELSEWHERE, "words": fault}}
         answers = self.template.begin([set_hub_secret(order["request"], self.hub_secret)], [log], order["timeout_s"])
-        if self.channel in ready([answers, self.channel], None):
+        if self.channel in wait_for_channels([answers, self.channel], None):
             self.template.stop()
         run = self.template.outcomes()[0].run
         if self.template.was_stopped:
@@ -201,7 +201,7 @@ class _RankWorker:
         return run
 
 
-def set_hub_secret(request: Request, secret: str) -> Request:
+def set_hub_secret(request: RunRequest, secret: str) -> RunRequest:
     """Return a request with this secret of the hub; unchanged if it is not a request of a rank."""
     return {**request, "rank": {**request["rank"], "secret": secret}} if "rank" in request else request
 
@@ -257,7 +257,7 @@ class Leader:
         self._file = meeting_file(work_list)
         self._followers: list[_FollowerChannel] = []
         self._secret = new_secret()
-        self.hub_secret = derived(self._secret, HUB)
+        self.hub_secret = derived_secret(self._secret, HUB)
         self.addresses: list[str] = []
 
     @property
@@ -286,7 +286,7 @@ class Leader:
 
     def _announce(self, listener: Listener) -> None:
         meeting = {**identify_start(), "address": listener.address, "port": listener.port, "secret": self._secret}
-        with files.whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
+        with files.write_whole(self._file, mode=0o600) as file:  # whoever reads it can pretend to be a rank
             file.write(json.dumps(meeting).encode())
 
     def close(self) -> None:
@@ -314,7 +314,7 @@ class Leader:
             "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
-    def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+    def run(self, requests: Sequence[RunRequest], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request on each node and return the outcomes by rank; raises RankLostError if a rank has gone."""
         began, outcomes = time.perf_counter(), dict[int, Outcome]()
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
@@ -324,7 +324,7 @@ class Leader:
             waiting[follower.channel] = follower.rank
         deadline, is_stopped = began + timeout_s + MARGIN_S, False
         while waiting:
-            ready_channels = ready(waiting, deadline - time.perf_counter())
+            ready_channels = wait_for_channels(waiting, deadline - time.perf_counter())
             for channel in ready_channels:
                 rank = waiting.pop(channel)
                 outcomes[rank] = self._outcome(rank, time.perf_counter() - began, is_stopped=is_stopped)
@@ -367,7 +367,7 @@ class Leader:
         holders: dict[str, _FollowerChannel] = {}  # one per running kernel, by its boot id
         try:
             for follower in self._followers:
-                if follower.boot not in {boot(), *holders}:
+                if follower.boot not in {boot_id(), *holders}:
                     follower.ask({"do": "lock", "path": str(lock)})
                     holders[follower.boot] = follower
             yield

@@ -17,11 +17,11 @@ from jobs.channel import Channel, ClosedError
 from jobs.model.codes import OF_OTHERS, OUT_OF_TIME, End, RunEnd
 from jobs.model.conduct import Conduct
 from jobs.model.results import Run
-from jobs.model.work import RankRequest, Request, WorkList
+from jobs.model.work import RankRequest, RunRequest, WorkList
 from jobs.ranks.hub import Hub, combine_ranks
 from jobs.ranks.peers import new_secret
 from jobs.system import files
-from jobs.system.programs import python
+from jobs.system.programs import python_command
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _IMPORT_S = 600.0  # for the imports of the runs, TensorFlow's for example, from a slow storage
@@ -134,7 +134,7 @@ class Template:
         (receives, answers), (requests, sends) = os.pipe(), os.pipe()
         with self._open_log() as log:
             self._process = subprocess.Popen(
-                python("-m", "jobs.fork_server", *self._preload),
+                python_command("-m", "jobs.fork_server", *self._preload),
                 stdin=requests,
                 stdout=answers,
                 stderr=log,
@@ -156,7 +156,7 @@ class Template:
     def _open_log(self) -> TextIO:
         """Open the log or, on a full or read-only disk, the null device."""
         try:
-            return os.fdopen(files.begin(self._log), "w", encoding="utf-8")
+            return os.fdopen(files.open_new(self._log), "w", encoding="utf-8")
         except OSError:
             return Path(os.devnull).open("w", encoding="utf-8")
 
@@ -169,7 +169,7 @@ def preload_of(work: WorkList) -> tuple[str, ...]:
 def last_lines(log: Path, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a log; empty if there is none."""
     try:
-        with open(files.opened(log), "rb") as file:  # noqa: PTH123 - a descriptor
+        with open(files.open_file(log), "rb") as file:  # noqa: PTH123 - a descriptor
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
@@ -210,7 +210,7 @@ class Ranks(NamedTuple):
 
     addresses: Sequence[str]  # of each rank's node, for the other ranks; the first one is the address of the hub
     hub_secret: str  # only the ranks know it
-    run_ranks: Callable[[Sequence[Request], Sequence[Path], float], list[Outcome]]  # one request per rank
+    run_ranks: Callable[[Sequence[RunRequest], Sequence[Path], float], list[Outcome]]  # one request per rank
 
 
 def local_ranks(template: Template, size: int) -> Ranks:
@@ -218,7 +218,7 @@ def local_ranks(template: Template, size: int) -> Ranks:
     return Ranks(["127.0.0.1"] * size, new_secret(), template.run_together)
 
 
-def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) -> Run:
+def run_on_ranks(ranks: Ranks, request: RunRequest, log: Path, conduct: Conduct) -> Run:
     """Run a request on all ranks; return one run's metrics, or the end of the rank that failed."""
     size = len(ranks.addresses)
     logs = [file_of_rank(log, rank) for rank in range(size)]
@@ -230,7 +230,9 @@ def run_on_ranks(ranks: Ranks, request: Request, log: Path, conduct: Conduct) ->
         hub.close()
     if any(_has_failed(outcome.run) for outcome in outcomes):
         return _first_failure(outcomes, logs, hub.late)
-    metrics = combine_ranks([outcome.run for outcome in outcomes], hub.seen, registry.of(request["settings"]).combined)
+    metrics = combine_ranks(
+        [outcome.run for outcome in outcomes], hub.seen, registry.benchmark_of(request["settings"]).combined
+    )
     took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}
 
@@ -240,7 +242,7 @@ def file_of_rank(file: Path, rank: int) -> Path:
     return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
-def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Request:
+def _request_of_rank(request: RunRequest, rank: int, ranks: Ranks, hub: Hub) -> RunRequest:
     """Return the request of one rank: each rank has files of its own, and only the first one saves snapshots."""
     rank_request: RankRequest = {
         "rank": rank,
@@ -252,7 +254,7 @@ def _request_of_rank(request: Request, rank: int, ranks: Ranks, hub: Hub) -> Req
         "address": ranks.addresses[rank],
         "timeout_s": hub.timeout_s,
     }
-    request_of_rank: Request = {**request, "rank": rank_request}
+    request_of_rank: RunRequest = {**request, "rank": rank_request}
     request_of_rank["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
     if rank:
         request_of_rank["checkpoint"] = None

@@ -72,7 +72,7 @@ def require_lease(folder: CampaignFolder, recorded: Record) -> None:
     """
     own_session = recorded["sittings"][-1]
     try:
-        lease = reading.read(folder.lease(recorded["cell"]["id"]), _Lease)
+        lease = reading.read_json(folder.lease(recorded["cell"]["id"]), _Lease)
     except (FileNotFoundError, ValueError):
         refuse_removed(folder)
         return  # no worker has removed or damaged it
@@ -224,7 +224,7 @@ def next_runs(recorded: Record, missing: int, verdicts: Verdicts) -> Iterator[Ne
         if index >= missing and added is None:
             return
         if in_pairs:
-            number = len(stopping.measured(recorded))
+            number = len(stopping.measured_runs(recorded))
             yield from [
                 NextRun(role, added if role == "measured" else None, number)
                 for role in stopping.next_pair_roles(recorded)
@@ -247,7 +247,7 @@ def _record_to_continue(
         recorded = record.read_record(path)
         if recorded:
             with require_usable(path):
-                judge.judged(recorded, terms_of(work["conduct"]))
+                judge.judge_record(recorded, terms_of(work["conduct"]))
     except record.DamagedRecordError:
         _set_aside(path, "damaged", disk_patience_s(work))
         return None

@@ -61,7 +61,7 @@ def marker_of(store: Folder | Bucket) -> Marker | None:
     except files.OddFileError as error:
         raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     try:
-        return reading.checked(untrusted.json_value(data), Marker, SCHEMA)
+        return reading.check_value(untrusted.json_value(data), Marker, SCHEMA)
     except untrusted.UntrustedError as error:
         raise FolderError(f"{store}/{MARKER_NAME} is not a valid marker: {error}", "name an empty folder") from error
     except reading.NewerFileError as error:
@@ -86,7 +86,7 @@ def _refuse_other_files(store: Folder | Bucket) -> None:
         )
 
 
-def pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
+def identify_pair(fast: Folder, slow: Folder | Bucket) -> tuple[str, Marker | None]:
     """Return the id of the burst buffer of two stores, and the marker of the fast one (None if it is new).
 
     A new fast folder joins the buffer of the slow store, because local disks are new in every job.
@@ -119,12 +119,12 @@ def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
     return marker
 
 
-def mark(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
+def write_marker(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any) -> None:
     """Write the marker of a store."""
     store.put(MARKER_NAME, json.dumps({"schema": SCHEMA, "id": buffer_id, "role": role, **facts}).encode())
 
 
-def require(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
+def require_owner(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
     """Raise NotOursError if a store does not belong to the buffer, perhaps because its file system was unmounted."""
     marker = marker_of(store)
     if marker is None or marker["id"] != buffer_id:
@@ -134,7 +134,7 @@ def require(store: Folder | Bucket, buffer_id: str, session: str | None = None) 
         raise NotOursError(f"{store} has been taken by another trainer", "give each training its own prefix")
 
 
-def lock(folder: Folder, user: str) -> FileLock:
+def folder_lock(folder: Folder, user: str) -> FileLock:
     """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; a file system must support locks."""
     return FileLock(folder.root / _lock_name(user), fallback_to_soft=False)
 
@@ -143,7 +143,7 @@ def _lock_name(user: str) -> str:
     return f".tfio-burst-buffer.{user}.lock"
 
 
-def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
+def hold_stores(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Marker | None]:
     """Lock a trainer's stores; make folders if only their last part is missing. `slow` is None for one store.
 
     Returns the stack that releases the locks, the buffer's id, and the fast folder's marker (None if it is new). Raises
@@ -151,7 +151,7 @@ def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Ma
     """
 
     def check_pair() -> tuple[str, Marker | None]:
-        return pair(fast, slow) if slow else (secrets.token_hex(8), _marker_in_role(fast, ONLY))
+        return identify_pair(fast, slow) if slow else (secrets.token_hex(8), _marker_in_role(fast, ONLY))
 
     if slow:
         _require_apart(fast, slow)
@@ -164,12 +164,12 @@ def hold(fast: Folder, slow: Folder | Bucket | None) -> tuple[ExitStack, str, Ma
                 raise _in_use(locked[0]) from error
             raise
         for folder in folders:
-            locks.callback(acquired(folder, "trainer", _TRAINER_WAIT_S).release)
+            locks.callback(acquire_lock(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             for name in folder.names():
                 if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # left by a dead trainer
                     folder.delete(name)
-            files.append(folder.root / _lock_name("drainer")).close()  # now, while there is room
+            files.open_to_append(folder.root / _lock_name("drainer")).close()  # now, while there is room
         pair_facts = check_pair()  # after the locks: now no other process can interfere
         new_folders.pop_all()
         return locks.pop_all(), *pair_facts
@@ -195,9 +195,9 @@ def _in_use(folder: Folder) -> FolderError:
     return FolderError(f"{folder} is in use by another trainer", "give each training its own folders")
 
 
-def acquired(folder: Folder, user: str, timeout_s: float) -> FileLock:
+def acquire_lock(folder: Folder, user: str, timeout_s: float) -> FileLock:
     """Return the acquired lock of a folder's `user`; raise FolderError if it is in use or locks do not work."""
-    file_lock = lock(folder, user)
+    file_lock = folder_lock(folder, user)
     try:
         file_lock.acquire(timeout=timeout_s)
     except Timeout as error:
@@ -214,8 +214,8 @@ def acquired(folder: Folder, user: str, timeout_s: float) -> FileLock:
 def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
     """Hold the lock of a folder's drainer, after waiting for it; yield False if the folder was removed.
 
-    `lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
-    from `hold` until `clear`, which removes it last.
+    `folder_lock` is not used, because it would make a removed folder and its lock file again: the lock file exists
+    from `hold_stores` until `clear_stores`, which removes it last.
 
     A bucket has no lock. Raises FolderError if the lock file is missing in a folder with a marker.
     """
@@ -232,7 +232,7 @@ def held_by_drainer(store: Folder | Bucket) -> Iterator[bool]:
 def is_locked(folder: Folder, user: str) -> bool:
     """Return whether a ``trainer`` or ``drainer`` holds its lock on a folder; a drainer outlives its trainer."""
     with suppress(OSError), ExitStack() as stack:
-        descriptor = files.opened(folder.root / _lock_name(user), os.O_RDWR)
+        descriptor = files.open_file(folder.root / _lock_name(user), os.O_RDWR)
         stack.callback(os.close, descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -246,7 +246,7 @@ def _wait_for_drainer_lock(folder: Folder) -> int | None:
     path = folder.root / _lock_name("drainer")
     while True:
         try:
-            descriptor = files.opened(path, os.O_RDWR)
+            descriptor = files.open_file(path, os.O_RDWR)
         except FileNotFoundError:
             if (folder.root / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None
@@ -259,7 +259,7 @@ def _wait_for_drainer_lock(folder: Folder) -> int | None:
                 return descriptor
 
 
-def clear(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
+def clear_stores(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S) -> None:
     """Remove the snapshots of a finished training and the markers of its stores, the fast store first.
 
     The fast folder is emptied first, so that a running drainer has nothing left to do; then this waits for its end.
@@ -273,10 +273,10 @@ def clear(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIMEOUT_S)
     folders = [store for store in snapshots if isinstance(store, Folder)]
     with ExitStack() as locks:
         for folder in folders:
-            locks.callback(acquired(folder, "trainer", _TRAINER_WAIT_S).release)
+            locks.callback(acquire_lock(folder, "trainer", _TRAINER_WAIT_S).release)
         for folder in folders:
             _empty(snapshots[folder])
-            locks.callback(acquired(folder, "drainer", timeout_s).release)
+            locks.callback(acquire_lock(folder, "drainer", timeout_s).release)
         if remaining := [
             line for store_snapshots in snapshots.values() for line in _empty(store_snapshots)
         ]:  # once more, for the copy that a drainer has made

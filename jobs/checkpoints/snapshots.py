@@ -36,7 +36,7 @@ from jobs.store import transfer
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
 from jobs.store.store import Entry, Store, StoredFile
-from jobs.store.transfer import How
+from jobs.store.transfer import TransferOptions
 from jobs.system import clock, files, untrusted
 
 SCHEMA = 1
@@ -91,12 +91,12 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def sequence(name: str) -> int:
+def sequence_number(name: str) -> int:
     """Return the sequence number of a snapshot; a higher number is newer."""
     return int(name.partition("-")[0])
 
 
-def step(name: str) -> int:
+def training_step(name: str) -> int:
     """Return the training step of a snapshot."""
     return int(name.split("-")[1].removeprefix("step"))
 
@@ -119,7 +119,8 @@ class Snapshots:
         """Return the state of each snapshot by name, the newest last."""
         entries = self._entries()
         return {
-            name: self._state(name, entries[name]) for name in sorted(entries, key=lambda name: (sequence(name), name))
+            name: self._state(name, entries[name])
+            for name in sorted(entries, key=lambda name: (sequence_number(name), name))
         }
 
     def _entries(self, name: str | None = None) -> dict[str, dict[str, Entry]]:
@@ -150,7 +151,7 @@ class Snapshots:
         path = f"{self.store}/{name}/{manifest_name}"
         try:
             data = untrusted.json_value(self.store.read(f"{name}/{manifest_name}", _MANIFEST_LONGEST))
-            value: Any = reading.checked(data, _Stored, SCHEMA)
+            value: Any = reading.check_value(data, _Stored, SCHEMA)
             manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
             if outside := [file.name for file in manifest.files if not files.is_below(file.name)]:
                 raise ValueError(f"{outside[0]!r} is no file in a snapshot")  # noqa: TRY301 - reported like the others
@@ -158,7 +159,7 @@ class Snapshots:
             raise DamageError(f"{path} cannot be read: {error}", _DAMAGE_CURE) from error
         except reading.NewerFileError as error:
             raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
-        if (manifest.name, manifest.step) != (name, step(name)):
+        if (manifest.name, manifest.step) != (name, training_step(name)):
             raise DamageError(f"{path} belongs to another snapshot", _DAMAGE_CURE)
         return manifest
 
@@ -188,7 +189,7 @@ class Snapshots:
             files.make_folder(folder)
             files.make_folder(folder / FILES)
             write(folder / FILES)
-            manifest = Manifest(name, step(name), _fingerprint(folder / FILES, streams), facts())
+            manifest = Manifest(name, training_step(name), _fingerprint(folder / FILES, streams), facts())
             self.store.put(f"{name}/{MANIFEST_NAME}", manifest.encoded())
         except BaseException:
             with suppress(OSError):  # the first error is raised; the next trainer removes the rest
@@ -200,7 +201,7 @@ class Snapshots:
         """Return the folder with the files of a snapshot, in a store that is a folder."""
         return Path(str(self.store), name, FILES)
 
-    def take(self, source: Snapshots, manifest: Manifest, how: How) -> None:
+    def take(self, source: Snapshots, manifest: Manifest, how: TransferOptions) -> None:
         """Copy a snapshot from a folder and read it back; raise DamageError if the source is damaged.
 
         Raises OSError if the store has other bytes afterwards. A failure leaves objects in a bucket, which are not put
@@ -226,7 +227,7 @@ class Snapshots:
             if problems:
                 faults = ", ".join(problems)
                 raise OSError(errno.EIO, f"read back other bytes than written: {faults}", str(self.store))  # noqa: TRY301
-            self._seal(replace(manifest, facts={**manifest.facts, ENDED: clock.moment()}))
+            self._seal(replace(manifest, facts={**manifest.facts, ENDED: clock.current_moment()}))
         except (DamageError, OSError):
             self._try_delete(name)
             raise
@@ -255,7 +256,7 @@ class Snapshots:
         if not (manifest_name := find_manifest()):
             return None
         try:
-            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, How())
+            problems = self.store.problems(f"{name}/{FILES}", self.read(name, manifest_name).files, TransferOptions())
         except DamageError as error:
             problems = [error.message]
         except files.OddFileError as error:
@@ -313,7 +314,7 @@ def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     There must be at least one file, no irregular file, and at most `files.DEEPEST` levels of folders.
     """
     try:
-        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+        kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.folder_tree(folder).items()}
     except files.OddFileError as error:
         raise DamageError(f"{folder} cannot be saved: {error.strerror}", "write files in fewer folders") from error
     irregular = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]

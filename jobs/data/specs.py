@@ -47,7 +47,7 @@ def parameters_of(spec: Spec) -> dict[str, Any]:
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
-def versions(spec: Spec) -> dict[str, Any]:
+def generator_versions(spec: Spec) -> dict[str, Any]:
     """Return the versions of the generator and libraries that determine the bytes of a file."""
     libraries = spec.libraries() if isinstance(spec, Hdf5Spec) else {"pillow": PIL.__version__}
     return {"generator": spec.version, "numpy": np.__version__, **libraries}
@@ -97,7 +97,7 @@ def make_files(
         max(1, min(processes, len(batches))), context, initializer=_prepare_process, initargs=(write, spec)
     )
     try:
-        with no_ctrl_c():
+        with without_ctrl_c():
             futures: list[Future[dict[int, _Made]]] = [pool.submit(_write_batch, batch) for batch in batches]
         for future in as_completed(futures):
             yield future.result()
@@ -132,7 +132,7 @@ def processor_s(spec: Spec, indices: list[int]) -> float:
 
 
 @contextmanager
-def no_ctrl_c() -> Iterator[None]:
+def without_ctrl_c() -> Iterator[None]:
     """Block Ctrl-C (SIGINT) for the block; processes that are started in it inherit this."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -137,7 +137,7 @@ class Runtime:
 def read_trace(path: Path, most_bytes: int = MOST_BYTES) -> Runtime:
     """Return the content of a trace or a table. Raises EventsError if it is unreadable, no trace, or too large."""
     try:
-        data = files.read(files.named(path), most_bytes)
+        data = files.read_file(files.resolve_user_path(path), most_bytes)
         return _from_table(path.name, data) if path.suffix == ".npz" else from_xplane(path.name, data)
     except OSError as error:
         hint = "name a *.xplane.pb of TensorFlow's profiler, or a run's tensorflow-<n>.npz"
@@ -161,7 +161,7 @@ def from_xplane(name: str, data: bytes) -> Runtime:
     return _new_runtime(name, raw, {**columns, "kind": category}, marks, dated=dated)
 
 
-def _new_runtime(name: str, raw: xplane.Raw, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
+def _new_runtime(name: str, raw: xplane.RawTrace, columns: dict[str, Any], marks: Events, *, dated: bool) -> Runtime:
     if not len(columns["start"]):
         raise ValueError("it has no event")
     events = Events({"kind": KINDS, "thread": raw.lines, "name": raw.ops}, **columns)
@@ -196,14 +196,14 @@ def write_table(path: Path, runtime: Runtime) -> None:
     texts = {key: "".join(word.replace("\0", " ") + "\0" for word in words) for key, words in names.items()}
     texts["head"] = json.dumps({"schema": _SCHEMA, "kinds": KINDS, "dropped": runtime.dropped})
     arrays: dict[str, Any] = {key: np.frombuffer(text.encode(), np.uint8) for key, text in texts.items()}
-    with files.whole(path) as file:
+    with files.write_whole(path) as file:
         np.savez_compressed(file, events=rows, steps=marks, **arrays)
 
 
 def _from_table(name: str, data: bytes) -> Runtime:
     """Return the content of a run's table: events with the categories that the run gave them, but no frames."""
     try:
-        arrays = untrusted.arrays(io.BytesIO(data), MOST_BYTES)
+        arrays = untrusted.read_arrays(io.BytesIO(data), MOST_BYTES)
         head, events, steps = untrusted.json_value(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
         lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
         kinds = np.array([KINDS.index(kind) if kind in KINDS else KINDS.index(OTHER) for kind in head["kinds"]])
@@ -222,7 +222,7 @@ def _from_table(name: str, data: bytes) -> Runtime:
         )
         is_valid &= bool(start.max() < _LATEST_NS and (first >= 0).all() and (first <= last).all())
         is_valid &= bool((last < 2 * _LATEST_NS).all())
-        raw = xplane.Raw(lines, ops, dropped=int(head["dropped"]))
+        raw = xplane.RawTrace(lines, ops, dropped=int(head["dropped"]))
     except Exception as error:  # a damaged archive may make numpy and zipfile raise any error
         raise ValueError("it is damaged") from error
     if not is_valid:

@@ -153,7 +153,7 @@ INTERRUPTING = frozenset({JobEnd.CANCELLED, JobEnd.LOST, JobEnd.PREEMPTED, JobEn
 """Ends of a worker by an external cause; its cells are interrupted. After other ends they are failed."""
 
 
-def sentence(end: End) -> str:
+def run_end_sentence(end: End) -> str:
     """Return why a run has no metrics; raise LookupError or ValueError if a parameter is missing or invalid."""
     worker_text = worker_sentence(end["worker"]) if "worker" in end else "the worker ended during this run"
     name = signal.Signals(end["number"]).name if end["code"] == RunEnd.KILLED else ""

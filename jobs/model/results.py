@@ -80,7 +80,7 @@ class Conditions(TypedDict):
 
 
 class RankFigures(TypedDict):
-    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.Seen`)."""
+    """The results of one rank of a run, and the hub's facts about the rank (`jobs.ranks.hub.RankObservation`)."""
 
     rank: Count
     figures: dict[str, Any]  # a `Run`, without checks
@@ -124,7 +124,7 @@ class Target(TypedDict, total=False):
     served_here: bool
 
 
-class Sampled(TypedDict, total=False):
+class TraceSummary(TypedDict, total=False):
     """The system trace of a run, or a file beside the record."""
 
     file: Line | None
@@ -167,7 +167,7 @@ class Calls(TypedDict, total=False):
     kernel_read_bytes: Count | None
 
 
-class Spent(TypedDict, total=False):
+class ProfiledTime(TypedDict, total=False):
     """The time of the steps of a run by kind of work, by TensorFlow's profiler (`jobs.events.step_times`)."""
 
     file: Line | None
@@ -207,9 +207,9 @@ class Run(TypedDict, total=False):
     cpus: Amount
     log: str | None
     log_tail: str
-    trace: Sampled | None
+    trace: TraceSummary | None
     profile: Calls
-    tensorflow: Spent
+    tensorflow: ProfiledTime
     accelerator: Line
     engine: Line
     engine_version: Line

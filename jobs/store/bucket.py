@@ -21,9 +21,9 @@ from typing import IO, Any, ClassVar, NamedTuple
 from jobs.errors import DamageError
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
-from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, Stored
-from jobs.store.store import Entry, Put, StoredFile
-from jobs.store.transfer import Cap, How
+from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, StoredObject
+from jobs.store.store import Entry, PutResult, StoredFile
+from jobs.store.transfer import BandwidthLimit, TransferOptions
 from jobs.system import files
 
 _OWN_NAME = re.compile(r"[a-z]+/\d{6,}|[a-z]+\.json")  # below a name at the top
@@ -117,7 +117,7 @@ class Bucket:
         """Put an object."""
         self.client.put(name, data)
 
-    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> Put:
+    def write(self, name: str, fill: Callable[[IO[bytes]], None]) -> PutResult:
         """Put a file that `fill` makes in the folder for temporary files."""
         with tempfile.NamedTemporaryFile() as file:  # HDF5 opens it by its name
             fill(file)
@@ -125,7 +125,7 @@ class Bucket:
             file.flush()
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return Put(size, self.client.put(name, Path(file.name)), sha256)
+            return PutResult(size, self.client.put(name, Path(file.name)), sha256)
 
     def sync(self) -> None:
         """Do nothing: objects are durable as soon as they are put."""
@@ -145,12 +145,12 @@ class Bucket:
         room = self.client.room()
         return room.most_bytes - room.used_bytes if room and room.most_bytes is not None else None
 
-    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: How) -> None:
+    def receive(self, below: str, source: Path, listed: Sequence[StoredFile], how: TransferOptions) -> None:
         """Put the objects of the files that are missing or have another size; `problems` checks the content."""
-        cap, client, entries = Cap(how.mb_per_s), self.client, self.entries(below)
+        cap, client, entries = BandwidthLimit(how.mb_per_s), self.client, self.entries(below)
 
         def put(piece: _Piece) -> None:
-            with os.fdopen(files.opened(source / piece.file.name), "rb") as file:
+            with os.fdopen(files.open_file(source / piece.file.name), "rb") as file:
                 file.seek(piece.span.start)
                 data = file.read(len(piece.span))
             cap.take(len(data))
@@ -160,7 +160,7 @@ class Bucket:
         with ThreadPoolExecutor(how.streams) as pool:
             list(pool.map(put, missing))
 
-    def problems(self, below: str, listed: Sequence[StoredFile], how: How) -> list[str]:
+    def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Return the problems of files, one text per bad file."""
         with ThreadPoolExecutor(how.streams) as pool:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
@@ -175,7 +175,7 @@ class Bucket:
         for file, pieces in _by_file(listed):
             path = folder / file.name
             files.make_folder(path.parent, exist_ok=True, parents=True)
-            with files.whole(path, durable=False) as stream:
+            with files.write_whole(path, durable=False) as stream:
                 if fault := self._find_fault(below, file, pieces, stream.write):
                     raise DamageError(fault, "an older snapshot may be good")
 
@@ -187,7 +187,7 @@ class Bucket:
         try:
             for piece in pieces:
                 key = f"{below}/{piece.name}"
-                data = self.client.get(key, Stored(key, len(piece.span)))
+                data = self.client.get(key, StoredObject(key, len(piece.span)))
                 digest.update(data)
                 if write:
                     write(data)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.data.readers import Part, opened
+from jobs.data.readers import Part, open_reader
 from jobs.data.synthetic_hdf5 import ClimateSpec
 from jobs.system import page_cache
 from tests.bench.bench import Figure, said
@@ -65,7 +65,7 @@ def compare(folder: str, turns: int) -> None:
     for _ in range(turns + 1):  # the first one is TensorFlow's first use
         for cache, ways in rates.items():
             for name in ("h5py_threads", "h5py_pool", "h5py_shared", "offsets"):
-                with opened(name, _PARTS, files, readers=_CALLS) as reader:
+                with open_reader(name, _PARTS, files, readers=_CALLS) as reader:
                     ways.setdefault(name, []).append(_rate(_loader(reader.read), files, cache, _CALLS))
                     if name in ("h5py_threads", "offsets"):
                         alone = _rate(_loader(reader.read), files, cache, 1)

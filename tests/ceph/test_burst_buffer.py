@@ -49,7 +49,7 @@ def idle(monkeypatch):
 
 
 def drained(places):
-    return drain_loop.drain(*places)
+    return drain_loop.drain_snapshots(*places)
 
 
 def keys(ceph, places):
@@ -97,7 +97,7 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
         for step in range(4):
             buffer.save(step, writer(step))
         assert buffer.drained(60)
-        report = buffer.report(clock.moment())
+        report = buffer.report(clock.current_moment())
 
     drainer_ended(places[0])
     assert complete(ceph, places) == [2, 3]
@@ -206,7 +206,7 @@ def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_time
 
         there = complete(ceph, places)
         fast = snapshots_in(places[0])
-        held = [snapshots.step(name) for name in fast.names()]
+        held = [snapshots.training_step(name) for name in fast.names()]
         assert all(fast.verify(name) == [] for name in fast.names())
         assert max([*there, *held], default=-1) >= acknowledged
 

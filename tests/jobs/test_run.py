@@ -14,11 +14,11 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.observe import storages
-from jobs.ready_run import Work
+from jobs.ready_run import ReadyRun
 from jobs.run import put_apart
 from jobs.system import files as storage_files
 from jobs.system import layers, page_cache
-from jobs.system.layers import Account
+from jobs.system.layers import RequestAccount
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
@@ -224,13 +224,13 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated_storage", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    before = Account("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
+    before = RequestAccount("hdd", {"reads": 5, "read_bytes": 50, "cpu_s": 1.0}, 1, {})
     said = iter((before, before._replace(counts={"reads": 7, "read_bytes": 90, "cpu_s": 1.5}, pid=pid, costs=COSTS)))
     monkeypatch.setattr(storages, "account_of_storage", lambda path: next(said) if path.name == "twin" else None)
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], metrics=dict) if saves else None
     (tmp_path / folder).mkdir()
 
-    observer = storages.Storages({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
+    observer = storages.StoragesObserver({}, ReadyRun(dict, tmp_path / folder, checkpoints=checkpoints))
     observer.start()
     observer.stop(failed=False)
 
@@ -287,7 +287,7 @@ def test_a_full_disk_takes_the_lists_away_and_not_the_run(tmp_path, monkeypatch)
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage_files, "whole", full)
+    monkeypatch.setattr(storage_files, "write_whole", full)
 
     steps = put_apart(LISTS, tmp_path / "run-1.npz")["steps"]
 

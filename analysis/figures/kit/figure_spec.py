@@ -16,7 +16,7 @@ from analysis.statistics import comparable
 from analysis.statistics.medians import by_cell, counted
 from analysis.statistics.selection import orderly, saved_how
 from analysis.text import DAGGER, DASH
-from jobs.judging.intervals import interval
+from jobs.judging.intervals import interval_of_median
 
 # Limits of what a reader can take in: figures of one kind (one per set of settings), and values along one axis.
 MOST_SETS = 12
@@ -166,7 +166,7 @@ def statistic(shown: pd.DataFrame, mark: str = "bar", what: str = "") -> str:
 
 def _confidence(n: int) -> float:
     """Return the probability that the whisker of n independent runs holds the true median."""
-    whisker = interval(range(n)) if n >= RUNS_OF_INTERVAL else None
+    whisker = interval_of_median(range(n)) if n >= RUNS_OF_INTERVAL else None
     return whisker.confidence if whisker else 1 - 2.0 ** (1 - n)
 
 
@@ -188,7 +188,7 @@ def with_intervals(spec: FigureSpec, table: pd.DataFrame, runs: pd.DataFrame) ->
         metric = RENAMED.get(name, name).removesuffix("_")
         metrics = [metric if metric in runs else merits.get(cell, "") for cell in cells]
         values = {each: by_cell(counted(runs, [each]).dropna(), each) for each in {*metrics} & {*runs}}
-        intervals = [interval(values[each].get(cell, ())) if each in values else None
+        intervals = [interval_of_median(values[each].get(cell, ())) if each in values else None
                  for cell, each in zip(cells, metrics, strict=True)]  # fmt: skip
         ends = {f"{name}{end}": [getattr(it, end) if it else math.nan for it in intervals] for end in ("low", "high")}
         frame = frame.assign(**ends)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from analysis.output.csv_columns import FILES, page
-from jobs.model.declared import declared
+from jobs.model.declared import declared_settings
 from jobs.model.results import METRICS
 from jobs.model.settings import Common
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "columns.md"
-SETTINGS = {*declared(Common)}
+SETTINGS = {*declared_settings(Common)}
 PATTERN = re.compile(r".*[.].*|posix_.*|snapshot_.*_s|.*_(cold|warm)_(loads|read_s)")
 
 

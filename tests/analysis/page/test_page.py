@@ -17,7 +17,7 @@ from analysis.page import report_page as whole_page
 from analysis.records.read_records import Skipped
 from analysis.text import DASH, NONE
 from jobs import checks
-from jobs.benchmarks.nersc_trainer import alike
+from jobs.benchmarks.nersc_trainer import equality_expectations
 from tests.analysis.output.test_tables import EVERY, results_of, rows_of_page
 from tests.analysis.record_factory import failed, id_of, record, run, scattered, store, unstable
 from tests.analysis.saving_factory import saved
@@ -172,7 +172,7 @@ def test_every_rule_that_a_record_can_have_has_its_claim_in_words():
     made = {name for name, rule in rules.items() if getattr(rule, "__annotations__", {}).get("return") == "Check"}
     made.remove("cold_at_server")  # the rule `cold` of an object store
 
-    predicted = alike([{"steps": 1, "weights": "sum"}], [1], "", "each came once")
+    predicted = equality_expectations([{"steps": 1, "weights": "sum"}], [1], "", "each came once")
     assert {*made, *predicted} - {*evidence.PROVES} == set()
 
 

@@ -20,7 +20,7 @@ from analysis.cli import report
 from analysis.figures.kit.save import Drawing
 from analysis.records import read_records
 from analysis.records.runs import OF_SNAPSHOT
-from jobs.judging.judge import judged
+from jobs.judging.judge import judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_swept_settings import toy
 from tests.analysis.record_factory import failed, id_of, record, rows_of, store
@@ -87,7 +87,7 @@ def undrawn(specs, _within_page):
 def median_of(value):
     """Return the median of the figure of merit of a record as JSON, None without one."""
     figure = value["cell"]["figure"]
-    runs = judged(value, value["terms"])["runs"]
+    runs = judge_record(value, value["terms"])["runs"]
     rates = [each[figure] for each in runs if (each["role"], each["status"]) == ("measured", "valid")]
     return statistics.median(rates) if rates else None
 

@@ -157,7 +157,7 @@ def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatev
         leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
     cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
 
-    cell = judge.judged(cell, TERMS, peaks_of(folder).of(cell))
+    cell = judge.judge_record(cell, TERMS, peaks_of(folder).of(cell))
 
     verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
     assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}

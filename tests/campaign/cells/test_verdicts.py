@@ -180,7 +180,7 @@ def test_the_ids_of_cells_that_measure_a_storage_alone_begin_alike():
 
 
 def judged_with(record, **terms):
-    return judge.judged(record, {**TERMS, **terms})
+    return judge.judge_record(record, {**TERMS, **terms})
 
 
 def test_terms_that_ask_for_no_run_make_no_cell_done_and_a_run_that_counts_is_not_denied(folder, cells):

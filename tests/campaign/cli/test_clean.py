@@ -17,7 +17,7 @@ from campaign.storage.locks import lock_path
 from campaign.worker.batch import Request
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import lease
-from jobs.checkpoints.buffer import Direct
+from jobs.checkpoints.buffer import DirectTarget
 from jobs.data import make, specs, staged_copies
 from jobs.store.folder import Folder
 from jobs.system.files import write_json
@@ -40,14 +40,14 @@ def root(tmp_path, monkeypatch):
 def dataset(root):
     spec = specs.spec_of(TINY)
     path = root / "datasets" / specs.dataset_id("demo", spec)
-    make.make(path, spec, name="demo", processes=1)
+    make.make_dataset(path, spec, name="demo", processes=1)
     return path
 
 
 @pytest.fixture
 def baseline(root):
     path = datafile.own_folder(root / "baseline")
-    datafile.made(path, 1 << 20, lambda *_: None)
+    datafile.make_data_file(path, 1 << 20, lambda *_: None)
     return path
 
 
@@ -57,8 +57,8 @@ def copies(root, tmp_path):
     (tmp_path / "own" / "a.jpg").write_bytes(b"a" * 100)
     (root / "staged").mkdir()
     path = root / "staged" / "0123456789"
-    with staged_copies.locked(path, tmp_path / "own"):
-        stamp = staged_copies.identity(tmp_path / "own" / "a.jpg")
+    with staged_copies.lock_copies(path, tmp_path / "own"):
+        stamp = staged_copies.file_identity(tmp_path / "own" / "a.jpg")
         for batch in staged_copies.missing_copies(tmp_path / "own", path, [("a.jpg", *stamp)]):
             staged_copies.copy_batch(tmp_path / "own", path, batch)
     return path
@@ -68,7 +68,7 @@ def copies(root, tmp_path):
 def snapshots(root):
     (root / "checkpoints").mkdir()
     path = root / "checkpoints" / "alexnet-1"
-    Direct(path, keep=1, snapshot_bytes=1).close()
+    DirectTarget(path, keep=1, snapshot_bytes=1).close()
     return path
 
 
@@ -218,7 +218,7 @@ def test_what_a_run_holds_a_lock_on_is_left(dataset, baseline, snapshots, root, 
         (lock_path(root, root), dataset),  # a run that reads
         (dataset / make.LOCK_NAME, dataset),  # who makes it
         (baseline / datafile.LOCK, baseline),
-        (lease.lock(Folder(snapshots), "trainer").lock_file, snapshots),
+        (lease.folder_lock(Folder(snapshots), "trainer").lock_file, snapshots),
     ):
         with FileLock(lock):
             assert clean.main(["--yes", str(doomed)]) == 1

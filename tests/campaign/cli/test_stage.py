@@ -10,8 +10,8 @@ from campaign.cli import stage
 from campaign.errors import CampaignError, UsageError
 from campaign.staging import apply_copies, observed
 from campaign.staging import staging_plan as plans
-from jobs.data import staged
-from jobs.data.staged_copies import identity
+from jobs.data import staged_paths
+from jobs.data.staged_copies import file_identity
 from jobs.events import posix_window
 from jobs.profiler import Profile
 
@@ -102,7 +102,7 @@ def planned(profile, tmp_path):
     (tmp_path / "fast").mkdir()
     nothing = {"files": [], "bytes": 0, "gain": {"gain": 0.25, "low": 0.2, "high": 0.3}}
     rules = dict.fromkeys(plans.RULES, nothing) | {"advised": {**nothing, "files": [0, 1, 2], "bytes": 60_000}}
-    listed = [[path.name, *identity(path)] for path in sorted(source.iterdir())]
+    listed = [[path.name, *file_identity(path)] for path in sorted(source.iterdir())]
     cost = {"seek_s": 1e-3, "byte_s": 1e-9}
     plans.save(home, {
         "schema": 1, "source": str(source), "root": str(tmp_path / "fast"), "origin": str(profile), "runs": 1,
@@ -143,7 +143,7 @@ def _read_again(paths, file, wall_s, **changed):
 
 @pytest.mark.parametrize(("wall_s", "code"), [(0.16, 0), (0.30, 1)])
 def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, planned, tmp_path, capsys):
-    paths = staged(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
+    paths = staged_paths(sorted((tmp_path / "data").iterdir()), planned / "advised.json")
     after = _read_again(paths, tmp_path / "after.npz", wall_s, device_bytes=200_000)
 
     assert stage.main(["check", str(planned), "--profile", after]) == code
@@ -162,7 +162,7 @@ def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, plann
 def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(observed, "has_device", lambda _: True)
     originals = sorted((tmp_path / "data").iterdir())
-    copies = staged(originals, planned / "advised.json")
+    copies = staged_paths(originals, planned / "advised.json")
     for paths, changed, why in (
         (originals, {}, "has read 0 copies"),
         (copies[:8], {}, r"has read 0\.2 MB of the plan's files"),

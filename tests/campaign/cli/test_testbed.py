@@ -17,7 +17,7 @@ from campaign.testbed import ceph
 from campaign.testbed.s3 import StoreRequest
 from campaign.testbed.spec import GB, KINDS, Speed
 from campaign.testbed.state import Loop
-from jobs.objects.client import Room
+from jobs.objects.client import BucketSpace
 from tests.campaign.testbed.testbeds import BED, HDD, SSD, bed_state, limited, up_and_running
 
 # Chien et al. 2018, Table I: MB/s read and written.
@@ -165,7 +165,7 @@ def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
 
 @pytest.mark.parametrize(("used", "warned"), [(1_000_000_000, False), (4_900_000_000, True), (None, False)])
 def test_the_state_says_how_full_the_bucket_is_and_what_to_do_then(used, warned, tmp_path, monkeypatch, capsys):
-    room = None if used is None else Room(used, 5_100_000_000)
+    room = None if used is None else BucketSpace(used, 5_100_000_000)
     facts = {"port": 1, "disk": str(tmp_path), "size_bytes": 6_000_000_000, "loop": False, "made": True}
     (tmp_path / "s3").mkdir()
     (tmp_path / "s3/gateway.json").write_text(json.dumps(facts))

@@ -14,7 +14,7 @@ from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.worker import session
 from campaign.worker.batch import read_batches
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
@@ -296,7 +296,7 @@ def test_a_run_that_a_worker_left_open_is_failed_by_the_next_one_for_the_reason_
     assert [(run["status"], run["end"]) for run in recorded["runs"]] == [
         ("failed", {"code": "worker_ended", "worker": end})
     ]
-    assert sentence(recorded["runs"][0]["end"]) == "interrupted: Slurm: NODE_FAIL on n1"
+    assert run_end_sentence(recorded["runs"][0]["end"]) == "interrupted: Slurm: NODE_FAIL on n1"
 
 
 @pytest.mark.parametrize(

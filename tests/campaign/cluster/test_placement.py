@@ -166,14 +166,14 @@ def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make.make(place, spec, name="demo", processes=1, progress=cut)
-    left = make.lacking(Folder(place), spec, "demo")
-    whole = make.lacking_of(spec)
+        make.make_dataset(place, spec, name="demo", processes=1, progress=cut)
+    left = make.missing_files(Folder(place), spec, "demo")
+    whole = make.missing_files_of_spec(spec)
 
     assert 0 < len(left.indices) < 24
     assert left.bytes == pytest.approx(whole.bytes * len(left.indices) / 24, rel=0.5)
-    make.make(place, spec, name="demo", processes=1)
-    assert make.lacking(Folder(place), spec, "demo") == ([], 0)
+    make.make_dataset(place, spec, name="demo", processes=1)
+    assert make.missing_files(Folder(place), spec, "demo") == ([], 0)
     assert (
         placement.plan_data(planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries, None).data_sets
         == []

@@ -11,7 +11,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import apply_copies, observed, staging_plan
 from campaign.staging.apply_copies import outcomes_of_cells, outcomes_of_profiles
 from campaign.staging.staging_plan import RULES
-from jobs.data import staged
+from jobs.data import staged_paths
 from jobs.events.posix_window import COUNTERS, Window
 from jobs.store import transfer
 from jobs.system.files import write_json
@@ -48,9 +48,9 @@ def test_what_a_rule_names_is_read_from_its_copies_until_that_is_undone(home, so
     maps = _apply(home, "advised", "all")
 
     paths = [source / name for name in NAMES]
-    found = staged(paths, maps["advised"])
+    found = staged_paths(paths, maps["advised"])
     assert [path == str(original) for path, original in zip(found, paths, strict=True)] == [False, False, True]
-    copies = staged(paths, maps["all"])
+    copies = staged_paths(paths, maps["all"])
     assert [Path(copy).read_bytes() for copy in copies] == [path.read_bytes() for path in paths]
     assert apply_copies.undo(home) == (3, [])
     assert not any(path.exists() for path in (*maps.values(), staging_plan.copies_of(staging_plan.load(home))))

@@ -10,7 +10,7 @@ import pytest
 from campaign.__main__ import run_guarded
 from campaign.errors import EnvironmentFaultError
 from campaign.staging import staging_plan
-from jobs.data.staged_copies import FOLDER, identity
+from jobs.data.staged_copies import FOLDER, file_identity
 from jobs.store import transfer
 
 GAIN = {"gain": 0.2, "low": 0.1, "high": 0.3}
@@ -19,7 +19,7 @@ COST = {"seek_s": 1e-3, "byte_s": 1e-9}
 
 def plan_of(source, root, names, **chosen):
     """Make a plan that copies these names, by every rule but for those whose places are `chosen`."""
-    listed = [[name, *(identity(Path(source, name)) or (1, 1))] for name in names]
+    listed = [[name, *(file_identity(Path(source, name)) or (1, 1))] for name in names]
     places = {rule: [*range(len(names))] for rule in staging_plan.RULES} | chosen
     rules = {rule: {"files": files, "bytes": 1, "gain": GAIN} for rule, files in places.items()}
     return {
@@ -44,9 +44,9 @@ def victim(tmp_path):
     for name, mode in ((".bashrc", 0o644), (".ssh/id", 0o600)):
         (tmp_path / "home" / name).write_text(name)
         (tmp_path / "home" / name).chmod(mode)
-    before = {path: identity(path) for path in (tmp_path / "home").rglob("*")}
+    before = {path: file_identity(path) for path in (tmp_path / "home").rglob("*")}
     yield tmp_path / "home"
-    assert {path: identity(path) for path in (tmp_path / "home").rglob("*")} == before
+    assert {path: file_identity(path) for path in (tmp_path / "home").rglob("*")} == before
 
 
 @pytest.fixture

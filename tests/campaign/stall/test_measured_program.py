@@ -95,7 +95,7 @@ def test_where_nothing_can_be_preloaded_the_data_are_asked_for(data, monkeypatch
     def never(_folder):
         raise ProfilerError("the profiler cannot be used: no C compiler was found")
 
-    monkeypatch.setattr(files_seen, "environment", never)
+    monkeypatch.setattr(files_seen, "recording_environment", never)
 
     with pytest.raises(EnvironmentFaultError) as refused:
         _found("data/a/1.jpg")
@@ -103,7 +103,7 @@ def test_where_nothing_can_be_preloaded_the_data_are_asked_for(data, monkeypatch
 
 
 def test_a_program_that_takes_no_hooks_is_told(data, monkeypatch):
-    monkeypatch.setattr(files_seen, "environment", lambda _: {})
+    monkeypatch.setattr(files_seen, "recording_environment", lambda _: {})
 
     with pytest.raises(UsageError, match="took no hooks"):
         _found("data/a/1.jpg")

@@ -176,7 +176,7 @@ def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
 def test_strace_sees_the_bytes_that_the_run_has(disk, tmp_path):
     setup.need("strace")
     data, log = disk / "data", tmp_path / "calls"
-    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan(data, any_kind=True).to_json())
+    (tmp_path / manifest.MANIFEST_NAME).write_text(manifest.scan_folder(data, any_kind=True).to_json())
     argv = ["strace", "-ff", "-y", "-o", str(log), "-e", "trace=read,pread64", sys.executable, str(DEMAND), "{data}"]
     own = {"argv": [*argv, "by_workers", "sleeps", "0", "1"]}
     settings = {**benchmark.BENCHMARK.defaults, "benchmark": benchmark.BENCHMARK.defaults["benchmark"] | own}

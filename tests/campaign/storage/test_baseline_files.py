@@ -114,7 +114,7 @@ def test_blocks_have_the_mean_size_of_the_dataset_in_whole_blocks_of_the_device(
     mean = sum(sizes) / len(sizes)
     assert statistics.median(sizes) + 4096 < mean <= data["block_bytes"] < mean + 4096
     assert data["block_bytes"] % 512 == 0
-    assert data["checksum"] == manifest.load(Path(data["path"])).checksum
+    assert data["checksum"] == manifest.load_manifest(Path(data["path"])).checksum
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_runs_of_another_engine_are_kept_aside_but_not_where_it_was_lost(then, a
         _, (recorded,) = walk(folder, asked_again(work, token=str(runs)))
 
     assert recorded["provenance"]["engine"] == (then or "fio")
-    assert len(stopping.measured(recorded)) == 3
+    assert len(stopping.measured_runs(recorded)) == 3
     assert len(list(folder.cell(work["cells"][0]["id"]).glob("elsewhere-*/record.json"))) == aside
 
 

@@ -16,7 +16,7 @@ from campaign.config.collect import collect_points, make_cells
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
-from jobs.checkpoints.run_snapshots import roles
+from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.errors import ObjectStoreError
 from jobs.system.device import Mount
 from tests.campaign.work_lists import WORDS, compose, walk, work_list
@@ -64,7 +64,9 @@ def of_mine(site):
 def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
     (point,) = of_mine(*words)
 
-    found = {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
+    found = {
+        role: (storage["name"], storage["root"]) for role, storage in storages_by_role(point["checkpoint"]).items()
+    }
     assert found == where
 
 

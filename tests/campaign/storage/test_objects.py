@@ -109,7 +109,10 @@ def test_a_users_own_objects_are_listed_as_files_of_these_names_would_be(below, 
         return
     data = prepared(folder, *words)
 
-    listed, files = manifest.load(Path(data["manifest"])), manifest.scan(tmp_path / "photos", None, any_kind=False)
+    listed, files = (
+        manifest.load_manifest(Path(data["manifest"])),
+        manifest.scan_folder(tmp_path / "photos", None, any_kind=False),
+    )
     assert (listed.files, listed.classes) == (files.files, files.classes)
     assert (data["files"], data["bytes"], data["path"]) == (2, 3, "s3://bucket/photos")
 

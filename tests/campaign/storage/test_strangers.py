@@ -102,7 +102,7 @@ def test_a_root_that_is_a_link_is_the_users_word(settings, folder, tmp_path):
     data = datasets.on_this_node(settings, folder)
 
     assert data["path"].startswith(str(tmp_path / "disk" / "datasets"))
-    assert manifest.load(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])
+    assert manifest.load_manifest(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])
 
 
 def test_snapshots_go_to_a_folder_of_ours(direct_point, scratch):

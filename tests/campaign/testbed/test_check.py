@@ -174,7 +174,7 @@ def test_the_file_is_whole_requests_of_half_of_what_is_free_and_of_what_is_read_
     seen = []
     monkeypatch.setattr(files, "free_bytes", lambda _: free)
     monkeypatch.setattr(check, "points_to_measure", lambda _: [READ])
-    monkeypatch.setattr(check.builtin, "run", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
+    monkeypatch.setattr(check.builtin, "run_builtin", lambda order: seen.append(order.file_bytes >> 20) or 1 / 0)
 
     refused = pytest.raises(EnvironmentFaultError, match="ssd has 34 MB free, and a check needs 34 MB")
     with pytest.raises(ZeroDivisionError) if size else refused:

@@ -24,8 +24,8 @@ from campaign.testbed.spec import Model, StorageRequest
 from campaign.testbed.state import inspect_testbed
 from jobs.burst_buffer import BurstBuffer
 from jobs.checkpoints import drain_loop
-from jobs.checkpoints.buffer import Direct
-from jobs.checkpoints.restart import latest
+from jobs.checkpoints.buffer import DirectTarget
+from jobs.checkpoints.restart import latest_snapshot
 from jobs.system import layers
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.models import DISK, FLASH, built, needed
@@ -259,7 +259,7 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
 def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_drained_when_it_is_mended(bed, text):
     apply.bring_up(bed, BOTH, OWNER)
     fast, slow = bed / "ssd/data/fast", bed / "hdd/data/slow"
-    with closing(Direct(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
+    with closing(DirectTarget(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
         target.save(1, writer(1))
         buffer.save(1, writer(1))
         assert buffer.drained(60)
@@ -271,13 +271,13 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
     kept = contents_of(saved.path)
 
     apply.bring_up(bed, BOTH, OWNER)
-    left = drain_loop.drain(fast, slow)
+    left = drain_loop.drain_snapshots(fast, slow)
 
     assert not drained
     assert re.search("Input/output error|Read-only", why)
     assert kept == contents(2)
     assert left == 0
-    assert contents_of(latest(fast, slow)) == contents(2)
+    assert contents_of(latest_snapshot(fast, slow)) == contents(2)
 
 
 @pytest.mark.parametrize(

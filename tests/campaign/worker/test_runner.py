@@ -7,7 +7,7 @@ import pytest
 from campaign.worker import runner
 from campaign.worker.runner import Outcome, Ranks
 from jobs.judging.judge import judged_run
-from jobs.model.codes import sentence
+from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
 from tests.campaign.fake_template import failed, figures
 from tests.campaign.work_lists import compose
@@ -80,7 +80,7 @@ def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(t
     _, found = run(tmp_path, *outcomes)
 
     assert (found["status"], found["end"]) == ("failed", {"code": "killed", "number": 9, "rank": cause})
-    assert sentence(found["end"]) == f"rank {cause}: killed by signal 9 (SIGKILL)"
+    assert run_end_sentence(found["end"]) == f"rank {cause}: killed by signal 9 (SIGKILL)"
     assert found["log"] == ["run-3.log", "run-3-rank1.log"][cause]
 
 

@@ -269,14 +269,14 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monke
     path = folder.record(work["cells"][0]["id"])
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    open_file = files.opened
+    open_file = files.open_file
 
     def fails(file, *words, **named):
         if file == path:
             raise OSError(errno.EIO, "injected")
         return open_file(file, *words, **named)
 
-    monkeypatch.setattr(files, "opened", fails)
+    monkeypatch.setattr(files, "open_file", fails)
 
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)

@@ -47,7 +47,7 @@ def test_where_any_cell_needs_a_gpu_it_is_looked_for_before_all_runs(answer, is_
     with nullcontext() if is_there else pytest.raises(EnvironmentFaultError, match="no GPU is visible"):
         Worker(folder, work, template).run_all()
 
-    assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe")
+    assert template.asked[0][2:] == (120.0, "jobs.benchmarks.accelerator:probe_accelerator")
     assert len(template.asked) == (19 if is_there else 1)
 
 

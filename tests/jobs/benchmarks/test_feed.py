@@ -11,7 +11,7 @@ from jobs import checks
 from jobs.benchmarks import emulated_accelerators, feed
 from jobs.benchmarks.emulated_accelerators import Plan, Sample
 from jobs.checks import Limits
-from jobs.data.manifest import MANIFEST_NAME, scan
+from jobs.data.manifest import MANIFEST_NAME, scan_folder
 from jobs.judging.judge import judged_run
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import check, request_of
@@ -45,7 +45,7 @@ def emulate(template, files, tmp_path):
         held = tmp_path / "held"
         held.mkdir(exist_ok=True)
         if not (listing := held / MANIFEST_NAME).exists():
-            listing.write_text(scan(files, any_kind=True).to_json())
+            listing.write_text(scan_folder(files, any_kind=True).to_json())
         request = request_of(files, settings(**changes), manifest=str(held))
         return template.run(request, tmp_path / "run.log", 60)
 

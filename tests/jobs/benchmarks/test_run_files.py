@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.benchmarks.run_files import staged_in
-from jobs.data.staged_copies import identity
+from jobs.data.staged_copies import file_identity
 from jobs.errors import DatasetError
 from jobs.system import files, page_cache
 from tests.jobs.jobs_factory import ROOT, fetched, read_all
@@ -73,7 +73,7 @@ def files_below(folder):
 
 
 def test_copies_of_each_rank_are_whole_and_go_with_the_run(stage, originals, fast):
-    before = [identity(path) for path in originals]
+    before = [file_identity(path) for path in originals]
 
     with stage(f"{fast}/../{fast.name}") as first, stage(rank=1) as second:
         copies = [first.of(path) for path in originals[:-1]]
@@ -84,7 +84,7 @@ def test_copies_of_each_rank_are_whole_and_go_with_the_run(stage, originals, fas
 
     assert (first.figures["stage_files"], first.figures["stage_bytes"]) == (7, sum(SIZES[:-1]))
     assert files_below(fast) == []
-    assert [identity(path) for path in originals] == before
+    assert [file_identity(path) for path in originals] == before
 
 
 def test_what_a_killed_run_left_is_gone_on_with_and_told(stage, originals, fast):

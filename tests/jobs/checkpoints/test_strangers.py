@@ -21,7 +21,7 @@ def drained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drain_process.Drainer, "poke", lambda self: None)
         saved((root / "fast", root / "slow"), 1, 2, 3, keep=2)
-    assert drain_loop.drain(root / "fast", root / "slow") == 0
+    assert drain_loop.drain_snapshots(root / "fast", root / "slow") == 0
     return root
 
 

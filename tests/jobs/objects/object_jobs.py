@@ -25,17 +25,20 @@ def pixels(argument):
     """Return of each object, by index, its size and a checksum of the pixels that the pipeline gives of it."""
     os.environ.update(argument["environment"])
     request, settings = argument["request"], argument["request"]["settings"]
-    listed = manifest.load(Path(request["manifest"]))
+    listed = manifest.load_manifest(Path(request["manifest"]))
     names = [file.name for file in listed.files]
     if "storage" not in settings:
         return {"value": _pixels([str(Path(request["dataset"], name)) for name in names], settings)}
-    order = [names[index] for index in pipeline.order(names, settings["seed"])]
-    with source.of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened, opened.in_order(order):
+    order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]
+    with (
+        source.objects_of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened,
+        opened.in_order(order),
+    ):
         return {"value": _pixels(names, settings, opened)}
 
 
 def _pixels(names, settings, opened=None):
-    batches = pipeline.build(names, settings, opened)
+    batches = pipeline.build_unlabelled(names, settings, opened)
     rows = (row for batch in batches for row in zip(*(part.numpy() for part in batch), strict=True))
     return sorted((int(index), int(size), hashlib.sha256(image.tobytes()).hexdigest()) for index, size, image in rows)
 

@@ -265,7 +265,7 @@ def test_each_figure_is_the_sum_of_its_counters_and_the_order_of_reads_that_of_p
     assert rates == pytest.approx([rows[name].sum() / 1e6 / 4 for name in ("bytes_read", "bytes_written")])
     for share, name in (("sequential", "seq_reads"), ("consecutive", "consec_reads")):
         assert found[share] == posix[name].sum() / posix["reads"].sum(), name
-    assert "counters do not show when" in list(report.lines(window))[2]
+    assert "counters do not show when" in list(report.report_lines(window))[2]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_the_time_with_a_call_under_way_comes_first_and_sums_over_threads_are_na
     window.counters["read_time"] = 0
     window.counters["read_time"][0] = 7 * second
 
-    lines = list(report.lines(window))
+    lines = list(report.report_lines(window))
 
     assert (report.window_metrics(window)["under_way_s"], report.window_metrics(window)["threads"]) == (5.0, 2)
     assert lines[2] == "calls    a call was under way for 5.000 of 8.000 s; seconds below are summed over 2 threads"

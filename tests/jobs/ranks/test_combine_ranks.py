@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
-from jobs.ranks.hub import Seen, combine_ranks
+from jobs.ranks.hub import RankObservation, combine_ranks
 from jobs.ranks.rank import left_out
 from tests.campaign.fake_template import figures
 from tests.jobs.jobs_factory import device_use
@@ -18,7 +18,7 @@ def rank_run(**changed):
 
 
 def seen(*ends, skew=0.001):
-    return [Seen(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
+    return [RankObservation(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
 
 
 WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=2, max_size=6)
