@@ -79,7 +79,7 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
     ]
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1."""
     if number == 1:
         return f"{number} {noun}"

@@ -67,7 +67,7 @@ def _facts_of_cell(record: Record) -> dict[str, _Setting]:
         **{key: _plain_value(value) for key, value in flat_items(record["cell"]["settings"])},
         "status": record["status"],
         "spread": _MEANINGS[spread],
-        "emulated": ", ".join(emulation.names(record["cell"]["settings"], record["provenance"])) or _REAL,
+        "emulated": ", ".join(emulation.emulated_names(record["cell"]["settings"], record["provenance"])) or _REAL,
     }
 
 

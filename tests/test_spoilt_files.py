@@ -115,7 +115,7 @@ FORMATS = {
         "a.timelog", lambda path: logs.stream(path, EVENTS), lambda path: read_time_logs.read_logs([path]), EventsError,
     ),
     "plan of copies": (
-        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load(path.parent),
+        "plan.json", json_of(plan_of("/a", "/b", ["x", "y/z"])), lambda path: staging_plan.load_plan(path.parent),
         CampaignError,
     ),
     "map of copies": ("map.json", json_of(MAP), staged_copies.load_map, DatasetError),

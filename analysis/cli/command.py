@@ -24,7 +24,7 @@ def campaign_folder(text: str) -> Path:
     return Path(text.removeprefix("campaign_dir="))
 
 
-def version() -> str:
+def installed_version() -> str:
     """Return the installed version, or a note that the source is not installed."""
     try:
         return importlib.metadata.version("tfio-campaign")
@@ -32,7 +32,7 @@ def version() -> str:
         return "unknown (not installed)"
 
 
-def guarded(work: Callable[[], int]) -> int:
+def run_guarded(work: Callable[[], int]) -> int:
     """Return the exit code of `work`; print errors that the user can cure without a traceback."""
     try:
         code = work()

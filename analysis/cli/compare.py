@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import campaign_folder, guarded, parser_of
+from analysis.cli.command import campaign_folder, parser_of, run_guarded
 
 USAGE = """\
 python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--json | --quiet]
@@ -56,4 +56,4 @@ def main(words: Sequence[str]) -> int:
 
         return compare(asked.before, asked.after, dict(asked.match), asked.out, as_json=asked.json, quiet=asked.quiet)
 
-    return guarded(work)
+    return run_guarded(work)

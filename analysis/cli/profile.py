@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 
@@ -27,10 +27,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     parser.add_argument("--darshan", metavar="FILE", type=Path, help="write the profile as a Darshan log")
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report_profiles(asked))
 
 
-def report(asked: argparse.Namespace) -> int:
+def report_profiles(asked: argparse.Namespace) -> int:
     """Read the profiles, write the requested files, and print; return the exit code.
 
     Raises AnalysisError where several profiles, or a profile itself, would be written, JobError on unreadable files.

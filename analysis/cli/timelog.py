@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.cli.command import guarded, parser_of
+from analysis.cli.command import parser_of, run_guarded
 from analysis.errors import AnalysisError
 from analysis.text import visible
 from analysis.traces import action_times
@@ -47,10 +47,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     parser.add_argument("--unfinished", action="store_true", help="take logs whose process was killed, or goes on")
     asked = parser.parse_args(words)
-    return guarded(lambda: report(asked))
+    return run_guarded(lambda: report_time_logs(asked))
 
 
-def report(asked: argparse.Namespace) -> int:
+def report_time_logs(asked: argparse.Namespace) -> int:
     """Read the logs, write the requested files, and print; return the exit code.
 
     Raises AnalysisError if a file cannot be read or written, no event is left, or a budget is wanted of part of a run.
@@ -61,7 +61,7 @@ def report(asked: argparse.Namespace) -> int:
                 f"--budget does not take --{name}: it is of a rank's whole time", "leave one of the two out"
             )
     log, clocks = read_logs(asked.files, unfinished=asked.unfinished)
-    for line in remarks(log, clocks):
+    for line in time_log_warnings(log, clocks):
         sys.stderr.write(f"{visible(line)}\n")
     kept = _kept(log, asked)
     if not asked.budget and np.unique(kept.events["epoch"]).size > action_times.MOST_EPOCHS:
@@ -79,9 +79,9 @@ def report(asked: argparse.Namespace) -> int:
     else:
         from analysis.output import terminal  # noqa: PLC0415 - brings pandas and matplotlib with it
 
-        terminal.put(*action_times.action_tables(found), "") if found else None
-        terminal.put(*action_times.budget_table(ranks)) if ranks else None
-        terminal.put_paths(written) if written else None
+        terminal.print_text(*action_times.action_tables(found), "") if found else None
+        terminal.print_text(*action_times.budget_table(ranks)) if ranks else None
+        terminal.print_paths(written) if written else None
     return EXIT_SKIPPED if log.skipped else 0
 
 
@@ -106,14 +106,14 @@ def _written(log: RunLog, asked: argparse.Namespace) -> Iterator[Path]:
     from analysis.figures.kit import save  # noqa: PLC0415 - brings pandas and matplotlib with it
 
     if asked.csv:
-        yield save.export(asked.csv, action_times.nersc_csv(log), asked.files)
+        yield save.export_file(asked.csv, action_times.nersc_csv(log), asked.files)
     if asked.chrome:
-        yield save.export(
+        yield save.export_file(
             asked.chrome, action_times.chrome_trace(log), [*asked.files, *([asked.csv] if asked.csv else [])]
         )
 
 
-def remarks(log: RunLog, clocks: Mapping[str, ClockBounds]) -> Iterator[str]:
+def time_log_warnings(log: RunLog, clocks: Mapping[str, ClockBounds]) -> Iterator[str]:
     """Yield warnings about missing ranks, skipped rows and uncertain clocks."""
     yield from (f"warning: {each}; left out" for each in log.skipped[:MOST_NAMED])
     if len(log.skipped) > MOST_NAMED:

@@ -25,17 +25,17 @@ from analysis.figures import (
     tfdarshan_bandwidth,
     tfdarshan_windows,
 )
-from analysis.figures.kit.figure_spec import FigureSpec, with_intervals
-from analysis.statistics.selection import trained, unsaved
+from analysis.figures.kit.figure_spec import FigureSpec, add_intervals
+from analysis.statistics.selection import cells_without_snapshots, training_cells
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return the specs of all figures that the records allow: the papers' figures first, then ours.
 
-    `table` and `runs` are those of `analysis.frames.tables`; `folders` has the folder of each cell.
+    `table` and `runs` are those of `analysis.frames.frames_of_records`; `folders` has the folder of each cell.
     """
-    cells = trained(table)
-    alone = unsaved(cells)
+    cells = training_cells(table)
+    alone = cells_without_snapshots(cells)
     feed = feed_accelerators.specs(table)
     of_feed = [cell for spec in feed for cell in spec.frame["cell"]]
     charts = [
@@ -44,9 +44,9 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *fig6_runtime.specs(alone),
         *fig7_batch_sizes.specs(alone),
         *fig8_read_rate.specs(alone, runs, folders),
-        *fig9_checkpoint_targets.figure_9(cells),
+        *fig9_checkpoint_targets.runtime_figures(cells),
         *fig10_write_rate.specs(cells, runs, folders),
-        *fig9_checkpoint_targets.one_checkpoint(cells),
+        *fig9_checkpoint_targets.checkpoint_figures(cells),
         *nersc_nodes.specs(table, runs, folders),
         *hdf5_readers.specs(table),
         *tfdarshan_windows.specs(table, runs, folders),
@@ -57,4 +57,4 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *profiled_calls.specs(table, runs, folders),
         *step_timeline.specs(table, runs, folders),
     ]
-    return [with_intervals(spec, table, runs) for spec in charts]
+    return [add_intervals(spec, table, runs) for spec in charts]

@@ -209,7 +209,7 @@ FILES: Mapping[str, list[CsvColumn]] = {
 """The columns that have a name of their own, by the file that has them; a file has those of its cells' benchmarks."""
 
 
-def page() -> Iterator[str]:
+def page_lines() -> Iterator[str]:
     """Yield the lines of docs/reference/columns.md."""
     yield "# The columns of the tables"
     yield ""
@@ -225,4 +225,4 @@ def page() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("".join(f"{line}\n" for line in page()))
+    sys.stdout.write("".join(f"{line}\n" for line in page_lines()))

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from analysis.claims.judge_claim import NOT_MEASURED
 from analysis.output import tables
 from analysis.output.text_table import TextTable
-from analysis.page.part import MOST_LINES, MOST_ROWS, Results, paragraphs_and_tables, render, some
+from analysis.page.part import MOST_LINES, MOST_ROWS, Results, count_sentence, paragraphs_and_tables, render_template
 from analysis.records.frame import Row, rows_of
 from analysis.records.read_records import CAMPAIGN, AbsentError, UnreadableError, load_json
-from analysis.text import NONE, share, significant, span
+from analysis.text import NONE, percentage, span, three_digits
 from jobs.model.record import Manifest, PredictionAccount, TestedPrediction
 
 # What each check proves (README, "What is measured, and what proves it").
@@ -109,12 +109,12 @@ def verdicts(results: Results) -> Markup:
     papers: dict[str, list[Row]] = {}
     for row in told:
         papers.setdefault(row["source"].partition(",")[0], []).append(row)
-    return render(
+    return render_template(
         "claims.html",
         headings=CLAIM_HEADINGS,
         papers=[{"name": paper, **_claims_shown(rows, MOST_ROWS)} for paper, rows in papers.items()],
         tolerance=TOLERANCE if told else "None of the paper's claims was measured here.",
-        left=[f"{_about(row)}: {tables.why_of(row)}" for row in left[:MOST_LINES]],
+        left=[f"{_about(row)}: {tables.reason_of_verdict(row)}" for row in left[:MOST_LINES]],
         left_count=len(left),
         pairs=_claims_shown(pairs, MOST_LINES),
         pair_count=len(pairs),
@@ -124,12 +124,12 @@ def verdicts(results: Results) -> Markup:
 def _claims_shown(rows: Sequence[Row], most: int) -> dict[str, Any]:
     return {
         "rows": [_claim_row(row) for row in rows[:most]],
-        "more": some(most, len(rows), "verdicts", "tables/verdicts.md"),
+        "more": count_sentence(most, len(rows), "verdicts", "tables/verdicts.md"),
     }
 
 
 def _claim_row(row: Row) -> dict[str, str]:
-    ours, interval, _ = tables.evidence(row)
+    ours, interval, _ = tables.evidence_text(row)
     return {
         "claim": row["claim"],
         "about": ", ".join(filter(None, (row["source"], row["pair"], row["about"]))),
@@ -137,9 +137,9 @@ def _claim_row(row: Row) -> dict[str, str]:
         "ours": ours,
         "interval": "" if ours == NONE else interval,
         "kind": row["verdict"].split()[0],
-        "verdict": tables.verdict_of(row),
+        "verdict": tables.verdict_in_words(row),
         "why": row["why"],
-        "tolerance": share(row["tolerance"], 1) if (row["tolerance"] or 0) > 0 else "none",
+        "tolerance": percentage(row["tolerance"], 1) if (row["tolerance"] or 0) > 0 else "none",
     }
 
 
@@ -179,7 +179,7 @@ def advice(folder: Path) -> Markup:
     return paragraphs_and_tables(
         f"{told}: {rules}." if failed else f"{told}.",
         TextTable(_TEST_HEADINGS, rows, _TEST_LEFT),
-        some(len(rows), len(tests), "tests", ADVICE),
+        count_sentence(len(rows), len(tests), "tests", ADVICE),
     )
 
 
@@ -189,20 +189,22 @@ def _test_row(test: TestedPrediction) -> list[str]:
     return [
         test["rule"],
         outcome + (" (measured before)" if test.get("known") else ""),
-        *(significant(test[name]) for name in ("before", "predicted")),
+        *(three_digits(test[name]) for name in ("before", "predicted")),
         span(test["low"], test["high"]),
-        *((significant(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
+        *((three_digits(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
         *(test[name] for name in ("unit", "cell", "tested")),
     ]
 
 
-def again(folder: Path) -> Markup:
+def repeat_commands(folder: Path) -> Markup:
     """Return the distinct commands in `campaign.json`, each with the time when it was first given."""
     asked, why = _requests(folder / CAMPAIGN)
     if why:
         return paragraphs_and_tables(why)
     shown = list(asked.items())[:MOST_LINES]
-    return render("commands.html", commands=shown, more=some(len(shown), len(asked), "commands", CAMPAIGN))
+    return render_template(
+        "commands.html", commands=shown, more=count_sentence(len(shown), len(asked), "commands", CAMPAIGN)
+    )
 
 
 def _requests(path: Path) -> tuple[dict[str, str], str]:

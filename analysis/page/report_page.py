@@ -10,7 +10,7 @@ from markupsafe import Markup
 from analysis.figures import step_timeline as timelines
 from analysis.figures.profiled_calls import STEM
 from analysis.page import cells, charts, evidence, machines, summary
-from analysis.page.part import Results, render
+from analysis.page.part import Results, render_template
 
 HEADINGS = {
     "summary": "",
@@ -28,25 +28,25 @@ HEADINGS = {
 """The parts of the page by their ids, in their order."""
 
 
-def undrawn(results: Results) -> dict[str, Markup]:
+def parts_without_charts(results: Results) -> dict[str, Markup]:
     """Return the parts of the page without charts, by id; empty parts are left out of the page."""
     return {
         "summary": summary.summary(results),
         "medians": cells.medians(results) + cells.not_counted(results),
         "verdicts": evidence.verdicts(results),
-        "calls": charts.calls(seen) if (seen := charts.profiled(results)) else Markup(),
+        "calls": charts.calls(seen) if (seen := charts.profiled_cells(results)) else Markup(),
         "steps": charts.steps(results),
         "advice": evidence.advice(results.found.home),
         "proofs": evidence.proofs(results),
         "machines": machines.machines(results),
         "cells": cells.cells(results),
-        "again": evidence.again(results.found.home),
+        "again": evidence.repeat_commands(results.found.home),
     }
 
 
-def page(results: Results, texts: Mapping[str, Markup]) -> bytes:
-    """Return the report as HTML in UTF-8, always the same bytes for the same records; `texts` come from `undrawn`."""
-    return render("page.html", title=_title(results), parts=_parts(results, texts)).encode()
+def report_html(results: Results, texts: Mapping[str, Markup]) -> bytes:
+    """Return the report as UTF-8 HTML, the same bytes for equal records; `texts` come from `parts_without_charts`."""
+    return render_template("page.html", title=_title(results), parts=_parts(results, texts)).encode()
 
 
 def _title(results: Results) -> str:

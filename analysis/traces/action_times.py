@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.errors import AnalysisError
-from analysis.text import ACTIVE, NONE, number, one_line, share
+from analysis.text import ACTIVE, NONE, number, one_line, percentage
 from jobs.events.intervals import Spans, length_by, time_outside
 from jobs.events.nersc_logs import COLUMNS
 from jobs.events.perfetto import TraceProcess, chrome_json
@@ -237,7 +237,9 @@ def budget_table(ranks: Mapping[str, Any]) -> Iterator[RenderableType]:
         times = {rank: each.get(name, 0.0) for rank, each in spent.items()}
         total, least, most = sum(times.values()), min(times, key=times.__getitem__), max(times, key=times.__getitem__)
         ends = _number(times[least]), least, _number(times[most]), most
-        table.add_row(one_line(name), _number(total / len(spent)), share(total / walls if walls else 0.0, 1), *ends)
+        table.add_row(
+            one_line(name), _number(total / len(spent)), percentage(total / walls if walls else 0.0, 1), *ends
+        )
     yield table
     late = max(ranks, key=lambda rank: ranks[rank]["start_s"])
     if len(ranks) > 1:

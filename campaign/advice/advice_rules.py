@@ -20,7 +20,7 @@ from campaign.advice.findings import (
     predict_speedup,
     widen_by_noise,
 )
-from campaign.console import counted
+from campaign.console import count_noun
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
 
 IDLE = 0.05  # share of the run; less waiting is not worth a change
@@ -178,7 +178,7 @@ def find_few_threads(e: Evidence) -> Finding | Undecided | None:
     known_counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
     has_little_waiting = _is_busy(e)  # too few threads keep too few processors busy; the storage is hardly waited for
     if e.cold and not known_counts and not has_little_waiting:
-        missing = f"what the storage gives to {counted(e.threads, 'reader')} and to {more_threads} is not known"
+        missing = f"what the storage gives to {count_noun(e.threads, 'reader')} and to {more_threads} is not known"
         return Undecided("few_threads", missing, {**BASELINE, "threads": (e.threads, more_threads)})
     best = max(known_counts or [2 * e.threads], key=lambda count: (findings.speedup_with_threads(e, count)[1], -count))
     gains = findings.speedup_with_threads(e, best)
@@ -187,14 +187,14 @@ def find_few_threads(e: Evidence) -> Finding | Undecided | None:
         gains = (least_gain, math.sqrt(least_gain * gains[2]), gains[2])
     if gains[1] < _WORTH:
         return None
-    baselines = [Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
+    baselines = [Fact(count_noun(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best)
              if e.cold and known_counts]  # fmt: skip
     idle_processors = (
-        f"{counted(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if has_little_waiting else ""
+        f"{count_noun(e.threads, 'thread')} of {e.work.free_cores:.2g} processors" if has_little_waiting else ""
     )
     return Finding(
         "few_threads",
-        f"{idle_processors or counted(e.threads, 'file') + ' at once'}: neither the storage nor the processors are"
+        f"{idle_processors or count_noun(e.threads, 'file') + ' at once'}: neither the storage nor the processors are"
         " busy",
         e.waiting * (1 - e.work.busy),
         [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *baselines, *e.traced()],
@@ -214,7 +214,7 @@ def find_device(e: Evidence) -> Finding | None:
         return None
     if max(e.readers.values()) >= _WORTH * own_rate:  # `find_few_threads` finds this case
         return None
-    readers = counted(e.threads, "reader")
+    readers = count_noun(e.threads, "reader")
     faster = max(e.elsewhere.items(), key=lambda item: item[1][1], default=None)
     test, untested = None, _NO_FASTER
     if faster and faster[1][1] >= _WORTH * own_rate:

@@ -12,7 +12,7 @@ from campaign.cells import record
 from campaign.cells.cell import Cell
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
-from campaign.console import counted
+from campaign.console import count_noun
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks, stopping
 from jobs.model.conduct import Conduct
@@ -38,7 +38,7 @@ def format_number_of_runs(entries: Sequence[Entry], conduct: Conduct) -> str:
     """Return the number of missing runs with warm-ups, in words: `24 runs`, `24 to 120 runs` if some may be added."""
     warmups = len(entries) * conduct["warmup_runs"]
     least, most = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
-    return counted(least, "run") if least == most else f"{least} to {most} runs"
+    return count_noun(least, "run") if least == most else f"{least} to {most} runs"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Plan:
             return make_plan([entry.cell for entry in self.entries], self.conduct, self.folder)
         entries = tuple(
             entry
-            if entry.stamp == record.stamp_of(self.folder.record(entry.cell.id))
+            if entry.stamp == record.record_stamp(self.folder.record(entry.cell.id))
             else _read_entry(entry.cell, self.conduct, self.verdicts)
             for entry in self.entries
         )
@@ -109,7 +109,7 @@ def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[
 def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
     """Return the entry of a cell by its record."""
     path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
-    stamp = record.stamp_of(path)  # taken before reading, so that a record written meanwhile is read again
+    stamp = record.record_stamp(path)  # taken before reading, so that a record written meanwhile is read again
     try:
         recorded = record.read_record(path)
         if recorded is None:

@@ -62,7 +62,7 @@ def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
         return None, error.message
 
 
-def stamp_of(path: Path) -> files.Stamp | None:
+def record_stamp(path: Path) -> files.Stamp | None:
     """Return the stamp of a record; None if it cannot be opened."""
     try:
         return files.stamp(path)

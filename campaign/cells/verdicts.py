@@ -92,7 +92,7 @@ class Verdicts:
         """Return the stamps of the baselines' records, taken before any of them is read."""
         folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
         paths = sorted(folder / "record.json" for folder in folders if peaks.is_of_baseline(folder.name))
-        return {path: record.stamp_of(path) for path in paths}
+        return {path: record.record_stamp(path) for path in paths}
 
     def _baselines(self) -> Iterator[Record]:
         for path in self.stamps:

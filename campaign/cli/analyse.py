@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from campaign.cells.folder import open_existing
-from campaign.cells.record import stamp_of
+from campaign.cells.record import record_stamp
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
 from jobs.model.codes import ExitCode
@@ -47,12 +47,12 @@ def write_report(campaign: Path, out: Path | None = None, *, quiet: bool = False
     BrokenPipeError where the reader of what it prints has ended: the report is written by then.
     """
     page = (out or campaign) / "report.html"
-    before = stamp_of(page)
+    before = record_stamp(page)
     words = [str(campaign), *(["--out", str(out)] if out else []), *(["--quiet"] if quiet else [])]
     code = run_analysis(*words, stdout=subprocess.DEVNULL if quiet else None)
     if code == ExitCode.READER_ENDED:
         raise BrokenPipeError
-    if code > max(_ANSWERS) or (code in _ANSWERS and stamp_of(page) != before):
+    if code > max(_ANSWERS) or (code in _ANSWERS and record_stamp(page) != before):
         return code
     end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     cure = "fix what it says above, then: python -m campaign report"

@@ -13,8 +13,8 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cli import arguments
 from campaign.cluster.placement import choose_cluster
 from campaign.config.collect import make_cells
-from campaign.doctor_node import Finding
-from campaign.worker.batch import Request
+from campaign.doctor_node import NodeFinding
+from campaign.worker.batch import CampaignCall
 from jobs.benchmarks import registry
 from jobs.checkpoints.run_snapshots import storages_by_role
 from jobs.model.conduct import Conduct, Point
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[Finding]:
+def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[NodeFinding]:
     """Yield the findings one after the other; nodes of a cluster are examined by a job."""
     storages, on_nodes = _storages_of_grid(points), choose_cluster(cells, conduct) == "slurm"
     root = Path(conduct["campaign_dir"]).expanduser()
@@ -55,7 +55,7 @@ def _examine_machine(points: list[Point], cells: list[Cell], conduct: Conduct) -
         yield from doctor_node.examine_machine(storages, conduct["checks"], needing)
         return
     folder = CampaignFolder(root.resolve())
-    request = Request(folder, conduct, "doctor", utc_now(), ())
+    request = CampaignCall(folder, conduct, "doctor", utc_now(), ())
     yield from doctor_cluster.examine_cluster(
         make_plan(cells, {**conduct, "redo": True}, folder).entries, storages, request
     )
@@ -84,7 +84,7 @@ def _storage_of_side(side: Node) -> Node:
     return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(finding: NodeFinding) -> None:
     mark = {True: "ok", False: "FAILED", None: "warning"}[finding.passed]
     console.show(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
     if finding.passed is not True and finding.hint:

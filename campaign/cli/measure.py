@@ -20,9 +20,9 @@ from campaign.cluster.placement import choose_cluster
 from campaign.config import command_line, recipes
 from campaign.config.collect import collect_points, make_cells
 from campaign.config.command_line import quote_literally
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.storage.made_data import to_make
+from campaign.storage.made_data import missing_data
 from campaign.storage.roots import device_number
 from jobs.benchmarks import registry
 from jobs.data.manifest import IMAGE_SUFFIXES
@@ -174,8 +174,8 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     """Return what the campaign takes, bytes at most and minutes, and why there is no room for it, empty if there is."""
     todo, mean = planned.to_do, statistics.fmean(sizes) if sizes else None
     if not todo:
-        return f"{counted(len(planned.entries), 'cell')}, 0 to run", ""
-    things = to_make(todo)
+        return f"{count_noun(len(planned.entries), 'cell')}, 0 to run", ""
+    things = missing_data(todo)
     made, decoded = sum(thing.bytes for thing in things), sum(thing.files for thing in things if thing.files > 1)
     read, times_s = 0.0, {_FAST: _START_S, _SLOW: _START_S}
     for entry in todo:
@@ -190,7 +190,7 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     fast, slow = (max(1, math.ceil((s + made / 1e6 / rate + decoding_s) / 60)) for rate, s in times_s.items())
     moved = f"reads {read / 1e9:.2g} GB and makes {made / 1e9:.2g} GB of files at most"
     times = f"about {fast} min where the storage gives {_FAST:g} MB/s, {slow} min at {_SLOW:g}"
-    words = f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run: {moved}; {times}"
+    words = f"{count_noun(len(planned.entries), 'cell')}, {len(todo)} to run: {moved}; {times}"
     return words, files.lack_of_room(path, made)
 
 
@@ -311,13 +311,15 @@ def _sentences(rows: Sequence[_Row], known: Mapping[tuple[int, int], float], pat
         alone = [f"{path} gives {gives:.4g} MB/s by itself."] if gives else []
         return [*alone, "How fast it feeds TensorFlow is not known: no cell with decoding is done."]
     only = (
-        f"; files that are only read come at {_rate(read):.4g} MB/s ({counted(read.threads, 'thread')})" if read else ""
+        f"; files that are only read come at {_rate(read):.4g} MB/s ({count_noun(read.threads, 'thread')})"
+        if read
+        else ""
     )
     itself = f", of {gives:.4g} MB/s that the storage gives by itself" if gives else ""
     served = best.record and (best.record["provenance"].get("emulated") or {}).get("storage")
     says = (
         f"{path}{' (emulated)' if served else ''} feeds TensorFlow with {best.images:.0f} images/s"
-        f" ({_rate(best):.4g} MB/s) at most, by {counted(best.threads, 'thread')}{only}{itself}."
+        f" ({_rate(best):.4g} MB/s) at most, by {count_noun(best.threads, 'thread')}{only}{itself}."
     )
     return [says, _help(best, campaign)]
 

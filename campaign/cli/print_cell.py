@@ -33,7 +33,7 @@ def print_record(recorded: Record, state: StateOfCell, where: str) -> None:
     files = f"{data['files']} files, " if "files" in data else ""
     console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
-        console.show(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
+        console.show(f"  emulated   {key} {facts['name']}: {emulation.limits_in_words(facts)}")
     if looser := recorded.get("looser_checks"):
         console.show(f"  looser     judged by looser checks than the site's: {', '.join(looser)}; {_OF_LOOSER}")
     if first := judge.first_conditions(recorded):
@@ -132,7 +132,7 @@ def _print_run(run: Run, where: str) -> None:
 def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
     """Print the advice on a cell, as JSON has it: the findings with their tests, what is not decided, earlier tests."""
     counted = (
-        console.counted(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
+        console.count_noun(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
     )
     emulated = ", emulated storage" if advice["emulated"] else ""
     console.show(f"{advice['value']:.4g} {advice['unit']}, median of {counted}{emulated}")
@@ -186,7 +186,7 @@ def _format_outcome(each: TestedPrediction) -> str:
         return f"{when}; not measured: {each['why_not']}"
     remark = ", which was known before" if each["known"] else ""
     remark += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
-    runs = console.counted(measured["runs"], "run")
+    runs = console.count_noun(measured["runs"], "run")
     came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {runs}){remark}"
     return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
 
@@ -201,5 +201,5 @@ def _print_other_tests(cell: str, advice: Mapping[str, Any]) -> None:
     failed = [each["rule"] for each in advice["tests"] if each["holds"] is False]
     for rule in dict.fromkeys(failed):
         number = sum(each["rule"] == rule and each["measured"] is not None for each in advice["tests"])
-        tests = f"{failed.count(rule)} of {console.counted(number, 'test')}"
+        tests = f"{failed.count(rule)} of {console.count_noun(number, 'test')}"
         console.show(f"{rule} has FAILED in {tests} of this campaign: take it with care")

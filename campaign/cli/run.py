@@ -24,10 +24,10 @@ from campaign.cli.analyse import write_report
 from campaign.cluster.placement import choose_cluster, plan_data
 from campaign.config import command_line
 from campaign.config.collect import collect_points, make_cells
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, NotQuietError, SchedulerError, UsageError
 from campaign.storage import datasets, emulation
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
@@ -99,7 +99,7 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     """
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = choose_cluster(cells, conduct, quiet=not reports)
-    for line in notices(cells, split):
+    for line in notices_before_run(cells, split):
         if reports:
             console.say(line)
     if split.dry_run:
@@ -127,9 +127,9 @@ def run_plan(  # noqa: PLR0913 - what is printed, as JSON or not
     return code
 
 
-def notices(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
-    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation.notices`."""
-    return [*(f"note: {each}" for each in split.notes), *emulation.notices(cells), *_ring_warnings(cells)]
+def notices_before_run(cells: Sequence[Cell], split: command_line.CommandLine) -> list[str]:
+    """Return what a user must know before these cells are run. Raises EnvironmentFaultError as `emulation_notices`."""
+    return [*(f"note: {each}" for each in split.notes), *emulation.emulation_notices(cells), *_ring_warnings(cells)]
 
 
 def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
@@ -143,11 +143,11 @@ def _ring_warnings(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _make_request(
     folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[RecordedCall] = ()
-) -> Request:
+) -> CampaignCall:
     """Return a new request, with a token of its own and a time after all earlier requests."""
     last = max((str(request.get("utc", "")) for request in after), default="")
     first = after[0].get("token", "") if after else ""
-    return Request(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
+    return CampaignCall(folder, conduct, secrets.token_hex(4), _time_after(last), argv, first=first)
 
 
 def _time_after(last: str) -> str:
@@ -159,7 +159,7 @@ def _time_after(last: str) -> str:
     return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
-def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
+def _record_request(request: CampaignCall, campaign: Manifest, cells: Sequence[Cell]) -> None:
     """Add the request to ``campaign.json``."""
     entry: RecordedCall = {
         "token": request.token,
@@ -175,7 +175,7 @@ def _record_request(request: Request, campaign: Manifest, cells: Sequence[Cell])
 
 def _run_and_report(  # noqa: PLR0913 - as `run_plan`
     planned: Plan,
-    request: Request,
+    request: CampaignCall,
     campaign: Manifest,
     cluster: str,
     *,
@@ -227,7 +227,7 @@ def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
         shown(planned)
 
 
-def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
+def _run_with_retries(planned: Plan, request: CampaignCall, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
     """Run the missing cells, and `retries` times more those that lack runs by no fault of their own."""
     from campaign.cluster import local, survey  # noqa: PLC0415 - workers and submission are not on the way to --help
 
@@ -249,7 +249,9 @@ def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, clust
             console.say(line)
         if not cells:
             break
-        console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")
+        console.say(
+            f"{count_noun(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}"
+        )
         planned = cell_plan.make_plan(cells, conduct, request.folder)
         following = _make_request(request.folder, conduct, request.words, after=campaign["requests"])
         request = replace(following, attempt=attempt + 1)
@@ -257,7 +259,7 @@ def _run_with_retries(planned: Plan, request: Request, campaign: Manifest, clust
     return False
 
 
-def _run_missing(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
+def _run_missing(planned: Plan, request: CampaignCall, cluster: str, *, sure: bool) -> bool:
     """Run the missing cells here or on the cluster; return whether jobs continue without this process."""
     from campaign.cluster import local, slurm  # noqa: PLC0415 - workers and submission are not on the way to --help
 
@@ -273,7 +275,7 @@ def _run_missing(planned: Plan, request: Request, cluster: str, *, sure: bool) -
     return False
 
 
-def _preview_plan(planned: Plan, request: Request, cluster: str) -> list[Entry]:
+def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[Entry]:
     """Print the plan and, for Slurm, the price and the scripts; return the entries that would run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
     differences = distinguishing_settings([entry.cell for entry in planned.entries])
@@ -290,7 +292,7 @@ def _preview_plan(planned: Plan, request: Request, cluster: str) -> list[Entry]:
         for line in plan_data(todo, None).lines:
             console.say(line)
     console.say(
-        f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
+        f"{count_noun(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{cell_plan.format_number_of_runs(todo, request.conduct)} with warm-ups; nothing started"
     )
     return todo

@@ -16,7 +16,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, StorageRequest
 from campaign.testbed.state import inspect_testbed
-from campaign.testbed.steps import Call
+from campaign.testbed.steps import CallStep
 from jobs.model.codes import Wait, wait_sentence
 from jobs.objects.client import ROOM_CURE, BucketSpace
 from jobs.system.device import mount_of, mounts
@@ -173,7 +173,7 @@ def _preview_steps(options: argparse.Namespace, folder: Path) -> int:
     else:
         groups = plan.plan_removal(inspect_testbed(folder), keep=options.keep)
         if (s3.store_state(folder) or {}).get("state") == "up":
-            groups.append([Call(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
+            groups.append([CallStep(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
     for group in groups:
         for step in group:
             console.show(str(step))
@@ -213,7 +213,7 @@ def _check_speeds(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     if not chosen or state.marker is None:
         what = "nothing to check" if state.marker else "no testbed"
         raise EnvironmentFaultError(f"{what} in {folder}", "python -m campaign testbed up, as root")
-    rows: list[check.Row] = []
+    rows: list[check.CheckRow] = []
     load = os.getloadavg()[0]
     with console.interrupt_on_kill(), console.progress() as show:
         for name in chosen:

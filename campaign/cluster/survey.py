@@ -18,7 +18,7 @@ from campaign.cells.record import DamagedRecordError
 from campaign.cells.verdicts import Summaries, Summary, Verdicts, require_usable
 from campaign.cluster import fleet
 from campaign.cluster.cell_state import SILENT_WORKER, VERDICTS, Phase, WorkerState, conclude_cell_state, ended_state
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.slurm import client
 from campaign.slurm.scheduler import Key
 from campaign.storage import emulation
@@ -162,7 +162,7 @@ def _summarise_record(verdicts: Verdicts, cell: str, summaries: Summaries | None
         return Summary(CellState.DAMAGED, fault) if fault else Summary()
     try:
         with require_usable(path):
-            emulated = emulation.names(recorded["cell"]["settings"], recorded["provenance"])
+            emulated = emulation.emulated_names(recorded["cell"]["settings"], recorded["provenance"])
             waiting = f"waiting for {wait_sentence(wait)}" if (wait := recorded.get("waits_for")) else None
     except DamagedRecordError as error:
         return Summary(CellState.DAMAGED, error.message)
@@ -221,7 +221,7 @@ def cells_to_retry(plan: Plan) -> tuple[list[Cell], list[str]]:
         else:
             retried.append(entry.cell)
     return retried, [
-        f"{counted(number, 'cell')} not tried again: {hindrance}" for hindrance, number in hindrances.items()
+        f"{count_noun(number, 'cell')} not tried again: {hindrance}" for hindrance, number in hindrances.items()
     ]
 
 

@@ -34,7 +34,7 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from campaign.config.command_line import quote_for_hydra
 from campaign.config.tree import CHOICES, NODES, ROOT, unknown_key_error
 from campaign.errors import CampaignError, UsageError
-from campaign.storage.roots import storage_of
+from campaign.storage.roots import storage_of_folder
 from campaign.testbed.spec import Testbed
 from campaign.verbs import VERBS
 from jobs.benchmarks.registry import benchmarks, names_of
@@ -102,7 +102,7 @@ def _storage_of(path: str, key: str, *, _root_: DictConfig) -> str:
     roots = {
         str(name): root for name, storage in _root_.site.storages.items() if (root := storage.get("root")) is not None
     }
-    name, root = storage_of(Path(path).expanduser(), roots)
+    name, root = storage_of_folder(Path(path).expanduser(), roots)
     return {"name": name, "root": root}[key]
 
 

@@ -18,7 +18,7 @@ from campaign import console
 from campaign.cells.cell_plan import Entry, Plan
 from campaign.cli import run
 from campaign.config.command_line import CommandLine
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError
 from jobs.judging import stopping
 from jobs.model import reading
@@ -193,7 +193,7 @@ class Target:
             if outcome.late or len(outcome.runs) >= runs:
                 return outcome
             if tries_left:
-                console.say(f"{self.name}: {describe_setup(setup)}, {counted(runs, 'run')}")
+                console.say(f"{self.name}: {describe_setup(setup)}, {count_noun(runs, 'run')}")
                 plan = run_cells(plan, words, self.split)
         raise no_runs_error(plan, plan.entries[0])
 
@@ -216,7 +216,7 @@ def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
 def describe_setup(setup: Setup) -> str:
     """Return a probe in words."""
     step = f" with steps of {setup.step_s:.4g} s" if setup.step_s else ""
-    return f"{counted(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
+    return f"{count_noun(setup.accelerators, 'accelerator')}{step}, {CONTROLS.get(setup.kind, 'cold')}"
 
 
 def read_outcome(plan: Plan, setup: Setup) -> Outcome:

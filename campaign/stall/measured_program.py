@@ -17,7 +17,7 @@ from pathlib import Path
 
 from campaign import console
 from campaign.config.command_line import quote_literally
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.benchmarks import command, user_program
 from jobs.data import manifest
@@ -39,7 +39,7 @@ _FOLDERS_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Program:
+class MeasuredProgram:
     """The program to measure, and its data."""
 
     argv: Sequence[str]
@@ -147,14 +147,14 @@ def folder_table(data_files: Sequence[Path]) -> list[str]:
         sizes[path.parent] += path.stat().st_size
         counts[path.parent] += 1
     rows = [
-        [str(folder), counted(counts[folder], "file"), f"{size / 1e6:,.1f} MB"]
+        [str(folder), count_noun(counts[folder], "file"), f"{size / 1e6:,.1f} MB"]
         for folder, size in sizes.most_common(_FOLDERS_SHOWN)
     ]
     more = len(sizes) - len(rows)
-    total = f"in all {counted(len(data_files), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB"
+    total = f"in all {count_noun(len(data_files), 'file')}, {sum(sizes.values()) / 1e6:,.1f} MB"
     return [
         *console.format_table(rows, right=(1, 2)),
-        *([f"… and {counted(more, 'folder')} more"] if more > 0 else []),
+        *([f"… and {count_noun(more, 'folder')} more"] if more > 0 else []),
         total,
     ]
 

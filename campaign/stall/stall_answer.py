@@ -12,7 +12,7 @@ from typing import Any
 from campaign import console
 from campaign.cells.cell import Cell
 from campaign.cells.verdicts import Verdicts
-from campaign.console import counted
+from campaign.console import count_noun
 from campaign.stall.measured_program import COLD, WARM
 from jobs.judging import intervals, stopping
 from jobs.judging.bound import UNDECIDED, Bound
@@ -28,7 +28,7 @@ _SMALL = (1, 3)  # number of Darshan's bins up to 100 B, and up to 10 KiB (`jobs
 
 
 @dataclass(frozen=True)
-class Side:
+class CacheMedians:
     """The medians over the valid measured runs with one state of the cache."""
 
     cache: str
@@ -42,12 +42,12 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ColdWarmComparison:
     """The comparison of a program with its data cold and warm."""
 
     name: str
-    cold: Side | None
-    warm: Side | None
+    cold: CacheMedians | None
+    warm: CacheMedians | None
     whole: MedianDifference | None
     marked: MedianDifference | None  # of the timed part
     data_bytes: int
@@ -74,13 +74,15 @@ class Outcome:
         return values | {"rest": self.rest and self.rest.as_json}
 
 
-def compare_records(name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None) -> Outcome:
+def compare_records(
+    name: str, cold: Record | None, warm: Record | None, rest: Bound | None = None
+) -> ColdWarmComparison:
     """Return the comparison of two judged records (None: no record); `rest`: the bound of the warm runs."""
     pairs = stopping.pairs_of_turns(cold, warm) if cold and warm else []
     marked = [(cold_run["marked_s"], warm_run["marked_s"]) for cold_run, warm_run in pairs]
     runs = stopping.measured_runs(cold, "valid") if cold else []
     loaded = [run["data_in_memory_bytes"] for run in runs]
-    return Outcome(
+    return ColdWarmComparison(
         name,
         _side(COLD, cold),
         _side(WARM, warm),
@@ -101,13 +103,13 @@ def _why_not(cold: Record | None, warm: Record | None) -> str:
     return ""
 
 
-def _side(cache: str, recorded: Record | None) -> Side | None:
+def _side(cache: str, recorded: Record | None) -> CacheMedians | None:
     runs = stopping.measured_runs(recorded, "valid") if recorded else []
     if not runs:
         return None
     marked = [run["marked_s"] for run in runs if run["marked_s"] is not None]
     pressures = [waited_s / run["elapsed_s"] for run in runs if (waited_s := run.get("io_pressure_s")) is not None]
-    return Side(
+    return CacheMedians(
         cache,
         len(runs),
         _spread([run["wall_s"] for run in runs]),
@@ -123,7 +125,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
-def lines_of_outcome(outcome: Outcome) -> list[str]:
+def lines_of_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the lines of the table and the sentences of a comparison."""
     sides = [side for side in (outcome.cold, outcome.warm) if side]
     head = [outcome.name, "runtime", "min–max", "from the disk", "processors"]  # noqa: RUF001 - as in tables
@@ -132,14 +134,14 @@ def lines_of_outcome(outcome: Outcome) -> list[str]:
     return [*console.format_table(rows, right=(1, 2, 3, 4)), *sentences_on_outcome(outcome)]
 
 
-def _row(side: Side, times_s: tuple[float, float, float], part: str) -> list[str]:
-    name = f"{side.cache}, {counted(side.runs, 'run')}{part}"
+def _row(side: CacheMedians, times_s: tuple[float, float, float], part: str) -> list[str]:
+    name = f"{side.cache}, {count_noun(side.runs, 'run')}{part}"
     times = [f"{times_s[0]:.3g} s", f"{times_s[1]:.3g}–{times_s[2]:.3g}"]  # noqa: RUF001
     usage = [f"{side.disk_bytes / _MB:.0f} MB", f"{side.cores:.1f} of {side.cpus}"]
     return [name, *times, *(["", ""] if part else usage)]
 
 
-def sentences_on_outcome(outcome: Outcome) -> list[str]:
+def sentences_on_outcome(outcome: ColdWarmComparison) -> list[str]:
     """Return the sentences that say what the numbers mean."""
     if not outcome.whole or not outcome.cold or not outcome.warm:
         return ["too few valid pairs of a cold and a warm run for an answer", *filter(None, [outcome.why_not])]
@@ -163,7 +165,7 @@ def _cost(cost: MedianDifference, whole: str) -> str:
     if cost.share_interval is None or cost.interval_s is None:
         return (
             f"waiting for storage costs {cost.seconds:.2g} s, {cost.share:.0%} of {whole};"
-            f" {counted(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
+            f" {count_noun(cost.pairs, 'pair')} are too few for an interval ({intervals.FEWEST_RUNS} are needed)"
         )
     low, high = cost.share_interval
     if not cost.decided:
@@ -189,7 +191,7 @@ def _rest(bound: Bound | None) -> str:
     return f"the rest is bound by {bound.word} ({bound.words})"
 
 
-def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[Outcome]:
+def compare_cells(cells: Sequence[Cell], verdicts: Verdicts, name: str) -> list[ColdWarmComparison]:
     """Return one comparison per pair of cells that differ only in the cache (cold and warm)."""
     by_settings: dict[str, dict[str, Cell]] = {}
     for cell in cells:
@@ -255,10 +257,10 @@ def lines_on_calls(recorded: Record, campaign: Path, *, name: str = "", waits: b
     calls, reads = totals[0], totals[0]["reads"]
     loaded_bytes = stopping.measured_runs(recorded, "valid")[0]["data_in_memory_bytes"]
     loaded = "" if loaded_bytes is None else f" for {loaded_bytes / 1e6:.0f} MB that came into memory"
-    opens = f"{counted(calls['opens'], 'open')} of {counted(calls['files'], 'file')} of the data"
+    opens = f"{count_noun(calls['opens'], 'open')} of {count_noun(calls['files'], 'file')} of the data"
     yield (
         f"calls in one more cold run{name}: {opens}, "
-        f"{counted(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
+        f"{count_noun(reads, 'read')} of {calls['bytes_read'] / 1e6:.0f} MB{loaded}"
     )
     if not reads:
         yield "no read was seen: mapped files need none, and statically linked programs hide theirs"

@@ -20,7 +20,7 @@ from jobs.model.work import FileRequest, WorkItem
 from jobs.system import files, lustre
 
 
-def prepared(
+def prepare_file(
     settings: Settings,
     root: Path,
     layout: lustre.StripeLayout,
@@ -64,7 +64,7 @@ def has_file(settings: Settings) -> bool:
     return registry.benchmark_of(settings).data == "file"
 
 
-def engine(settings: Settings) -> str | None:
+def engine_here(settings: Settings) -> str | None:
     """Return the engine of a baseline on this machine; all its runs must use the same one.
 
     None for other cells, and if the engine is missing: then the run fails with that reason.
@@ -84,7 +84,7 @@ def require_engine(settings: Settings) -> None:
         raise EnvironmentFaultError(str(error), hint) from error
 
 
-def request(item: WorkItem, raw: Path) -> FileRequest | None:
+def file_request(item: WorkItem, raw: Path) -> FileRequest | None:
     """Return the file that a baseline's run reads or writes, with sizes; None if the cell is no baseline.
 
     `raw`: where the engine's own output is kept.
@@ -97,7 +97,7 @@ def request(item: WorkItem, raw: Path) -> FileRequest | None:
 
 
 @contextmanager
-def tidied(item: WorkItem) -> Iterator[None]:
+def remove_written_file(item: WorkItem) -> Iterator[None]:
     """Remove the file that a run has written, at the end of the block; in an object store the next run removes it."""
     try:
         yield
@@ -108,7 +108,7 @@ def tidied(item: WorkItem) -> Iterator[None]:
                 files.remove(Path(item["dataset"]["folder"]) / _written_name(item))
 
 
-def left(recorded: Record) -> list[Path]:
+def leftover_file(recorded: Record) -> list[Path]:
     """Return the file that an interrupted run of a cell has left behind, if any; the next run removes it."""
     data = recorded.get("dataset") or {}
     file = Path(data.get("folder", "/nowhere")) / _written_name(recorded["cell"])

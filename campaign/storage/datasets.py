@@ -17,7 +17,7 @@ from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_seen, storage_root
+from campaign.storage.roots import device_number, is_ours, own_folder, own_path, require_folder_on_ranks, storage_root
 from jobs.benchmarks import command, registry
 from jobs.data import make, manifest, specs, staged_copies
 from jobs.data.synthetic_images import ImageSpec
@@ -30,7 +30,7 @@ FOLDER = "datasets"
 """The folder of made datasets below a storage's root."""
 
 
-def datasets(
+def prepare_datasets(
     entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool, processes: int | None = None
 ) -> dict[str, Data]:
     """Return the data of each entry by cell id, after making or checking them.
@@ -46,7 +46,7 @@ def datasets(
         if key not in prepared:
             cores = processes or len(os.sched_getaffinity(0))
             prepared[key] = (
-                objects.prepared(entry.cell, folder, progress, cores)
+                objects.prepare_objects(entry.cell, folder, progress, cores)
                 if settings["storage"].get("kind") == "s3"
                 else _dataset(settings, folder, progress, cores)
             )
@@ -75,7 +75,7 @@ def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
 
 def _count_own_files(settings: Settings) -> Data | None:
     """Return number and bytes of the user's own files, None for data of ours; raise if they cannot be read."""
-    require_seen(settings)
+    require_folder_on_ranks(settings)
     root = storage_root(settings["storage"], make=False)
     with _errors_with_cures(settings, root):
         if baseline_files.has_file(settings):
@@ -102,7 +102,7 @@ def data_key(settings: Settings) -> str:
     )
 
 
-def for_jobs(
+def datasets_for_jobs(
     entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
 ) -> dict[str, Data | None]:
     """Return the data by cell id, after making or checking them; None if a node or a job will do that.
@@ -116,11 +116,11 @@ def for_jobs(
     for storage in [entry.cell.settings["storage"] for entry in entries if entry.cell.id in by_jobs]:
         if "root" in storage:
             storage_root(storage)  # the root must exist; a relative one is made
-    data = datasets(entries_here, folder, progress, redo=True, processes=processes)
+    data = prepare_datasets(entries_here, folder, progress, redo=True, processes=processes)
     return dict.fromkeys((entry.cell.id for entry in entries), None) | data
 
 
-def on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
+def dataset_on_this_node(settings: Settings, folder: CampaignFolder, progress: Progress = lambda *_: None) -> Data:
     """Return the data of one cell, after making or checking them on this node, which reads them."""
     data = _dataset(settings, folder, progress, len(os.sched_getaffinity(0)))
     _check_enough(settings, data)
@@ -136,7 +136,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
     """Return the data that one cell reads, or a baseline's file, after making or checking them."""
     storage, own_folder = settings["storage"], settings.get("dataset", {}).get("path")
     root = storage_root(storage, make=own_folder is None or baseline_files.has_file(settings))
-    layout = layout_of(storage)
+    layout = stripe_layout(storage)
     # A relative root is the default, `data` in the current folder; the user's own files may lie elsewhere.
     is_below_root = own_folder is None or Path(storage["root"]).is_absolute()
     lock: Data = {"lock": str(lock_path(root, folder.root, own_folder if is_below_root else str(root)))}
@@ -146,7 +146,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress, pro
         if baseline_files.has_file(settings):
             data_set = _images(settings, root, folder, progress, processes) if "dataset" in settings else None
             images = data_set[::2] if data_set else None
-            return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
+            return {**lock, **baseline_files.prepare_file(settings, root, layout, images, progress)}
         path, manifest_folder, listed = _images(settings, root, folder, progress, processes)
         newest_ns = _on_storage([path / file.name for file in listed.files], root, storage["name"])
         staged, newest_ns = _staged(settings, path, listed, folder, newest_ns)
@@ -210,7 +210,7 @@ def _images(
     """Return the folder of the images, which are made if needed, the folder of their manifest, and the manifest."""
     dataset = settings["dataset"]
     if "path" not in dataset:
-        path, listed = _made_dataset(dataset, root, layout_of(settings["storage"]), progress, processes)
+        path, listed = _made_dataset(dataset, root, stripe_layout(settings["storage"]), progress, processes)
         return path, path, listed
     path, listed = manifest.top_of(Path(dataset["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
@@ -220,12 +220,12 @@ def _images(
     return path, manifest_folder, listed
 
 
-def layout_of(storage: Node) -> lustre.StripeLayout:
+def stripe_layout(storage: Node) -> lustre.StripeLayout:
     """Return the stripe layout for files that are made on a storage."""
     return lustre.StripeLayout(storage["stripe_count"], storage["stripe_size_mib"])
 
 
-def folders_of(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
+def possible_folders(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
     """Return the folders that may hold a dataset; the last one is used for a new dataset."""
     name = f"{specs.dataset_id(dataset['name'], specs.spec_of(dataset))}{layout.suffix}"
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
@@ -244,7 +244,7 @@ def _made_dataset(
 ) -> tuple[Path, manifest.Manifest]:
     name, spec = dataset["name"], specs.spec_of(dataset)
     unit = "images" if isinstance(spec, ImageSpec) else "files"
-    for folder in folders_of(dataset, root, layout):
+    for folder in possible_folders(dataset, root, layout):
         if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (listed := _intact_manifest(folder, spec)):
             return folder, listed
     path = own_folder(root, FOLDER) / folder.name
@@ -303,10 +303,10 @@ def _check_same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> N
         return  # nothing was measured, for example because the storage was missing
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")
-    present_provenance = provenance.node(
-        settings, data.get("disk", data["path"]), checkpoint_targets.roots(settings), copies
+    present_provenance = provenance.node_provenance(
+        settings, data.get("disk", data["path"]), checkpoint_targets.target_roots(settings), copies
     )
-    difference = recorded and provenance.difference(recorded, data, present_provenance, shared=False)
+    difference = recorded and provenance.provenance_difference(recorded, data, present_provenance, shared=False)
     if difference:
         difference_in_words, key, old_value, new_value = difference
         raise UsageError(

@@ -36,7 +36,7 @@ _LOCKS = "~/.cache/tfio-campaign"
 _NO_NAMES = {"", ".", ".."}  # parts of a key that no file can have as a name
 
 
-def prepared(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
+def prepare_objects(cell: Cell, folder: CampaignFolder, progress: Progress, processes: int) -> Data:
     """Return the data that a cell reads, after listing or making them; their manifest is kept with the campaign.
 
     `processes`: number of processes that make data.
@@ -71,7 +71,7 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
     return lock_path(folder_of_locks, folder_of_locks)
 
 
-def lacking(storage: Node, dataset: Node) -> tuple[make.MissingFiles, str]:
+def missing_objects(storage: Node, dataset: Node) -> tuple[make.MissingFiles, str]:
     """Return the missing part of a dataset in a bucket, and its address; all of it if the bucket does not answer."""
     spec, below = _made_below(dataset)
     with suppress(JobError):

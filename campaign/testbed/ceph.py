@@ -61,7 +61,7 @@ def missing_for_gateway() -> str | None:
 
 
 @dataclass(frozen=True)
-class Shape:
+class GatewaySettings:
     """The settings with which a gateway is made."""
 
     disk: str  # folder of the sparse file with all objects
@@ -78,7 +78,7 @@ class Ceph:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the settings: fields of `Shape`, ``port``, ``mon_port``, ``made``; empty if there is no gateway."""
+        """Return the fields of `GatewaySettings`, ``port``, ``mon_port``, ``made``; empty without a gateway."""
         path = self.folder / "gateway.json"
         try:
             return reading.read_json(path, dict[str, Any])

@@ -42,7 +42,7 @@ _LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
-class Fault(TypedDict):
+class WorkerFault(TypedDict):
     """The error that ended a worker."""
 
     message: str
@@ -85,10 +85,10 @@ class Batch:
         """Return the path of the script that sbatch gets."""
         return self.folder / "job.sh"
 
-    def fault(self, index: int) -> Fault | None:
+    def fault(self, index: int) -> WorkerFault | None:
         """Return the error that ended a worker; None without an error."""
         with suppress(OSError, ValueError):
-            return reading.read_json(self.work_list(index).with_suffix(".error.json"), Fault)
+            return reading.read_json(self.work_list(index).with_suffix(".error.json"), WorkerFault)
         return None
 
     def last_words(self, index: int) -> str:
@@ -170,7 +170,7 @@ _SLURM_OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Request:
+class CampaignCall:
     """One call of the command: the user's overrides and the conduct of the campaign."""
 
     folder: CampaignFolder
@@ -225,7 +225,7 @@ def _listed_item(entry: Entry, position: int, data: Mapping[str, Data | None]) -
         "access": {**cell.access},
         "dataset": data[cell.id],
         "root": str(Path(root).expanduser().resolve()) if (root := cell.settings["storage"].get("root")) else None,
-        "targets": checkpoint_targets.roots(cell.settings),
+        "targets": checkpoint_targets.target_roots(cell.settings),
         "position": position,
         "missing": entry.missing,
         "at_most": entry.at_most,

@@ -34,7 +34,7 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
-from campaign.worker.runner import MARGIN_S, Outcome, Ranks, Template, failed_with_another, preload_of
+from campaign.worker.runner import MARGIN_S, RankOutcome, RankPlaces, Template, failed_with_another, modules_to_preload
 from jobs.channel import Channel, ClosedError, wait_for_channels
 from jobs.model import reading
 from jobs.model.codes import RunEnd
@@ -81,7 +81,7 @@ def follow_first_rank(path: Path, work: WorkList) -> int:
     """Carry out the orders of the first rank until it has gone, or if it does not come in time; return 0."""
     for number in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the first rank handles them
-    template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), preload_of(work))
+    template = Template(path.with_suffix(f".rank{rank_here()}.template.log"), modules_to_preload(work))
     serve_first_rank(path, work, rank_here(), template)
     return 0
 
@@ -157,7 +157,7 @@ class _RankWorker:
             return {}
         with self._report_alive():
             if order["do"] == "lock":
-                self.held_locks.enter_context(locks.locked(Path(order["path"])))
+                self.held_locks.enter_context(locks.acquire_lock(Path(order["path"])))
                 return {}
             try:
                 return {"data": session.make_missing_data(self._folder, order["item"])["dataset"]}
@@ -261,9 +261,9 @@ class Leader:
         self.addresses: list[str] = []
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> RankPlaces:
         """Return all ranks of the job, each on its node."""
-        return Ranks(self.addresses, self.hub_secret, self.run)
+        return RankPlaces(self.addresses, self.hub_secret, self.run)
 
     def gather(self) -> None:
         """Wait for all ranks of the job; raises EnvironmentFaultError if one does not come."""
@@ -314,9 +314,9 @@ class Leader:
             "see the log of that rank in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
-    def run(self, requests: Sequence[RunRequest], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+    def run(self, requests: Sequence[RunRequest], logs: Sequence[Path], timeout_s: float) -> list[RankOutcome]:
         """Run one request on each node and return the outcomes by rank; raises RankLostError if a rank has gone."""
-        began, outcomes = time.perf_counter(), dict[int, Outcome]()
+        began, outcomes = time.perf_counter(), dict[int, RankOutcome]()
         waiting = {self._template.begin(requests[:1], logs[:1], timeout_s): 0}
         for follower in self._followers:
             request, log = set_hub_secret(requests[follower.rank], ""), str(logs[follower.rank])
@@ -348,7 +348,7 @@ class Leader:
                 with suppress(RankLostError):  # `run` finds it on the connection
                     self._followers[rank - 1].send({"do": "stop"})
 
-    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> Outcome:
+    def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> RankOutcome:
         """Return the outcome of a rank's run; a run that was stopped has failed because another rank had failed."""
         if rank == 0:
             (outcome,) = self._template.outcomes()
@@ -356,10 +356,10 @@ class Leader:
         try:
             answer = self._followers[rank - 1].receive(HELLO_S)
         except RankLostError as error:
-            return Outcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
+            return RankOutcome({"status": "failed", "end": {"code": RunEnd.RANK_LOST, "words": str(error)}}, 0.0)
         if is_stopped:
-            return Outcome(_STOPPED, answer["ended_s"], alone=True)
-        return Outcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
+            return RankOutcome(_STOPPED, answer["ended_s"], alone=True)
+        return RankOutcome(answer["run"], answer["ended_s"], failed_with_another(answer["run"]))
 
     @contextmanager
     def hold_storages(self, lock: Path) -> Iterator[None]:

@@ -141,7 +141,9 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
     """
     data: Data = item["dataset"] or {}
     path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
-    present_provenance = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
+    present_provenance = provenance.node_provenance(
+        item["settings"], path, item["targets"], data.get("staged", {}).get("root")
+    )
     campaign = _submission_of(work, item["position"])
     session: Session = {
         **campaign,
@@ -156,7 +158,7 @@ def begin_session(folder: CampaignFolder, work: WorkList, item: ListedItem | Wor
         recorded = record.make_record(cell, campaign, data, terms_of(work["conduct"]))
         recorded["provenance"] = {**present_provenance, "started_utc": utc_now()}
     threads = item["settings"].get("threads") if recorded["cell"]["data"] == "images" else None
-    recorded["provenance"] = emulation.with_expected(recorded["provenance"], data, threads)
+    recorded["provenance"] = emulation.add_expected_rates(recorded["provenance"], data, threads)
     recorded["dataset"], recorded["terms"] = recorded["dataset"] or data, terms_of(work["conduct"])
     record.fail_open_runs(recorded, _end_of_open_runs(folder, recorded))
     verdict = Verdicts(folder, recorded["terms"]).judged(recorded)
@@ -257,7 +259,7 @@ def _record_to_continue(
         _set_aside(path, "superseded", disk_patience_s(work))
         return None
     data = item["dataset"] or recorded["dataset"]
-    if provenance.difference(recorded, data, present_provenance, shared=item["access"]["shared"]):
+    if provenance.provenance_difference(recorded, data, present_provenance, shared=item["access"]["shared"]):
         _set_aside(path, "elsewhere", disk_patience_s(work))
         return None
     return recorded
@@ -274,7 +276,7 @@ def make_missing_data(folder: CampaignFolder, item: ListedItem, progress: Progre
 
         settings: Settings = {**item["settings"], "storage": {**item["settings"]["storage"]}}
         settings["storage"] |= {"root": root} if (root := item.get("root")) else {}
-        data = datasets.on_this_node(settings, folder, progress)
+        data = datasets.dataset_on_this_node(settings, folder, progress)
     return {**item, "dataset": data}
 
 

@@ -150,6 +150,6 @@ def rows_of(path):
 
 def leave_unrendered(patch):
     """Let figures be made, in this process, and not be rendered: their PDF, PNG and SVG are empty."""
-    patch.setattr(save, "rendered", lambda *_: b"")
-    patch.setattr(save, "inline", lambda *_: Markup())
-    patch.setattr(processes, "processors", lambda: 1)
+    patch.setattr(save, "render_figure", lambda *_: b"")
+    patch.setattr(save, "inline_svg", lambda *_: Markup())
+    patch.setattr(processes, "processor_count", lambda: 1)

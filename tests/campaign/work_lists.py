@@ -12,7 +12,7 @@ from campaign.config.compose import compose_points
 from campaign.config.composer import Composer
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.model.record import terms_of
 from tests.campaign.fake_template import FakeTemplate
 
@@ -72,7 +72,7 @@ def work_list(folder, cells, conduct, cluster="local"):
     root.mkdir(exist_ok=True)
     data = {"path": str(root), "manifest": str(root), "lock": str(lock_path(root, folder.root)), "checksum": "c"}
     entries = [Entry(cell, "planned", *[conduct["runs"] - conduct["warmup_runs"]] * 2) for cell in cells]
-    request = Request(folder, conduct, "first", UTC, WORDS)
+    request = CampaignCall(folder, conduct, "first", UTC, WORDS)
     return json.loads(json.dumps(request.work_list(cluster, entries, {cell.id: data for cell in cells})))
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, LogLocator
 from analysis.cli.compare import main
 from analysis.compare import comparison_report
 from analysis.compare.comparison_chart import specs
-from analysis.compare.comparison_report import Side, comparison
+from analysis.compare.comparison_report import ComparedCampaign, comparison
 from analysis.compare.comparison_verdict import COLUMNS
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import DASH, TIMES
@@ -145,7 +145,7 @@ def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
 
 
 def side(*made, folder="a"):
-    return Side(Path(folder), *frames(*made)[:2])
+    return ComparedCampaign(Path(folder), *frames(*made)[:2])
 
 
 def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_and_sides_name_hosts_in_order():
@@ -165,7 +165,7 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_a
 def test_a_comparison_in_words_has_every_number_of_its_rows():
     table = comparison(side(cell(), cell(threads=1)), side(cell(50.0), cell(threads=8)), {})
 
-    told = comparison_report.markdown(table, ["A: a|b", "B"]).splitlines()
+    told = comparison_report.comparison_markdown(table, ["A: a|b", "B"]).splitlines()
 
     lines = [re.split(r" ?\| ?", line)[1:-3] for line in told if line[:1] == "|"]
     assert lines == [
@@ -218,7 +218,7 @@ def test_where_something_lies_is_not_what_it_is(changed):
 
 def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
     ours, theirs = frames(cell(), cell(threads=1)), frames(cell(50.0), cell(150.0, threads=1))
-    table = comparison(Side(Path("a"), *ours[:2]), Side(Path("b"), *theirs[:2]), {})
+    table = comparison(ComparedCampaign(Path("a"), *ours[:2]), ComparedCampaign(Path("b"), *theirs[:2]), {})
 
     (spec,) = specs(table, ["A: a", "B: b"], {"images_per_s": "higher"})
     (axes,) = spec.drawn().axes

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.output.csv_columns import FILES, page
+from analysis.output.csv_columns import FILES, page_lines
 from jobs.model.declared import declared_settings
 from jobs.model.results import METRICS
 from jobs.model.settings import Common
@@ -16,7 +16,7 @@ PATTERN = re.compile(r".*[.].*|posix_.*|snapshot_.*_s|.*_(cold|warm)_(loads|read
 
 
 def test_the_page_of_columns_is_what_the_list_says():
-    assert PAGE.read_text(encoding="utf-8").splitlines() == [*page()], (
+    assert PAGE.read_text(encoding="utf-8").splitlines() == [*page_lines()], (
         "python -m analysis.output.csv_columns > docs/reference/columns.md"
     )
 

@@ -14,7 +14,7 @@ from analysis.__main__ import main
 from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.page import cells, charts, evidence, machines, part, summary
 from analysis.page import report_page as whole_page
-from analysis.records.read_records import Skipped
+from analysis.records.read_records import SkippedRecord
 from analysis.text import DASH, NONE
 from jobs import checks
 from jobs.benchmarks.nersc_trainer import equality_expectations
@@ -119,7 +119,7 @@ def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, m
     main([str(campaign), "--quiet"])
     before = {path.name: path.read_bytes() for path in campaign.rglob("*") if path.suffix in {".png", ".pdf", ".html"}}
     monkeypatch.setattr("analysis.figures.kit.save.WORTH_PROCESSES", 1)
-    monkeypatch.setattr("analysis.processes.processors", lambda: processors)
+    monkeypatch.setattr("analysis.processes.processor_count", lambda: processors)
 
     main([str(campaign), "--quiet"])
 
@@ -222,11 +222,11 @@ def test_of_very_many_cells_those_with_trouble_are_shown_and_the_page_says_where
     monkeypatch.setattr(cells, "MOST_ROWS", most)
     made = results_of(*EVERY[:3])
 
-    assert [each.settings["threads"] for each in cells.chosen(made)] == ([4, 1] if most == 2 else [1, 2, 4])
+    assert [each.settings["threads"] for each in cells.shown_cells(made)] == ([4, 1] if most == 2 else [1, 2, 4])
     told = "2 of 3 cells are shown; all are in tables/medians.csv and tables/runs.csv"
     assert [plain(shown(made)).count(told) for shown in (cells.cells, cells.medians)] == [3 - most] * 2
     assert len(rows_of_page(cells.medians(made))) == 1 + most
-    assert [part.some(shown, 1000, "x", "y") for shown in (999, 1000)] == [
+    assert [part.count_sentence(shown, 1000, "x", "y") for shown in (999, 1000)] == [
         "999 of 1,000 x are shown; all are in y.",
         "",
     ]
@@ -240,7 +240,7 @@ def test_the_title_names_the_benchmarks_and_up_to_three_hosts(hosts, words):
     made = [record(scattered(9.0), threads=n, host=host) for n, host in enumerate(hosts, 1)]
 
     found = results_of(*made, training(scattered(7.0), host=hosts[0]))
-    title = plain(whole_page.page(found, whole_page.undrawn(found)).decode()).partition(" Claims")
+    title = plain(whole_page.report_html(found, whole_page.parts_without_charts(found)).decode()).partition(" Claims")
     assert title[0].startswith(f"Campaign: alexnet, micro on {words} ")
 
 
@@ -252,9 +252,9 @@ def test_what_was_left_out_or_emulated_is_said_before_any_number():
         "checkpoint.fast": {"name": "hdd", **bounds},
     }
     made[2]["provenance"]["emulated"] = {"storage": {"name": "odd"}}
-    skipped = [Skipped(Path(f"{n}/record.json"), "is too large", "") for n in range(part.MOST_LINES + 1)]
+    skipped = [SkippedRecord(Path(f"{n}/record.json"), "is too large", "") for n in range(part.MOST_LINES + 1)]
 
-    told = list(summary.warnings(results_of(*made, skipped=skipped)))
+    told = list(summary.reader_warnings(results_of(*made, skipped=skipped)))
 
     assert told[:2] == [
         ["Size smoke: a small version of the paper's experiment, for trying it out (1 of 3 cells)."],
@@ -264,7 +264,7 @@ def test_what_was_left_out_or_emulated_is_said_before_any_number():
     ]  # fmt: skip
     assert told[2][0] == "Not in this report: 201 records that cannot be read."
     assert told[2][1::200] == ["the record 0/record.json is too large.", "1 more records."]
-    assert [list(each) for each in summary.warnings(results_of(made[0], skipped=skipped[:1]))][1:] == [
+    assert [list(each) for each in summary.reader_warnings(results_of(made[0], skipped=skipped[:1]))][1:] == [
         ["Emulated: accelerator of 1.5 s a step, 1 of 1 cells."],
         ["Not in this report: the record 0/record.json is too large."],
     ]  # fmt: skip
@@ -331,12 +331,12 @@ def test_each_command_that_was_given_stands_once_as_it_can_be_pasted(tmp_path):
     for content, told in contents.items():
         if content:
             (tmp_path / "campaign.json").write_text(content)
-        assert told in evidence.again(tmp_path)
+        assert told in evidence.repeat_commands(tmp_path)
     (tmp_path / "campaign.json").write_text(
         json.dumps({"schema": 1, "tool": "", "requests": requests[:2] + requests[:1]})
     )
 
-    assert plain(evidence.again(tmp_path)) == (
+    assert plain(evidence.repeat_commands(tmp_path)) == (
         "python -m campaign -m threads=1,2 'storage.root=/a b' (1 cells, first given 2026-11-21)"
         " python -m campaign x=1 (1,000 cells, first given 2026-11-22)"
     )
@@ -395,7 +395,7 @@ def test_what_profiled_cells_called_is_the_median_of_the_runs_that_count():
     made["cell"]["settings"]["profile"] = {"posix": "trace"}
     every = results_of(made, record([7.0], threads=1), record([run(1, 9.0, profile=PROFILE)], threads=2))
 
-    found = charts.profiled(every)
+    found = charts.profiled_cells(every)
     amounts, other, sizes = (rows_of_page(charts.calls(found))[place] for place in (1, 2, 4))
 
     assert len(found) == 2

@@ -33,7 +33,7 @@ def leave(folder, words, rates, *, data=None, status="done", **provenance):
     counts = {key: provenance.pop(key) for key in ("requests", "images", "images_asked") if key in provenance}
     runs = [{**figures(), **counts, "status": "valid", "read_mb_per_s": rate} for rate in rates]
     at, data, cell = {"host": HOST, **provenance}, data or {"checksum": "c"}, make_cell(compose(*words))
-    at = emulation.with_expected(at, data, cell.settings.get("threads"))
+    at = emulation.add_expected_rates(at, data, cell.settings.get("threads"))
     return leave_record(folder, cell, *runs, data=data, status=status, provenance=at, terms=ANY)
 
 
@@ -178,7 +178,7 @@ def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(thread
 
 def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(folder, point, monkeypatch):
     monkeypatch.setattr("campaign.storage.emulation.emulated_storage", lambda _: HDD)
-    monkeypatch.setattr("campaign.storage.emulation.unbounded", lambda _: None)
+    monkeypatch.setattr("campaign.storage.emulation.missing_limits", lambda _: None)
     cells, conduct = make_cells([{**point, "threads": 2}])
     work = work_list(folder, cells, conduct)
     work["cells"][0]["dataset"] |= IMAGES
@@ -187,7 +187,7 @@ def test_a_worker_writes_what_a_model_gives_and_goes_on_with_its_own_record(fold
     _, (second,) = walk(folder, asked_again(work, conduct={**conduct, "runs": 7}))
 
     expected = first["provenance"]["emulated"]["storage"]["expected"]
-    assert emulation.with_expected({"emulated": {"storage": HDD}}, IMAGES, 2) == {
+    assert emulation.add_expected_rates({"emulated": {"storage": HDD}}, IMAGES, 2) == {
         "emulated": {"storage": {**HDD, "expected": expected}}
     }
     assert 0 < expected["mb_per_s"] < expected["ceiling_mb_per_s"]
@@ -254,7 +254,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
 def test_a_worker_judges_by_what_the_storage_gives(folder, point, monkeypatch):
     cells, conduct = make_cells([point])
     monkeypatch.setattr(
-        "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
+        "campaign.storage.provenance.machine_facts", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
     )
     monkeypatch.setattr("campaign.storage.provenance.observe_conditions", lambda *_: CONDITIONS)
     leave(folder, READ, [160.0] * 3, conditions=CONDITIONS)

@@ -14,7 +14,7 @@ from campaign.config.collect import make_cells
 from campaign.errors import UsageError
 from campaign.storage import made_data
 from campaign.storage.locks import lock_path
-from campaign.worker.batch import Request
+from campaign.worker.batch import CampaignCall
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import lease
 from jobs.checkpoints.buffer import DirectTarget
@@ -137,7 +137,7 @@ def test_what_an_open_job_is_to_read_is_used(dataset, baseline, folder):
     (cell,), conduct = make_cells([compose(*words, "batch_size=8")])
     batch = leave_batch(folder, cells=[[cell.id]])
     entries = cell_plan.make_plan([cell], slurm_conduct(conduct), folder).entries
-    request = Request(folder, slurm_conduct(conduct), "first", UTC, ())
+    request = CampaignCall(folder, slurm_conduct(conduct), "first", UTC, ())
     write_json(batch.work_list(0), request.work_list("slurm", entries, {cell.id: None}))
 
     assert clean.main(["--yes", "--unused"]) == 0

@@ -85,12 +85,12 @@ def test_of_a_profile_what_came_from_memory_is_left_out_and_what_is_sure_of_it_i
 def test_a_profile_of_cold_reads_is_planned_whole(counted, tmp_path):
     path = counted([5e-3] * 9 + [1e-5], 190_000)
 
-    assert observed.of_file(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
+    assert observed.observe_profile(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
 
 
 def test_a_profile_of_reads_from_memory_is_refused_with_the_cure(counted, tmp_path):
     with pytest.raises(UsageError, match=r"at least 0\.2 of 0\.2 MB came from memory") as error:
-        observed.of_file(counted([1e-5] * 10, 8192), tmp_path / "data")
+        observed.observe_profile(counted([1e-5] * 10, 8192), tmp_path / "data")
 
     assert "drop_caches" in error.value.hint
 
@@ -104,13 +104,13 @@ def planned(profile, tmp_path):
     rules = dict.fromkeys(plans.RULES, nothing) | {"advised": {**nothing, "files": [0, 1, 2], "bytes": 60_000}}
     listed = [[path.name, *file_identity(path)] for path in sorted(source.iterdir())]
     cost = {"seek_s": 1e-3, "byte_s": 1e-9}
-    plans.save(home, {
+    plans.save_plan(home, {
         "schema": 1, "source": str(source), "root": str(tmp_path / "fast"), "origin": str(profile), "runs": 1,
         "files": 10, "bytes": 200_000, "capacity_bytes": 60_000, "calls_at_once": 1.0, "called": str(source),
         "read_bytes": 200_000.0, "mb_per_s": 1.0, "waiting": 1.0, "slow": cost, "fast": cost, "why_not": None,
         "left_out": 0, "from_memory": None, "listed": listed, "rules": rules,
     })  # fmt: skip
-    apply_copies.apply(apply_copies.copying(home, ["advised"]), lambda *_: None)
+    apply_copies.apply_plan(apply_copies.copy_request(home, ["advised"]), lambda *_: None)
     return home
 
 
@@ -122,7 +122,7 @@ def test_what_is_copied_is_said_and_asked_for_where_a_yes_to_costs_is_none(plann
     with pytest.raises(CampaignError, match="nothing was copied"):
         stage.main(["apply", str(planned)])
 
-    copies = plans.copies_of(plans.load(planned))
+    copies = plans.copies_folder(plans.load_plan(planned))
     said = capsys.readouterr().err.replace("\n", "")
     assert f"3 files, 0.1 MB, of {tmp_path}/data would be copied to {copies}" in said
     assert not copies.exists()

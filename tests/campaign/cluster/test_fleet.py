@@ -11,7 +11,7 @@ from campaign.cluster.cell_state import WorkerState
 from campaign.cluster.progress import Follower, WatchedWorkers
 from campaign.cluster.survey import cell_states
 from campaign.slurm import scheduler
-from campaign.slurm.client import Facts
+from campaign.slurm.client import SlurmConfig
 from campaign.worker import session
 from campaign.worker.batch import read_batches
 from jobs.model.codes import run_end_sentence
@@ -23,8 +23,8 @@ from tests.slurm.campaigns import wait
 
 LATER = "2026-11-22T10:00:00.000Z"
 RUNS = {"running": [None], "done": [figures()]}
-NO_ACCOUNTING = Facts("AccountingStorageType = accounting_storage/none")
-SLURMDBD = Facts("AccountingStorageType = accounting_storage/slurmdbd")
+NO_ACCOUNTING = SlurmConfig("AccountingStorageType = accounting_storage/none")
+SLURMDBD = SlurmConfig("AccountingStorageType = accounting_storage/slurmdbd")
 COMPLETED = {"code": "COMPLETED"}
 
 

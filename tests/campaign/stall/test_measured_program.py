@@ -15,7 +15,7 @@ from campaign.config.collect import collect_points
 from campaign.config.command_line import quote_literally
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.stall import measured_program
-from campaign.stall.measured_program import Program
+from campaign.stall.measured_program import MeasuredProgram
 from jobs.benchmarks import command
 from jobs.profiler import files_seen
 from jobs.profiler.hook_library import ProfilerError
@@ -153,7 +153,7 @@ def test_an_argument_reaches_the_program_as_it_was_typed(arguments):
 
 def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    program = Program(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
+    program = MeasuredProgram(["prog", ODD], Path("/it's here"), None, r"epoch (\d+)", cold=False)
 
     points = collect_points(program.grid(5, ["cluster=local"]))
 
@@ -173,7 +173,7 @@ def test_through_the_whole_configuration_too(tmp_path, monkeypatch):
     ],
 )
 def test_own_words_win(own, cold, there, not_there):
-    words = Program(["prog"], Path("/data"), Path("/list"), None, cold=cold).grid(5, own)
+    words = MeasuredProgram(["prog"], Path("/data"), Path("/list"), None, cold=cold).grid(5, own)
 
     assert there in words
     assert not_there not in words

@@ -16,7 +16,7 @@ import pytest
 from campaign.__main__ import run_guarded
 from campaign.cli import stall
 from campaign.stall import stall_answer
-from campaign.stall.stall_answer import Outcome
+from campaign.stall.stall_answer import ColdWarmComparison
 from jobs.judging.intervals import MedianDifference
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import eventually
@@ -210,7 +210,7 @@ def test_wrong_words_start_nothing(words, says, here, data, tmp_path):
 
 def _of(pairs, low=0.2, high=0.3):
     found = MedianDifference(pairs, 10.0, 7.0, (2.0, 3.0), (low, high))
-    return [Outcome("p", None, None, found, None, 0, None)]
+    return [ColdWarmComparison("p", None, None, found, None, 0, None)]
 
 
 @pytest.mark.parametrize(

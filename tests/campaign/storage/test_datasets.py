@@ -11,7 +11,7 @@ from campaign.cells.cell import make_cell
 from campaign.cells.cell_plan import Entry
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets, made_data
-from campaign.storage.roots import storage_of, storage_root
+from campaign.storage.roots import storage_of_folder, storage_root
 from jobs.data import manifest, staged_copies
 from jobs.errors import DatasetError
 from jobs.observe.conditions import describe_node
@@ -41,7 +41,7 @@ def entry(point, tmp_path, monkeypatch):
 def _prepared(folder, *entries, redo=False):
     said = []
     datasets.require_possible(entries)
-    found = datasets.datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
+    found = datasets.prepare_datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
     return [found[entry.cell.id] for entry in entries], said
 
 
@@ -216,7 +216,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     now = itertools.count(100.0, 0.25)
     monkeypatch.setattr(made_data.time, "perf_counter", lambda: next(now))
 
-    images, file = made_data.to_make([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
+    images, file = made_data.missing_data([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
     _prepared(folder, entry())
 
     assert (images.what, images.files, len(images.cells)) == ("data set demo", 6, 2)
@@ -224,7 +224,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     assert file.bytes >= 50_000_000
     assert file.processor_s == pytest.approx(0.25 * file.bytes / (16 << 20))
     assert (images.place, Path(file.place).name) == (_prepared(folder, entry())[0][0]["path"], f"read-{file.bytes}.bin")
-    assert made_data.to_make([entry(threads=1)]) == []
+    assert made_data.missing_data([entry(threads=1)]) == []
 
 
 def test_a_folder_lies_on_the_innermost_storage_of_the_site(tmp_path):
@@ -232,8 +232,8 @@ def test_a_folder_lies_on_the_innermost_storage_of_the_site(tmp_path):
     site = {"inner": f"{tmp_path}/outer/inner", "outer": f"{tmp_path}/outer", "other": str(tmp_path / "x")}
 
     for roots in (site, dict(reversed(site.items()))):
-        assert storage_of(tmp_path / "outer/inner/mine", roots) == ("inner", site["inner"])
-        assert storage_of(tmp_path / "outer", roots) == ("outer", site["outer"])
+        assert storage_of_folder(tmp_path / "outer/inner/mine", roots) == ("inner", site["inner"])
+        assert storage_of_folder(tmp_path / "outer", roots) == ("outer", site["outer"])
 
 
 @pytest.mark.parametrize(

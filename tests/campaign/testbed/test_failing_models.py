@@ -18,7 +18,7 @@ import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.emulation import notices, unbounded
+from campaign.storage.emulation import emulation_notices, missing_limits
 from campaign.testbed import apply, state
 from campaign.testbed.spec import Model, StorageRequest
 from campaign.testbed.state import inspect_testbed
@@ -144,14 +144,14 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
     with reader(file, there=opened):
         FAILURES[failure](bed)
         told = missing(bed)
-        refused = unbounded([str(file.parent)])
+        refused = missing_limits([str(file.parent)])
         apply.bring_up(bed, ONE, OWNER)
         found = file.read_bytes()
 
     assert told.startswith(("kill -KILL", "umount --lazy"))
     assert ("its model was given faults (hang 1)" if failure == "hang" else "its model does not answer") in refused
     assert missing(bed) is None
-    assert unbounded([str(file.parent)]) is None
+    assert missing_limits([str(file.parent)]) is None
     assert hashlib.sha256(found).digest() == hashlib.sha256(BYTES).digest()
 
 
@@ -245,11 +245,11 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
         (tmp_path / "link").symlink_to("bed/hdd")
         root = tmp_path / "link/data"
     cell = make_cell(compose("storage.name=hdd", f"storage.root={root}"))
-    before = notices([cell])
+    before = emulation_notices([cell])
     stop(bed)
 
     with pytest.raises(EnvironmentFaultError, match=r"hdd is emulated, and its model, .*hdd\.model, does not answer"):
-        notices([cell])
+        emulation_notices([cell])
 
     assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a disk model"]
 

@@ -13,7 +13,7 @@ import pytest
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.worker import ranks
 from campaign.worker.ranks import Leader, RankLostError
-from campaign.worker.runner import Outcome, failed_with_another
+from campaign.worker.runner import RankOutcome, failed_with_another
 from jobs.channel import Channel, ClosedError
 from jobs.ranks.peers import MAGIC, NONCE_BYTES, connect, derived_secret
 from tests.campaign.fake_template import FakeTemplate, failed, figures
@@ -42,7 +42,7 @@ class Slow(FakeTemplate):
             self._channel.receive(SOON_S)
         self._channel.close()
         run = failed("the template process was killed") if self.was_stopped else self._run
-        return [Outcome(run, 0.0, failed_with_another(run))]
+        return [RankOutcome(run, 0.0, failed_with_another(run))]
 
     def stop(self):
         self.was_stopped = True
@@ -370,7 +370,7 @@ def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it_and_let_go(work
         yield
         held.remove(path)
 
-    monkeypatch.setattr(ranks.locks, "locked", locked)
+    monkeypatch.setattr(ranks.locks, "acquire_lock", locked)
     with job_of(work_list, *[Slow() for _ in range(4)]) as leader:
         leader.gather()
         with leader.hold_storages(tmp_path / "lock"):

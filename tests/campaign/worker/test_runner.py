@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from campaign.worker import runner
-from campaign.worker.runner import Outcome, Ranks
+from campaign.worker.runner import RankOutcome, RankPlaces
 from jobs.judging.judge import judged_run
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -17,9 +17,9 @@ ALONE = {"status": "failed", "end": {"code": "ranks_parted", "words": "rank 1 ha
 
 def run(tmp_path, *outcomes, **conduct):
     asked = []
-    ended = [Outcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
+    ended = [RankOutcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
     addresses = [f"127.0.0.{rank + 1}" for rank in range(len(outcomes))]
-    ranks = Ranks(addresses, "5e", lambda *words: asked.append(words) or ended)
+    ranks = RankPlaces(addresses, "5e", lambda *words: asked.append(words) or ended)
     point = compose("nodes=2", "sync=barrier", *(f"{key}={value}" for key, value in conduct.items()))
     request = {
         "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync", "storage")},
@@ -87,7 +87,7 @@ def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(t
 @pytest.mark.parametrize("size", [1, 3])
 def test_all_ranks_may_be_on_this_machine(size, tmp_path):
     asked = []
-    template = SimpleNamespace(run_together=lambda *words: asked.append(words) or [Outcome({}, 0.0)] * size)
+    template = SimpleNamespace(run_together=lambda *words: asked.append(words) or [RankOutcome({}, 0.0)] * size)
 
     ranks = runner.local_ranks(template, size)
 

@@ -97,7 +97,7 @@ def test_what_is_spent_adds_up_to_the_steps_and_the_verdict_is_a_part_of_it(even
 
 @given(EVENTS, EDGES)
 def test_the_four_numbers_are_those_of_the_operations_of_a_step(events, edges):
-    found = step_report.operations(traced(events, edges))
+    found = step_report.operations_per_step(traced(events, edges))
 
     for at, (start, end) in enumerate(zip(edges[::2], edges[1::2], strict=False)):
         step = set(range(start, end))
