@@ -2,9 +2,9 @@
 
 ::
 
-    from jobs.cold import cold, warm
+    from jobs.cold import cold_files, warm_files
 
-    with cold("/data/images") as proof:
+    with cold_files("/data/images") as proof:
         train()
     print(proof.fetched_bytes, proof.read_bytes)
 """

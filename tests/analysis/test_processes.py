@@ -19,12 +19,12 @@ ROOT = Path(__file__).parents[2]
 _FOREVER = """
 import os, signal
 from analysis import processes
-processes.processors = lambda: 3
+processes.processor_count = lambda: 3
 def work(number):
     os.write(1, b"here\\n")  # whole, also beside the others'
     signal.pause()
 if __name__ == "__main__":
-    with processes.spread(work, range(9), 1) as results:
+    with processes.spread_jobs(work, range(9), 1) as results:
         list(results)
 """
 

@@ -18,9 +18,9 @@ _HOLDER = """
 from jobs.model.codes import wait_sentence
 import sys
 from pathlib import Path
-from campaign.storage.locks import held
+from campaign.storage.locks import hold_storage
 lock, *also = map(Path, sys.argv[1:])
-with held("lock", lock, {}, also, lambda wait: print(wait_sentence(wait), flush=True)):
+with hold_storage("lock", lock, {}, also, lambda wait: print(wait_sentence(wait), flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
 """

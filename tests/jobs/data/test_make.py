@@ -39,13 +39,13 @@ MAKE = """
 import sys
 from pathlib import Path
 import jobs.store.store
-from jobs.data.make import make
+from jobs.data.make import make_dataset
 from jobs.data.synthetic_images import ImageSpec
 
 if __name__ == "__main__":
     jobs.store.store._INTERVAL_S = 0.2
     spec = ImageSpec(**{spec!r})
-    make(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
+    make_dataset(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
 """
 
 

@@ -65,7 +65,7 @@ SPAWNS = """
 import subprocess, sys
 from pathlib import Path
 from jobs.profiler import Profile, build
-build.library = lambda: Path(sys.argv[1])
+build.library_path = lambda: Path(sys.argv[1])
 with Profile() as profile:
     subprocess.run(["true"], check=True)
 assert len(profile.events)

@@ -145,8 +145,8 @@ def test_the_whole_tree_is_ended_and_what_does_not_listen_is_killed(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_tree_ends_when_the_process_that_asked_for_it_dies(number, tmp_path):
     script = (
-        "import os, sys, time\nfrom jobs.system.programs import Keeper\n"
-        "keeper = Keeper(['sleep', '600'], '.', os.environ, 1)\nkeeper.begin()\ntime.sleep(600)\n"
+        "import os, sys, time\nfrom jobs.system.programs import ProgramKeeper\n"
+        "keeper = ProgramKeeper(['sleep', '600'], '.', os.environ, 1)\nkeeper.begin()\ntime.sleep(600)\n"
     )
     asker = subprocess.Popen([PYTHON, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)
     try:

@@ -292,7 +292,7 @@ def test_there_are_no_more_readers_of_fio_than_blocks(disk):
 def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
     code = (
         "import sys; from pathlib import Path; from jobs.benchmarks.engines import external\n"
-        "external.output_of(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
+        "external.program_output(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
     )
     root = Path(external.__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) as run:

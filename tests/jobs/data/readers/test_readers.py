@@ -196,8 +196,8 @@ def test_a_reader_that_there_is_not_is_named_with_those_that_there_are():
 def test_a_script_that_protects_nothing_is_told_how(files, tmp_path):
     path = write(tmp_path / "x.h5", values=[1])
     (tmp_path / "own.py").write_text(f"""
-from jobs.data.readers import Part, opened
-with opened("h5py_pool", [Part("x")], ["{path}"], readers=1):
+from jobs.data.readers import Part, open_reader
+with open_reader("h5py_pool", [Part("x")], ["{path}"], readers=1):
     pass
 """)
 
@@ -220,9 +220,9 @@ def test_processes_end_with_the_one_that_they_read_for_however_it_ends(files):
     paths, parts = files
     script = f"""
 if __name__ == "__main__":
-    from jobs.data.readers import Part, opened
+    from jobs.data.readers import Part, open_reader
     parts = [Part(*each) for each in {[tuple(part) for part in parts]}]
-    with opened("h5py_shared", parts, {[str(path) for path in paths]}, readers=2) as reader:
+    with open_reader("h5py_shared", parts, {[str(path) for path in paths]}, readers=2) as reader:
         print(*reader.processes(), flush=True)
         input()
 """
