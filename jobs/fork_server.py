@@ -89,7 +89,7 @@ class _Child:
     def hear(self) -> None:
         """Receive from the child, until its result is complete or it closes the pipe."""
         with contextlib.suppress(ClosedError):
-            message = self.channel.arrived()
+            message = self.channel.message_if_arrived()
             self.answer = message.value if message else None
             self.is_open = message is None
             return

@@ -44,7 +44,7 @@ class Predicate:
     number: str = ""
     whole: bool = False
 
-    def widened(self, cells: Iterable[Cell]) -> tuple[float, float, float | None]:
+    def widened_range(self, cells: Iterable[Cell]) -> tuple[float, float, float | None]:
         """Return the widened ends and the share that widened them (None: none; NaN: no record has a spread limit)."""
         if not self.tolerance:
             return self.low, self.high, None

@@ -80,7 +80,7 @@ def judge_finding(claim: Claim, finding: Finding | NothingToCompare) -> Row:
     if verdict == DIFFERS:
         words += [claim.doubt] if claim.doubt else model_names(cells)
         verdict = NOT_COMPARABLE if claim.doubt else DIFFERS
-    _, _, tolerance = claim.predicate.widened(cells)
+    _, _, tolerance = claim.predicate.widened_range(cells)
     return _row(claim, verdict, "; ".join([why, *words] if why else words), cells) | {
         "pair": finding.pair, "ours": finding.ours, "unit": finding.unit,
         "interval": json.dumps([round(finding.low, 6), round(finding.high, 6)]),
@@ -103,7 +103,7 @@ def _row(claim: Claim, verdict: str, why: str, cells: Sequence[Cell] = ()) -> Ro
 
 def _verdict(claim: Claim, finding: Finding) -> tuple[str, str]:
     """Return the verdict on a comparable finding, and the reason if it is *not comparable* after all."""
-    low, high, tolerance = claim.predicate.widened(finding.cells)
+    low, high, tolerance = claim.predicate.widened_range(finding.cells)
     if tolerance is not None and math.isnan(tolerance):
         return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"
     within = low <= finding.low and finding.high <= high

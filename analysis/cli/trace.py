@@ -98,7 +98,7 @@ def _remarks(read: Sequence[Runtime]) -> Iterator[str]:
     for each in read:
         if each.dropped:
             yield f"warning: {each.name}: {each.dropped:,} events are left out for want of room"
-        if not each.marked:
+        if not each.has_marks:
             yield f"warning: {each.name}: no step is marked (tf.profiler.experimental.Trace); all of it counts as one"
         if not each.dated:
             yield f"warning: {each.name}: it does not say when it began; times are from its start"

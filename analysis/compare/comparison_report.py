@@ -176,7 +176,7 @@ class ComparedCampaign:
     table: pd.DataFrame
     runs: pd.DataFrame
 
-    def told(self, name: str) -> str:
+    def description(self, name: str) -> str:
         """Return a line that describes this campaign."""
         hosts, versions = (", ".join(sorted(set(self.table[each]) - {""})) for each in ("host", "tensorflow"))
         where = f"on {hosts or 'an unknown host'}{f', TensorFlow {versions}' if versions else ''}"
@@ -207,7 +207,7 @@ def compare(  # noqa: PLR0913 - what the command line says
         raise AnalysisError(message, "name two folders: one from before and one from after the change")
     ours, theirs = _side(before, campaigns[0]), _side(after, campaigns[1])
     table = comparison(ours, theirs, known_as)
-    sides = [ours.told("A"), theirs.told("B")]
+    sides = [ours.description("A"), theirs.description("B")]
     better = {
         figure: way
         for each in (ours, theirs)
@@ -248,7 +248,7 @@ def comparison(ours: ComparedCampaign, theirs: ComparedCampaign, known_as: Mappi
     _must_know(known_as.values(), theirs, "B")
     matched = matched_pairs(cells_to_match(ours.table, known_as), cells_to_match(theirs.table))
     if not any(before and after for before, after in matched):
-        message = f"no cell in common: {ours.told('A')}; {theirs.told('B')}"
+        message = f"no cell in common: {ours.description('A')}; {theirs.description('B')}"
         hint = "cells match by equal settings; a storage of another name needs --match A_STORAGE:B_STORAGE"
         raise AnalysisError(message, hint)
     return judged_pairs(labelled_pairs(matched), (ours.runs, theirs.runs))

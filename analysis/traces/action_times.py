@@ -43,7 +43,7 @@ class Definitions:
     def __init__(self, log: RunLog, compute: str | None = None) -> None:
         if compute is not None and compute not in log.actions:
             raise AnalysisError(f"there is no action {compute!r}", f"take one of: {', '.join(log.actions)}")
-        self._log, self.known = log, log.ours or compute is not None
+        self._log, self.known = log, log.is_ours or compute is not None
         code = log.actions.index(compute or COMPUTE) if self.known else UNKNOWN
         self._computes = spans_of_ranks(log.events.at(log.events["kind"] == code))
         self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
@@ -115,7 +115,7 @@ NERSC_NAMES = {
 def nersc_csv(log: RunLog) -> Iterator[bytes]:
     """Yield a log as NERSC's CSV, with Unix times in seconds; nothing is quoted, so no text contains a comma."""
     yield (", ".join(COLUMNS) + "\n").encode()
-    actions = [_plain(NERSC_NAMES.get(each, each) if log.ours else each) for each in log.actions]
+    actions = [_plain(NERSC_NAMES.get(each, each) if log.is_ours else each) for each in log.actions]
     callers = [_plain(each) for each in log.events.words["caller"]]
     rows = log.events.rows("epoch", "rank", "caller", "kind", "start", "end", "taken", "stream", "thread")
     for epoch, rank, caller, action, *times_ns, stream, thread in rows:

@@ -39,7 +39,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
         "dropped": runtime.dropped,
         "uncategorised": _uncategorised(runtime),
         "steps": len(steps.number),
-        "steps_marked": runtime.marked,
+        "steps_marked": runtime.has_marks,
         "steps_s": float(length.sum()),
         "window": {"first_step": int(steps.number.min()), "last_step": int(steps.number.max()),
                    "span_s": float(steps.end.max() - steps.start.min()) / NS},
@@ -47,7 +47,7 @@ def step_metrics(runtime: Runtime) -> dict[str, Any]:
         "overlap_s": {f"{one} & {other}": each for (one, other), each in category_overlaps(runtime).items()},
         "operations": {name: float(each.mean()) for name, each in operations_per_step(runtime).items()},
         "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": _words(verdict),
-                    "prefetched": verdict.prefetched, "remedies_s": verdict.named},
+                    "prefetched": verdict.has_prefetch, "remedies_s": verdict.named},
         "each_step": [
             {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
              "spent_s": {name: int(each[at]) / NS for name, each in times.spent.items()}}
@@ -74,7 +74,7 @@ def _words(verdict: InputBound) -> str:
     if verdict.share < LEAST:
         return f"not input-bound: they waited for input in {amount}"
     saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in verdict.named.items())
-    in_use = ". Prefetching is in use, and hides what it can" if verdict.prefetched else ""
+    in_use = ". Prefetching is in use, and hides what it can" if verdict.has_prefetch else ""
     return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}{in_use}"
 
 

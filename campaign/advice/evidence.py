@@ -93,7 +93,7 @@ class Evidence:
         return self.work.steps is not None and self.work.steps.on_processors
 
     @property
-    def waiting(self) -> float:
+    def waiting_share(self) -> float:
         """Return the share of the run's time in which it waited for its input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
 
@@ -101,7 +101,7 @@ class Evidence:
         """Return metrics of the runs with their units."""
         return [Fact(name, self[name], _unit_of(name), "record") for name in names]
 
-    def traced(self) -> list[Fact]:
+    def trace_facts(self) -> list[Fact]:
         """Return the facts of the system trace."""
         return [Fact(name, value, "%", "trace") for name, value in self.trace.items()]
 
@@ -143,7 +143,7 @@ def gather_evidence(verdicts: Verdicts, recorded: Record) -> Evidence:
         valid=any(run["status"] == "valid" for run in runs),
         readers=peaks.readers(recorded),
         sequential=peaks.sequential(recorded),
-        elsewhere=peaks.elsewhere(recorded),
+        elsewhere=peaks.other_storages(recorded),
         profile=_medians_of_part(runs, "profile", "meta_s"),
         tensorflow=_medians_of_part(runs, "tensorflow", "remedies_s"),
         trace=_trace_means(verdicts.folder.cell(recorded["cell"]["id"]), median_run),

@@ -117,7 +117,7 @@ def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
     metrics = step_times.record_metrics(runtime)
     spent_s, waited_s = metrics["spent_s"], metrics["waited_s"]
     steps = StepTimes(
-        metrics["steps"], waited_s, 0.0, spent_s["compute"], spent_s["checkpoint"], ahead=runtime.prefetched
+        metrics["steps"], waited_s, 0.0, spent_s["compute"], spent_s["checkpoint"], ahead=runtime.has_prefetch
     )
     numbers = {"steps_s": metrics["steps_s"], "waited_s": waited_s}
     numbers |= {f"exposed_s.{name}": metrics["exposed_s"][name] for name in INPUT}
@@ -125,7 +125,7 @@ def _report_trace(path: Path, runtime: tensorflow_trace.Runtime) -> FileReport:
     evidence = _make_evidence(path, "training", TimeUse(metrics["steps_s"], steps=steps), tensorflow=numbers)
     bound = bound_of_spent(steps, metrics["steps_s"], spent_s)
     content = f"{metrics['steps']} steps of {metrics['steps_s']:.3f} s"
-    lacks = [] if runtime.marked else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
+    lacks = [] if runtime.has_marks else [f"{_STEPS} (tf.profiler.experimental.Trace marks them)"]
     helps = help_of(bound, evidence.work)
     return FileReport(
         "TensorFlow trace", content, bound, _findings_of(evidence, find_input_bound), [*lacks, *_BESIDE], helps

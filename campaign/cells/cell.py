@@ -37,7 +37,7 @@ class Cell:
 def make_cell(point: Point) -> Cell:
     """Return the cell of a composed configuration, with the settings that can change its result."""
     benchmark = registry.benchmark_of(point)
-    settings = benchmark.acting(point)
+    settings = benchmark.acting_settings(point)
     if settings.get("sync") == "allreduce" and point["site"]["trusted_network"]:
         settings["sync"] = "ring"  # its servers ask for no secret, and need none: nobody else reaches the nodes
     if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:

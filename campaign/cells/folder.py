@@ -113,7 +113,7 @@ class CampaignFolder:
         """Return the path of ``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
 
-    def recorded(self) -> list[str]:
+    def recorded_cells(self) -> list[str]:
         """Return the ids of the cells that have a record, sorted."""
         try:
             with os.scandir(self.records) as entries:

@@ -146,7 +146,7 @@ def expect_times(workers: Iterable[Follower], times: RunTimes, at_once: int = 1)
     The time includes the start of a job that has begun no run. A worker that makes data has no run. None if no run is
     left, or if no earlier run is recorded.
     """
-    jobs = [(0.0 if worker.begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
+    jobs = [(0.0 if worker.has_begun else START_S, shares) for worker in workers if (shares := worker.shares_left())]
     if not (jobs and times.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))

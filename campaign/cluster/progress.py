@@ -97,7 +97,7 @@ class Follower:
         return self.runs_over + sum(share.missing for share in self.shares_left())
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether the worker has begun a run."""
         return bool(self.runs_over or self.current)
 

@@ -43,7 +43,7 @@ class StateOfCell(TypedDict):
 def cell_states(folder: CampaignFolder, campaign: Manifest) -> dict[str, StateOfCell]:
     """Return the state of every cell that was ever requested or has a record."""
     requested = [cell for request in campaign["requests"] for cell in request.get("cells", ())]
-    cells = dict.fromkeys([*requested, *folder.recorded()])
+    cells = dict.fromkeys([*requested, *folder.recorded_cells()])
     summaries = Summaries(folder, campaign["requests"])  # before any record is read
     verdicts, batches = Verdicts(folder, requests=campaign["requests"]), read_batches(folder)
     last_worker, has_local_worker = last_workers(batches), folder.is_worker_running()

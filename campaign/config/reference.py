@@ -66,7 +66,7 @@ class Section(NamedTuple):
         return f"{details}." if details else ""
 
     @property
-    def typed(self) -> str:
+    def typed_form(self) -> str:
         """Return the form in which a user types a choice or, without choices, a key."""
         names = ", ".join(choice.name for choice in self.choices)
         return f"{self.key}={names}" if names else f"{self.verb} {f'{self.key}.KEY=VALUE'.lstrip('.')}".lstrip()
@@ -87,7 +87,7 @@ class Section(NamedTuple):
     def title(self) -> str:
         """Return the form in which a user types the section, and the first sentence of its description."""
         first = self.about.partition(". ")[0]
-        return f"`{self.typed}`: {first[0].lower()}{first[1:]}"
+        return f"`{self.typed_form}`: {first[0].lower()}{first[1:]}"
 
 
 def _list_rows(kind: type[Keys], prefix: str = "") -> Iterator[tuple[str, DeclaredSetting]]:

@@ -38,14 +38,14 @@ class CopyRequest:
     files: Mapping[str, Sequence[staged_copies.File]]  # by rule
 
     @property
-    def wanted(self) -> list[staged_copies.File]:
+    def wanted_files(self) -> list[staged_copies.File]:
         """Return the sorted files of all rules, without repetition."""
         return sorted(set().union(*self.files.values()))
 
     def __str__(self) -> str:
         """Return a sentence on the files: their number and size, their source and their target."""
-        size_mb = sum(size for _, size, _ in self.wanted) / 1e6
-        amount = f"{console.count_noun(len(self.wanted), 'file')}, {size_mb:,.1f} MB"
+        size_mb = sum(size for _, size, _ in self.wanted_files) / 1e6
+        amount = f"{console.count_noun(len(self.wanted_files), 'file')}, {size_mb:,.1f} MB"
         return f"{amount}, of {self.plan['source']} would be copied to {plans.copies_folder(self.plan)}"
 
 
@@ -63,7 +63,7 @@ def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
 
 def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:
     """Copy the files and write one map per rule; return the paths of the maps by rule."""
-    plan, folder, wanted = copying.plan, copying.folder, copying.wanted
+    plan, folder, wanted = copying.plan, copying.folder, copying.wanted_files
     plans.made_home(Path(plan["root"]))
     source, copies = Path(plan["source"]), plans.copies_folder(plan)
     with _locked_copies(copies, source):

@@ -231,7 +231,7 @@ def run_on_ranks(ranks: RankPlaces, request: RunRequest, log: Path, conduct: Con
     if any(_has_failed(outcome.run) for outcome in outcomes):
         return _first_failure(outcomes, logs, hub.late)
     metrics = combine_ranks(
-        [outcome.run for outcome in outcomes], hub.seen, registry.benchmark_of(request["settings"]).combined
+        [outcome.run for outcome in outcomes], hub.seen, registry.benchmark_of(request["settings"]).combined_metrics
     )
     took_s = max(outcome.ended_s for outcome in outcomes)
     return {**metrics, "status": "ended", "elapsed_s_with_fork": took_s}

@@ -40,10 +40,10 @@ class AlexNetTraining(images.ImageLoop):
     def to_save(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
         """Return the number of snapshots and the bytes of one, without building the network; an index adds some kB."""
         _, classes = pipeline.class_labels([str(path) for path in originals])
-        steps = cls.images_asked(settings, len(originals)) // settings["batch_size"]
+        steps = cls.count_images_read(settings, len(originals)) // settings["batch_size"]
         return steps // settings["checkpoint"]["every"], state_bytes(settings["benchmark"], classes)
 
-    def built(self) -> Iterable[Any]:
+    def build_pipeline(self) -> Iterable[Any]:
         """Return the pipeline of batches, and build the network or the emulated step."""
         device, originals = accelerator.DEVICES[self.chosen], [str(path) for path in self.images.originals]
         dataset = pipeline.build_labelled(self.names, self.settings, device, originals, self.images.source)
@@ -64,7 +64,7 @@ class AlexNetTraining(images.ImageLoop):
         """Return the raw metrics."""
         return {
             **super().metrics(wall_s),
-            **self.saving(),
+            **self.saving_metrics(),
             **self._network_built,
             "accelerator": accelerator.accelerator_label(self.chosen),
         }

@@ -233,7 +233,7 @@ class _Baseline(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         access = point["benchmark"]["access"]
         puts_objects = access == _WRITTEN and point["storage"].get("kind") == "s3"
         unused = "transfer_mib" if access == _RANDOM else "seconds_max"
@@ -241,7 +241,9 @@ class _Baseline(Benchmark):
         others = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts_objects else ()
         names = ("benchmark", "storage", "cache", *others)
         return {
-            name: value for name, value in super().acting({**point, "benchmark": own_settings}).items() if name in names
+            name: value
+            for name, value in super().acting_settings({**point, "benchmark": own_settings}).items()
+            if name in names
         }
 
     def words(self, node: Node) -> list[str]:

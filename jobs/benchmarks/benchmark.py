@@ -129,7 +129,7 @@ class Benchmark:
         """Return the metric whose spread over the runs of a cell is judged; `node` is as in `figure_of`."""
         return self.rate or self.figure_of(node)
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         """Return the settings that can change the result of a cell; `point` has all settings."""
         settings = {name: value for name, value in point.items() if name in self.settings}
         if self.data != "hdf5":
@@ -151,7 +151,7 @@ class Benchmark:
         reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
         return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
-    def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
+    def combined_metrics(self, _ranks: Sequence[Run]) -> dict[str, Any]:
         """Return additional metrics of a run over all ranks that are no simple sums (`jobs.ranks.hub`)."""
         return {}
 

@@ -98,7 +98,7 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
         own_paths = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
         parts = file_parts(settings.get("dataset", {}), own["channels"])
         spent = stack.enter_context(open_time_spent(request))
-        possible_paths = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
+        possible_paths = [paths[file] for file in rules.readable_files(settings["prefetch"], settings["threads"])]
         staged = {path: files.sizes[path] for path in possible_paths}
         copies = (
             FileCopies(folder) if source else stack.enter_context(staged_in(request, own_rank.rank, staged, spent.log))
@@ -114,7 +114,9 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
             [*read_paths.values()], reader, first_image, own["control"] in ("none", "no_compute"), spent.log
         )
         training = CdbTraining(settings, rules, feed, spent, copies)
-        certain_paths = {read_paths[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
+        certain_paths = {
+            read_paths[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed_files(phase)
+        }
         asked_bytes = dict.fromkeys(read.values(), training.image_bytes if feed.reads else 0)
         reader_facts = (
             {"copies": copies.folder, "newest_ns": copies.newest_ns, "reading": reader.processes} if reader else {}
@@ -149,7 +151,7 @@ class CdbTraining(NerscTrainer):
         self.bytes_read = 0
         self._iterators: list[Iterator[Any]] = []  # iterators that run until the clock has stopped
 
-    def built(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
+    def build_network(self, *, trains: bool) -> CdbNetwork:  # noqa: ARG002 - it is never built only to be saved
         """Return a network for this number of fields, with its variables at their initial values."""
         network = CdbNetwork(self.settings["seed"], {**self.settings["benchmark"], "fields": self.fields})
         network.reset()
@@ -226,10 +228,10 @@ class CdbTraining(NerscTrainer):
         counts = {phase: len(files) for phase, files in self.delivered.items()}
         images = sum(counts.values()), sum(rules.images.values())
         size = self.bytes_read, images[1] * self.image_bytes if feed.reads else 0
-        most_asked = rules.most_asked(settings["prefetch"], settings["threads"])
+        most_asked = rules.most_images_read(settings["prefetch"], settings["threads"])
         train = self.delivered[TRAIN]
         return {
-            **self.counted(wall_s, images, size),
+            **self.common_metrics(wall_s, images, size),
             **{f"{phase}_images": count for phase, count in counts.items()},
             **{f"{phase}_reads": feed.asked[phase] for phase in counts},
             "images_ahead": sum(feed.asked.values()) - images[0],
@@ -245,7 +247,7 @@ class CdbTraining(NerscTrainer):
 
 
 class _Climate(Benchmark):
-    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the staging metrics over all ranks: sums of files and bytes, the longest time, and their rate."""
         if not all("stage_s" in metrics for metrics in ranks):
             return {}

@@ -88,21 +88,21 @@ class ClimateRules:
         draws.shuffle(buffer)
         return (ordered + buffer)[: self.batches(phase) * self.batch_size]
 
-    def consumed(self, phase: Phase) -> list[int]:
+    def consumed_files(self, phase: Phase) -> list[int]:
         """Return the file numbers of all consumed images, in order over all passes."""
         files = [file for number in range(self.epochs) for file in self.order(phase, number)]
         return files[: self.images[phase]]
 
-    def most_asked(self, prefetch: int, calls: int) -> int:
+    def most_images_read(self, prefetch: int, calls: int) -> int:
         """Return the largest possible number of training images read: consumed, `prefetch`, and parallel `calls`."""
         all_images = self.epochs * self.batches(TRAIN) * self.batch_size
         return min(all_images, self.images[TRAIN] + prefetch + calls)
 
-    def may_ask(self, prefetch: int, calls: int) -> list[int]:
+    def readable_files(self, prefetch: int, calls: int) -> list[int]:
         """Return the sorted file numbers that this rank may read, consumed or only read ahead."""
         train = [file for number in range(self.epochs) for file in self.order(TRAIN, number)]
         validation = self.share(VALIDATION) if self.batches(VALIDATION) else []
-        return sorted({*train[: self.most_asked(prefetch, calls)], *validation})
+        return sorted({*train[: self.most_images_read(prefetch, calls)], *validation})
 
 
 @lru_cache(maxsize=4)

@@ -194,13 +194,15 @@ class _Command(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("printed", node["unit"], node["better"]) if node["metric"] else self.figure
 
-    def acting(self, point: Mapping[str, Any]) -> Settings:
+    def acting_settings(self, point: Mapping[str, Any]) -> Settings:
         own = {**point["benchmark"]}
         own["workdir"] = str(Path(own["workdir"] or ".").expanduser().resolve())
         used_words = {name for text in _argument_texts(own) for name in WORD.findall(text)}
         unused = set(_PLACEHOLDERS) - used_words - {"cache"}
         return {
-            name: value for name, value in super().acting({**point, "benchmark": own}).items() if name not in unused
+            name: value
+            for name, value in super().acting_settings({**point, "benchmark": own}).items()
+            if name not in unused
         }
 
     def page_cache(self, settings: Settings) -> str:

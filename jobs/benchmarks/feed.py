@@ -170,7 +170,7 @@ class _Feed(Benchmark):
     def page_cache(self, settings: Settings) -> str:
         return "as_is" if settings["benchmark"]["source"] == "memory" else settings["cache"]
 
-    def combined(self, ranks: Sequence[Run]) -> dict[str, Any]:
+    def combined_metrics(self, ranks: Sequence[Run]) -> dict[str, Any]:
         rows = [row for run in ranks for row in run["accelerators"]]
         return {**_shares(rows), "accelerators": rows}
 

@@ -147,7 +147,7 @@ class HepTraining(NerscTrainer):
         }  # no validation without a file of this rank
         self._passes = 0
 
-    def built(self, *, trains: bool) -> HepNetwork:
+    def build_network(self, *, trains: bool) -> HepNetwork:
         """Return the network for the image size of the data set, warmed up if it `trains`, else reset."""
         network = HepNetwork(self.settings["seed"], {**self.settings["benchmark"], "image_size": self.plan.image_size})
         network.warm_up(self.settings["batch_size"], accelerator.HOST) if trains else network.reset()
@@ -161,7 +161,7 @@ class HepTraining(NerscTrainer):
 
     def place(self, _number: int) -> tuple[str, int]:
         """Return the phase and the epoch of the next sample."""
-        return TRAIN, self.samples[TRAIN].coming
+        return TRAIN, self.samples[TRAIN].next_epoch
 
     def next_batch(self) -> Arrays:
         """Return the next batch of samples; it may span several files."""
@@ -198,8 +198,8 @@ class HepTraining(NerscTrainer):
         images = len(self.per_step["compute_s"]) * batch_size, self.number * batch_size
         cache = self.settings["cache"] if self.plan.phases and not self.loader.source else "as_is"
         return {
-            **self.counted(wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
-            **self.saving(),
+            **self.common_metrics(wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
+            **self.saving_metrics(),
             "read_s": seconds["read"],
             "shuffle_s": seconds["shuffle"],
             "unpack_s": seconds["load"],
@@ -248,7 +248,7 @@ class Keys(NodeWithName):
 
 
 class _Hepcnn(Benchmark):
-    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def combined_metrics(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the load metrics over all ranks, as from `combine_load_metrics`."""
         return combine_load_metrics(ranks)
 

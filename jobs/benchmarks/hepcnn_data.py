@@ -350,7 +350,7 @@ class RankSamples:
         return parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
     @property
-    def coming(self) -> int:
+    def next_epoch(self) -> int:
         """Return the epoch of the next sample."""
         return (self._index + (self._next == self._rules.files(self._phase).samples)) // self._rules.share(self._phase)
 

@@ -51,17 +51,17 @@ class ImageLoop(StepLoop):
         checkpoints: RunSnapshots | None = None,
     ) -> None:
         """Start TensorFlow, and build the pipeline and the step."""
-        self.wanted = self.images_asked(settings, len(images.paths))
+        self.wanted = self.count_images_read(settings, len(images.paths))
         super().__init__(settings, -(-self.wanted // settings["batch_size"]), spent)
         self.chosen = accelerator.start_tensorflow(settings)
         self.images, self.names, self.checkpoints = images, [str(path) for path in images.paths], checkpoints
         self.delivered: list[int] = []
         self.bytes_read = 0
-        with self.bad_file_named():
-            self.batches = self.built()
+        with self.error_with_file_name():
+            self.batches = self.build_pipeline()
 
     @classmethod
-    def images_asked(cls, settings: Settings, files: int) -> int:
+    def count_images_read(cls, settings: Settings, files: int) -> int:
         """Return the number of images that a run requests: ``iterations`` batches, or each file once.
 
         A benchmark with only full batches requests the full batches of one epoch, at least one batch.
@@ -76,7 +76,7 @@ class ImageLoop(StepLoop):
         """Return the number of snapshots of a run, and the bytes of one."""
         return 0, 0
 
-    def built(self) -> Iterable[Any]:
+    def build_pipeline(self) -> Iterable[Any]:
         """Return the pipeline, which has not read any image yet, and build the step."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class ImageLoop(StepLoop):
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Return the metrics of the run, with the reads of an object store in order. Raises UnreadableImageError."""
-        with self.bad_file_named(), self._in_order():
+        with self.error_with_file_name(), self._in_order():
             return super().measure(watched)
 
     def start_input(self) -> None:
@@ -130,7 +130,7 @@ class ImageLoop(StepLoop):
         }
 
     @contextmanager
-    def bad_file_named(self) -> Iterator[None]:
+    def error_with_file_name(self) -> Iterator[None]:
         """Raise an UnreadableImageError that names the bad file; TensorFlow's own error does not name it."""
         try:
             yield

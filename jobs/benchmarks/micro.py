@@ -29,7 +29,7 @@ class ReadingLoop(images.ImageLoop):
 
     _meetings = 0
 
-    def built(self) -> Any:
+    def build_pipeline(self) -> Any:
         """Return the pipeline of the micro-benchmark."""
         return pipeline.build_unlabelled(self.names, self.settings, self.images.source)
 

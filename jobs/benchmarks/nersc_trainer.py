@@ -145,7 +145,7 @@ class NerscTrainer(StepLoop):
         start = time.perf_counter()
         self.computes = settings["benchmark"]["control"] != "no_compute"
         trains = self.computes and self.chosen != "emulated"
-        network = self.built(trains=trains) if trains or saved else None
+        network = self.build_network(trains=trains) if trains or saved else None
         self.network = network if trains else None
         self.state = network.state if network else None
         self.takes_s: float | None = settings["accelerator"]["step_s"] if self.computes and not trains else None
@@ -154,7 +154,7 @@ class NerscTrainer(StepLoop):
         self._zeros = [np.zeros(size, np.float32) for shape in shapes for size in (shape, shape[-1:])]
         self.build_s = time.perf_counter() - start
 
-    def built(self, *, trains: bool) -> SharedNetwork:
+    def build_network(self, *, trains: bool) -> SharedNetwork:
         """Return the network, for training (`trains`) or only to be saved."""
         raise NotImplementedError
 
@@ -187,7 +187,7 @@ class NerscTrainer(StepLoop):
         elif self.computes:
             self._take_time(arrays, VALIDATION_COST)
 
-    def counted(self, wall_s: float, images: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
+    def common_metrics(self, wall_s: float, images: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
         """Return the common metrics; `images` is (found, requested), `size` in bytes is (found, predicted)."""
         return {
             **super().metrics(wall_s),

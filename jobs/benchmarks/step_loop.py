@@ -192,7 +192,7 @@ class StepLoop:
             "timelog": self.spent.log_name(),
         }
 
-    def saving(self) -> dict[str, Any]:
+    def saving_metrics(self) -> dict[str, Any]:
         """Return the metrics of saving snapshots."""
         metrics = {"checkpoints_asked": self.number // self.settings["checkpoint"]["every"]} if self.saver else {}
         return {"checkpoint_finish_s": self._finish_s, **metrics}

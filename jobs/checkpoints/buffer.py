@@ -100,7 +100,7 @@ class DirectTarget:
         path, write_s = self._snapshots.path(snapshot.name), time.perf_counter() - start
         return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=write_s)
 
-    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
+    def wait_until_drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - a parameter of `BurstBuffer`
         """Return True: a single folder has no drain."""
         return True
 
@@ -281,7 +281,7 @@ class BurstBuffer(DirectTarget):
             lambda: restart.latest_snapshot(self.fast, self.slow)
         )  # a copy in a bucket is copied to FAST
 
-    def drained(self, timeout_s: float | None = None) -> bool:
+    def wait_until_drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage, and return True.
 
         Return False after `timeout_s`, if the drainer gave up, or if it found a snapshot of this training damaged;

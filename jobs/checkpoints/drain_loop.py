@@ -57,7 +57,7 @@ class SnapshotSides:
         except OSError:  # unknown
             return False
 
-    def pending(self) -> list[str]:
+    def pending_snapshots(self) -> list[str]:
         """Return the names of the snapshots to drain, the oldest first.
 
         A snapshot counts as drained if the slow storage has it, or has `keep` newer ones.
@@ -71,7 +71,7 @@ class SnapshotSides:
     def left(self) -> list[str]:
         """Return the pending snapshots; if the slow storage does not answer, all snapshots of the fast storage."""
         try:
-            return self.pending()
+            return self.pending_snapshots()
         except (OSError, JobError):
             return self.fast.names(*STAGED)
 
@@ -84,12 +84,12 @@ class SnapshotSides:
             self.fast.delete(copies[0])
         return bool(copies)
 
-    def retain(self) -> None:
+    def remove_surplus(self) -> None:
         """Remove all but the `keep` newest snapshots from each storage, but no pending one from the fast storage."""
         for name in self.slow.names()[: -self.keep]:
             self.slow.delete(name)
         staged = self.fast.names(*STAGED)
-        pending = self.pending()
+        pending = self.pending_snapshots()
         for name in staged[: -self.keep]:
             if name not in pending:
                 self.fast.delete(name)
@@ -236,10 +236,10 @@ def _attempt(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal,
     with lease.held_by_drainer(sides.slow.store):  # another job may drain another fast folder to the same store
         sides.require_slow()
         sides.slow.recover()
-        pending = sides.pending()
+        pending = sides.pending_snapshots()
         if pending:
             _drain_one(sides, pending[0], options, journal, retries)
-        sides.retain()
+        sides.remove_surplus()
     return bool(pending)
 
 

@@ -69,7 +69,7 @@ def _read(name: str, store: Snapshots, target: Snapshots) -> tuple[Path | None, 
     Raises OSError if the first storage has no room for a copy from a bucket.
     """
     try:
-        folder = store.restored(name, target)
+        folder = store.restored_folder(name, target)
     except (JobError, OSError) as error:
         if isinstance(error, OSError) and files.is_full(error):
             raise

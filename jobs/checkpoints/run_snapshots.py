@@ -127,7 +127,7 @@ class RunSnapshots:
         """Wait, after the end of the training, until all snapshots are on their last storage."""
         if self._drain_wait_s is None:
             start = time.perf_counter()
-            is_drained = self._new_target.drained(self._drain_timeout_s)
+            is_drained = self._new_target.wait_until_drained(self._drain_timeout_s)
             self._drain_wait_s = time.perf_counter() - start
             if not is_drained and self._drain_wait_s >= self._drain_timeout_s:
                 self._troubles = (f"the drain was not over after drain_timeout_s={self._drain_timeout_s:g}",)

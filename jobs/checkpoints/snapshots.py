@@ -265,7 +265,7 @@ class Snapshots:
             problems = [f"{error.filename} is missing"]
         return None if problems and not find_manifest() else problems
 
-    def restored(self, name: str, target: Snapshots) -> Path | None:
+    def restored_folder(self, name: str, target: Snapshots) -> Path | None:
         """Return the folder with the files of a snapshot; files in a bucket are copied to the `target` store.
 
         A copy of that name in that store is replaced. Raises DamageError for a bad snapshot. Returns None if it is

@@ -65,7 +65,7 @@ class Photograph:
     red: Plane
     texture: Plane  # mean strength 1; stronger on rough objects, weaker on smooth ones
 
-    def developed(self, detail: float) -> Image.Image:
+    def with_detail(self, detail: float) -> Image.Image:
         """Return the image as YCbCr, with a texture of `detail` grey levels."""
         grain = np.float32(detail) * self.texture
         focus = np.float32(min(1.0, detail / _FOCUS_DETAIL))

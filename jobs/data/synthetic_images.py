@@ -122,7 +122,7 @@ def _search_encoding(picture: Photograph, quality: int, target_bytes: int) -> by
     detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
     previous: tuple[float, float] | None = None
     for _ in range(_MAX_ENCODINGS):
-        data = _encode(picture.developed(math.exp(detail)), quality)
+        data = _encode(picture.with_detail(math.exp(detail)), quality)
         error = math.log(len(data) / target_bytes)
         if abs(error) < best_error:
             best, best_error = data, abs(error)

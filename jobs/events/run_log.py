@@ -59,7 +59,7 @@ class RunLog:
         return self.events.words["kind"]
 
     @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Return whether these logs are ours, not NERSC's."""
         return self.streams[0].identity is not None
 
@@ -162,7 +162,7 @@ def time_budgets(log: RunLog, ranks: Sequence[int]) -> Iterator[TimeBudget]:
 
 def _priorities(log: RunLog) -> Sequence[int]:
     """Return the codes of the actions, the one with the highest priority first."""
-    if log.ours:
+    if log.is_ours:
         return range(len(log.actions))
     means = {code: float(part["taken"].mean()) for code, part in log.events.by("kind")}
     return sorted(means, key=means.__getitem__)

@@ -92,7 +92,7 @@ class InputBound(NamedTuple):
     steps_s: float
     waited_s: float  # seconds in which the rank did nothing but wait for input
     remedies: Mapping[str, float]  # the most that each remedy can save, in seconds
-    prefetched: bool = False  # whether the pipeline already prefetches
+    has_prefetch: bool = False  # whether the pipeline already prefetches
 
     @property
     def share(self) -> float:
@@ -118,10 +118,10 @@ def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
     busy_ns = sum(spent_ns[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
     making_ns = int(runtime.of(*_MAKING).spans.within(steps.start, steps.end).sum())
     hidden_ns = making_ns - sum(spent_ns[name] for name in _MAKING)
-    prefetch_ns = 0 if runtime.prefetched else max(0, min(waited_ns, busy_ns - hidden_ns))
+    prefetch_ns = 0 if runtime.has_prefetch else max(0, min(waited_ns, busy_ns - hidden_ns))
     remedies = {"prefetch": prefetch_ns} | {name: spent_ns[name] for name in INPUT}
     seconds = {name: saved_ns / NS for name, saved_ns in remedies.items()}
-    return InputBound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.prefetched)
+    return InputBound(int((steps.end - steps.start).sum()) / NS, waited_ns / NS, seconds, runtime.has_prefetch)
 
 
 def record_metrics(runtime: Runtime) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Runtime:
     dropped: int = 0
 
     @property
-    def marked(self) -> bool:
+    def has_marks(self) -> bool:
         """Return whether steps were marked; otherwise the whole trace counts as one step."""
         return len(self.marks) > 0
 
@@ -76,7 +76,7 @@ class Runtime:
 
         A number that occurs again in a series is another step, of the next epoch.
         """
-        if not self.marked:
+        if not self.has_marks:
             return Steps(*(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max())))
         number, series, start = (self.marks[name] for name in ("step", "series", "start"))
         order = np.lexsort((start, number, series))
@@ -107,10 +107,10 @@ class Runtime:
 
     def in_front(self, events: Events) -> Events:
         """Return the events of `events` on threads that mark steps; all events if no step is marked."""
-        return events.at(np.isin(events["thread"], self.front)) if self.marked else events
+        return events.at(np.isin(events["thread"], self.front)) if self.has_marks else events
 
     @property
-    def prefetched(self) -> bool:
+    def has_prefetch(self) -> bool:
         """Return whether the pipeline already prefetches, by the names of its events."""
         return any(map(_PREFETCHED.search, self.events.words["name"]))
 

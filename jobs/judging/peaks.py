@@ -74,7 +74,7 @@ class Peaks:
             (_median(baseline) for baseline in self.baselines if bounds_rate(baseline, record, READ)), default=None
         )
 
-    def elsewhere(self, record: Record) -> dict[str, tuple[Node, float]]:
+    def other_storages(self, record: Record) -> dict[str, tuple[Node, float]]:
         """Return settings and MB/s of the host's other storages, by name, for the same reads by as many readers."""
         threads, host = record["cell"]["settings"]["threads"], record["provenance"].get("host")
         others = [

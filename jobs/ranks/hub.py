@@ -124,7 +124,7 @@ class Hub:
         try:
             if events & selectors.EVENT_WRITE:
                 self._flush(member)
-            if events & selectors.EVENT_READ and (message := member.channel.arrived()):
+            if events & selectors.EVENT_READ and (message := member.channel.message_if_arrived()):
                 self._handle(member, message, time.perf_counter())
         except (ClosedError, KeyError, TypeError, ValueError, OverflowError):
             self._dismiss(member)

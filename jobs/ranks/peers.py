@@ -211,7 +211,7 @@ class Listener:
         try:
             if not stranger.knows_secret:
                 self._examine(stranger)
-            elif message := stranger.channel.arrived():
+            elif message := stranger.channel.message_if_arrived():
                 self._forget(stranger)
                 return Newcomer(stranger.channel, message.value)
         except StrangerError as error:

@@ -269,7 +269,7 @@ def requested(argument):
     settings = argument["settings"]
     dataset = _build(argument).take(settings["iterations"] or -1)  # -1: all
     paths = _paths(argument)
-    number = _kind(settings).images_asked(settings, len(paths))
+    number = _kind(settings).count_images_read(settings, len(paths))
     promised = [str(path) for path in images.first_files(paths, number, settings["seed"])]
     delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
     return {"value": [promised, delivered]}

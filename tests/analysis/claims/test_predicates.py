@@ -65,7 +65,7 @@ def test_of_an_order_the_whole_interval_is_on_its_side_and_of_a_number_ours_alon
 @given(NUMBERS, st.lists(st.floats(0.001, 0.06), min_size=1, max_size=3))
 def test_the_strictest_site_says_how_far_ours_may_be_off_and_what_was_found_never_does(number, limits):
     cells = [{"spread_limit": limit} for limit in limits]
-    low, high, tolerance = of.equal_to(number, SITE).widened([*cells, {"spread_limit": math.nan}])
+    low, high, tolerance = of.equal_to(number, SITE).widened_range([*cells, {"spread_limit": math.nan}])
 
     assert tolerance == 2 * min(limits)
     assert (number - low, high - number) == (pytest.approx(number * tolerance), pytest.approx(number * tolerance))
@@ -126,7 +126,7 @@ def test_what_cannot_be_held_against_a_claim_is_not_comparable_and_says_why(made
 
 
 def test_where_no_record_names_a_tolerance_nothing_is_compared():
-    assert math.isnan(NUMBER.widened([{"spread_limit": math.nan}])[2])
+    assert math.isnan(NUMBER.widened_range([{"spread_limit": math.nan}])[2])
 
 
 def test_what_differs_says_the_models_own_figures_or_why_nothing_follows():

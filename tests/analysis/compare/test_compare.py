@@ -158,8 +158,8 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed_a
         "local benchmark.preprocess=true batch_size=64 threads=1",
         "local benchmark.preprocess=true batch_size=128 threads=1",
     ]
-    assert side(*cells).told("A") == "A: a, 3 cells on n2, node1, TensorFlow 2.21.0"
-    assert side(cell(host="")).told("B") == "B: a, 1 cell on an unknown host, TensorFlow 2.21.0"
+    assert side(*cells).description("A") == "A: a, 3 cells on n2, node1, TensorFlow 2.21.0"
+    assert side(cell(host="")).description("B") == "B: a, 1 cell on an unknown host, TensorFlow 2.21.0"
 
 
 def test_a_comparison_in_words_has_every_number_of_its_rows():

@@ -86,7 +86,7 @@ def test_of_each_other_storage_of_the_host_the_most_is_known_that_as_many_reader
                         ([*RANDOM, "storage.name=e", "threads=8"], {})):  # fmt: skip
         leave(folder, words, [400.0], **more)
 
-    found = peaks_of(folder).elsewhere(cell)
+    found = peaks_of(folder).other_storages(cell)
 
     assert {name: (node["stripe_count"], rate) for name, (node, rate) in found.items()} == {
         "a": (4, 77.0), "b": (4, 202.0),

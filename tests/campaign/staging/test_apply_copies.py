@@ -63,7 +63,7 @@ def test_each_file_of_several_rules_is_copied_once_in_the_order_of_names_and_tol
 
     apply_copies.apply_plan(what, lambda *words: told.append(words))
 
-    assert [name for name, *_ in what.wanted] == [*NAMES]
+    assert [name for name, *_ in what.wanted_files] == [*NAMES]
     assert str(what).startswith(f"3 files, 0.1 MB, of {source} would be copied to {source.parent}/fast/")
     assert told == [("copying", done, 3, "files") for done in (0, 3)]
     apply_copies.apply_plan(what, lambda *words: told.append(words))

@@ -262,12 +262,12 @@ def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_draine
     with closing(DirectTarget(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
         target.save(1, writer(1))
         buffer.save(1, writer(1))
-        assert buffer.drained(60)
+        assert buffer.wait_until_drained(60)
         fault(text)(bed)
         with pytest.raises(OSError, match=r"Input/output error|Read-only"):
             target.save(2, writer(2))
         saved = buffer.save(2, writer(2))
-        drained, why = buffer.drained(60), " ".join(reasons(fast))
+        drained, why = buffer.wait_until_drained(60), " ".join(reasons(fast))
     kept = contents_of(saved.path)
 
     apply.bring_up(bed, BOTH, OWNER)

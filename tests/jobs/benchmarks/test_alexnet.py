@@ -71,7 +71,7 @@ def test_only_whole_batches_are_trained_and_more_than_there_is_is_never_complete
 def test_the_whole_batches_of_an_epoch_are_asked_for_or_so_many_and_at_least_one(files, batch_size, iterations, asked):
     settings = {"iterations": iterations, "batch_size": batch_size, "checkpoint": {"every": 2}}
 
-    assert AlexNetTraining.images_asked(settings, files) == asked
+    assert AlexNetTraining.count_images_read(settings, files) == asked
     assert AlexNetTraining.to_save(
         {**settings, "benchmark": SMALL}, [Path(f"{each % 3}/x") for each in range(files)]
     ) == (

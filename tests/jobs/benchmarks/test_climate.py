@@ -164,11 +164,11 @@ def test_copies_on_a_fast_storage_are_what_a_staged_run_reads(run, made, disk, t
 def test_what_ranks_have_staged_is_added_up_and_took_as_long_as_the_last():
     ranks = [dict(zip(STAGED, values, strict=True)) for values in ((2.0, 3, 4_000_000, 0), (4.0, 2, 1_000_000, 1))]
 
-    whole = climate.BENCHMARK.combined(ranks)
+    whole = climate.BENCHMARK.combined_metrics(ranks)
 
     assert [whole[key] for key in STAGED] == [4.0, 5, 5_000_000, 1]
     assert whole["stage_mb_per_s"] == 1.25
-    assert climate.BENCHMARK.combined([{}, {}]) == {}
+    assert climate.BENCHMARK.combined_metrics([{}, {}]) == {}
 
 
 def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path):

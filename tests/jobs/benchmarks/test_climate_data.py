@@ -26,7 +26,7 @@ def test_the_published_counts_of_reads_follow_from_the_parameters(nodes, reads):
     rules = ClimateRules(62_738, nodes, 0, 3, 1, 3, 12_345)
 
     assert [len(rules.split(phase)) for phase in (TRAIN, VALIDATION)] == [50_190, 6_274]
-    assert nodes * (rules.most_asked(16, 4) + rules.images[VALIDATION]) == reads
+    assert nodes * (rules.most_images_read(16, 4) + rules.images[VALIDATION]) == reads
 
 
 @given(runs)
@@ -56,13 +56,13 @@ def test_a_file_comes_at_most_so_much_earlier_as_files_are_drawn_from(rules):
 @given(runs, st.integers(0, 9), st.integers(1, 4))
 def test_what_may_be_asked_for_is_what_is_consumed_and_so_many_read_ahead(rules, prefetch, calls):
     whole = [file for number in range(rules.epochs) for file in rules.order(TRAIN, number)]
-    most = rules.most_asked(prefetch, calls)
+    most = rules.most_images_read(prefetch, calls)
 
-    assert len(rules.consumed(TRAIN)) == min(len(whole), rules.epochs * rules.steps * rules.batch_size)
+    assert len(rules.consumed_files(TRAIN)) == min(len(whole), rules.epochs * rules.steps * rules.batch_size)
     assert most == min(len(whole), rules.epochs * rules.steps * rules.batch_size + prefetch + calls)
     validated = rules.share(VALIDATION) if rules.batches(VALIDATION) else []
-    assert rules.may_ask(prefetch, calls) == sorted({*whole[:most], *validated})
-    assert {*rules.consumed(TRAIN), *rules.consumed(VALIDATION)} <= {*rules.may_ask(prefetch, calls)}
+    assert rules.readable_files(prefetch, calls) == sorted({*whole[:most], *validated})
+    assert {*rules.consumed_files(TRAIN), *rules.consumed_files(VALIDATION)} <= {*rules.readable_files(prefetch, calls)}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_at_least_what_is_consumed_and_at_most_what_is_kept_ready_is_asked_for(a
 
 @given(runs, st.data())
 def test_a_file_that_comes_twice_or_not_or_from_elsewhere_is_found(rules, data):
-    delivered = [replace(rules, rank=rank, iterations=None).consumed(TRAIN) for rank in range(rules.ranks)]
+    delivered = [replace(rules, rank=rank, iterations=None).consumed_files(TRAIN) for rank in range(rules.ranks)]
     assert first_sample_fault(rules, delivered) == ""
     if not delivered[0]:
         return

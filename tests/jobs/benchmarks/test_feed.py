@@ -230,7 +230,7 @@ def test_the_worst_accelerator_of_all_nodes_decides():
         }
         for shares in ([95.0, 93.0], [94.0, 90.0])
     ]
-    together = feed.BENCHMARK.combined(nodes)
+    together = feed.BENCHMARK.combined_metrics(nodes)
 
     assert (together["au_percent"], together["au_mean_percent"], together["late_share"]) == (90.0, 93.0, 0.0095)
     assert together["cpu_wait_percent"] == 9.0, "of the worst one"

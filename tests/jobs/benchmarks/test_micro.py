@@ -103,7 +103,7 @@ def test_ranks_meet_as_often_as_the_one_with_most_batches_has_one_and_the_first_
     monkeypatch.setattr(ranks, "this_rank", lambda: rank)
     monkeypatch.setattr(images.accelerator, "start_tensorflow", lambda _: "cpu")
     batches = [(Tensor([number]), Tensor([10]), None) for number in range(own)]
-    monkeypatch.setattr(micro.ReadingLoop, "built", lambda _: batches)
+    monkeypatch.setattr(micro.ReadingLoop, "build_pipeline", lambda _: batches)
     paths = [Path(str(number)) for number in range(own)]
 
     figures = micro.ReadingLoop(make_settings(batch_size=1), images.RankImages(Path(), paths, paths)).measure(

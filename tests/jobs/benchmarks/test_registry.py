@@ -114,7 +114,7 @@ def test_what_acts_on_a_cell_follows_from_what_it_does(those, acting, idle, word
     )
     node = node if benchmark.name == "baseline" else those["benchmark"]
 
-    found = benchmark.acting(
+    found = benchmark.acting_settings(
         {"storage": {}, **dict.fromkeys(("dataset", "threads", "seed"), 1), **those, "benchmark": node}
     )
     own = ("benchmark", "storage", "cache", *acting)

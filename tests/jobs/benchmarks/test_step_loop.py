@@ -118,13 +118,13 @@ def test_a_run_ends_with_its_batches_and_the_wait_for_none_is_load(clock):
 def test_a_snapshot_is_saved_behind_each_step_and_the_end_waits_for_the_last(clock):
     pieces = Pieces(clock, saver=Snapshots(clock))
 
-    metrics = pieces.measure(contextlib.nullcontext()) | pieces.saving()
+    metrics = pieces.measure(contextlib.nullcontext()) | pieces.saving_metrics()
 
     assert pieces.saver.saved == [1, 2, 3, 4, 5]
     assert [metrics[key] for key in ("checkpoint_s", "checkpoint_finish_s")] == pytest.approx([5 * 0.1 + 0.7, 0.7])
     assert metrics["checkpoints_asked"] == 2
     assert metrics["wall_s"] == pytest.approx(sum(metrics[part] for part in metrics["wall_parts"]))
-    assert Pieces(clock).saving() == {"checkpoint_finish_s": 0.0}
+    assert Pieces(clock).saving_metrics() == {"checkpoint_finish_s": 0.0}
 
 
 def test_a_loss_that_is_no_number_is_none_and_a_step_without_one_has_none(clock):

@@ -42,7 +42,7 @@ def train_and_restart(argument):
         model = _model()
         model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[saving_callback(buffer, model, 4)])
         saved = [line["step"] for line in buffer.report()]
-        drained = buffer.drained(120)
+        drained = buffer.wait_until_drained(120)
     with closing(BurstBuffer(*folders)) as buffer:
         again = _model()
         step = restore_model(buffer, again)
@@ -64,7 +64,9 @@ def fill(argument):
     with closing(BurstBuffer(argument["fast"], argument["slow"])) as buffer:
         for step in range(5):
             buffer.save(step, lambda folder: checkpoint.write(str(folder / "ckpt")))
-        return {"value": {"drained": buffer.drained(120), "steps": [line["step"] for line in buffer.report()]}}
+        return {
+            "value": {"drained": buffer.wait_until_drained(120), "steps": [line["step"] for line in buffer.report()]}
+        }
 
 
 def run_code(argument):

@@ -74,7 +74,7 @@ def test_a_trainer_asks_a_store_that_fails_once_each_time_it_looks(raw, places):
         raw.root.gets.clear()
         raw.root.script = [BUSY] * 9
 
-        assert not buffer.drained(0)
+        assert not buffer.wait_until_drained(0)
 
     assert raw.root.gets == [f"p/{MARKER_NAME}"]
 

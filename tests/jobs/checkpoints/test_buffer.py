@@ -119,7 +119,7 @@ def test_the_report_says_when_each_snapshot_was_durable_where(opened):
     buffer = opened(bandwidth_mb_per_s=1)
     saved = buffer.save(7, writer(7))
     ended = clock.current_moment()
-    assert buffer.drained(120)
+    assert buffer.wait_until_drained(120)
 
     (line,) = buffer.report(ended)
 

@@ -85,7 +85,7 @@ def test_snapshots_are_drained_in_order_and_the_newest_are_kept_on_both_sides(pl
     assert (steps(places[0]), steps(places[1])) == ([3, 4], [3, 4])
     assert [snapshots_in(place).verify(name) for place in places for name in snapshots_in(place).names()] == [[]] * 4
     assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in buffer.report(clock.current_moment()))
-    assert buffer.drained(0)
+    assert buffer.wait_until_drained(0)
 
 
 def test_a_new_fast_folder_joins_the_buffer_of_the_slow_side(places, committed, tmp_path):
@@ -221,7 +221,7 @@ def test_a_source_that_rots_before_it_is_put_never_becomes_visible(places, opene
     assert drain_loop.drain_snapshots(*places) == 0
 
     assert (steps(places[0], "damaged"), steps(places[1]), set(raw)) == ([1], [], before)
-    assert not buffer.drained(0)
+    assert not buffer.wait_until_drained(0)
     with pytest.warns(DrainWarning, match="ckpt.index is missing" if lost else "has other bytes"):
         buffer.save(2, writer(2))
     assert buffer._sides.evict_one()  # noqa: SLF001 - as where the fast storage is full
@@ -402,7 +402,7 @@ def test_a_second_trainer_is_refused_or_the_first_one_ends(places, kind, opened,
         assert drain_loop.drain_snapshots(*places, alive) == drain_loop.GAVE_UP
     with pytest.raises(FolderError, match="has been taken by another trainer"):
         first.save(3, writer(3))
-    assert not first.drained(0)
+    assert not first.wait_until_drained(0)
     assert drain_loop.drain_snapshots(*theirs) == 0
     assert steps(places[1]) == [2]
     assert drain_loop.drain_snapshots(*places) == 0  # its trainer is gone now
@@ -522,7 +522,7 @@ def test_a_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(places,
     assert drain_loop.drain_snapshots(*places) == 0
     buffer.save(2, writer(2))
     of = {"folder": Folder, "bucket": Bucket}[kind]
-    of, name = (Snapshots, "restored") if when == "before it is read" else (of, LOOKS[kind])
+    of, name = (Snapshots, "restored_folder") if when == "before it is read" else (of, LOOKS[kind])
     then = getattr(of, name)
 
     def raced(self, *words):
@@ -565,7 +565,7 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
                 elif deed == "drain":
                     assert drain_loop.drain_snapshots(*places) == 0
                 else:
-                    getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
+                    getattr(sides, {"evict": "evict_one", "retain": "remove_surplus"}[deed])()
                 found = buffer.latest()
                 assert newest is None if found is None else blob(found) == bytes([newest]) * 10
 

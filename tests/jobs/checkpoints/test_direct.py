@@ -56,7 +56,7 @@ def test_a_direct_snapshot_needs_no_drain_and_its_times_say_so(target):
     target.save(1, writer(1))
 
     (line,) = target.report(clock.current_moment())
-    assert target.drained(0.0)
+    assert target.wait_until_drained(0.0)
     assert (line["where"], line["drain_s"], line["exposed_s"]) == ("only", 0.0, 0.0)
     assert 0 < line["write_s"] <= line["blocked_s"] == line["durable_fast_s"] == line["durable_slow_s"]
 

@@ -38,7 +38,7 @@ def small_slow(folders, staged):
 def test_a_full_fast_storage_blocks_until_the_drainer_has_made_room(folders, small_fast):
     with contextlib.closing(BurstBuffer(*folders, bandwidth_mb_per_s=4)) as buffer:
         saved = [buffer.save(step, writer(step, 15 * MB // 10)) for step in range(6)]
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
 
     assert all(snapshot.where == "fast" for snapshot in saved)
     assert max(snapshot.waited_s for snapshot in saved) > 0.05
@@ -88,7 +88,7 @@ def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folder
 def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(folders, small_slow):
     with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
         buffer.save(1, writer(1, 2 * MB))
-        assert not buffer.drained(30)
+        assert not buffer.wait_until_drained(30)
 
         with pytest.warns(DrainWarning, match="ENOSPC: No space left on device"):
             saved = buffer.save(2, writer(2, 2 * MB))
@@ -98,7 +98,7 @@ def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(fo
         assert (steps(folders[0]), steps(folders[1])) == ([1, 2], [])
 
         small_slow("size=16m")
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     assert steps(folders[1]) == [1, 2]
 
 

@@ -160,7 +160,7 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
 def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
         process = drain_process.left_running[-1]
         process.kill()
         process.wait()
@@ -168,7 +168,7 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
         with pytest.warns(restart.DrainWarning, match="ended with code -9"):
             buffer.save(2, writer(2))
 
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     with drainer_lock(folders[0]).acquire(timeout=120):
         assert newest_step(folders[1]) == 2
 

@@ -31,7 +31,7 @@ def cleared(*folders, timeout_s=20):
 def drained_and_closed(folders):
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
     drainer_ended(folders[0])
 
 
@@ -40,7 +40,7 @@ def test_a_training_that_is_over_leaves_nothing(folders, tmp_path):
         direct.save(1, writer(1))
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-        assert buffer.drained(120)
+        assert buffer.wait_until_drained(120)
 
     cleared(tmp_path / "only", tmp_path / "never")
     cleared(*folders)

@@ -275,7 +275,7 @@ TIMES_UP = [((4.9, False), False), ((5.0, False), True), ((5.1, False), True), (
 
 @pytest.mark.parametrize(("drain", "late"), TIMES_UP)
 def test_a_drain_that_is_not_over_when_its_time_is_up_is_told(tmp_path, monkeypatch, clock, drain, late):
-    target = Mock(drained=lambda _: clock.sleep(drain[0]) or drain[1], troubles=lambda: ("of the target",))
+    target = Mock(wait_until_drained=lambda _: clock.sleep(drain[0]) or drain[1], troubles=lambda: ("of the target",))
     monkeypatch.setattr(checkpoint, "DirectTarget", lambda *_, **__: target)
     clock.sleep(-clock.now())  # no digit is lost
 

@@ -39,7 +39,7 @@ def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks)
         for images, wall in ranks
     ]
 
-    found = combine_ranks(runs, seen(*(wall for _, wall in ranks)), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(*(wall for _, wall in ranks)), BENCHMARK.combined_metrics)
 
     images, slowest = sum(each for each, _ in ranks), max(wall for _, wall in ranks)
     assert found["images"] == images
@@ -53,7 +53,7 @@ def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks)
 def test_a_count_that_one_rank_does_not_know_is_unknown_and_of_lists_there_are_all():
     runs = [rank_run(device_bytes=5, changed=["a"]), rank_run(device_bytes=None, changed=["b", "c"])]
 
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)
 
     assert (found["device_bytes"], found["changed"], found["start_skew_s"]) == (None, ["a", "b", "c"], 0.001)
 
@@ -94,7 +94,7 @@ def test_conditions_in_which_ranks_differ_have_the_value_of_each():
     held = {**conditions(nice=0), "storages": {"hdd (checkpoints)": {"scheduler": "none"}}}
     runs = [rank_run(conditions=held), rank_run(conditions=conditions(nice=5, OMP_NUM_THREADS="1"))]
 
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)["conditions"]
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)["conditions"]
 
     assert found["process"] == {"nice": "0 | 5", "OMP_NUM_THREADS": "1 | unset"}
     assert (found["machine"], found["storages"]) == (held["machine"], held["storages"])
@@ -102,7 +102,7 @@ def test_conditions_in_which_ranks_differ_have_the_value_of_each():
 
 def test_a_whole_run_is_held_against_the_conditions_of_the_first_once_for_all_its_ranks():
     runs = [rank_run(conditions=conditions(nice=nice)) for nice in (0, 5)]
-    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined)
+    found = combine_ranks(runs, seen(1.0, 1.0), BENCHMARK.combined_metrics)
 
     assert checks.judge(found, "cold", checks.Limits(), first=found["conditions"])[1] is None
     made, reason = checks.judge(found, "cold", checks.Limits(), first=conditions(nice=0))
