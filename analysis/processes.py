@@ -124,7 +124,7 @@ def processor_count() -> int:
 
 @contextmanager
 def garbage_collection_off() -> Iterator[None]:
-    """Switch garbage collection off within the context, for millions of lasting objects; ignore those later."""
+    """Switch garbage collection off within the context, which makes millions of lasting objects; ignore these later."""
     gc.disable()
     try:
         yield

@@ -67,7 +67,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         options = verbs.add_parser(verb, help=about, description=about)
         options.add_argument("fast", metavar="FAST", help="folder on the fast storage")
         options.add_argument("slow", metavar="SLOW", help="folder on the slow storage, or https://HOST/BUCKET/PREFIX")
-    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear SLOW alone")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST no longer exists: clear only SLOW")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     verbs.choices["list"].add_argument("--verify", action="store_true", help="read every file of every snapshot, too")
     return parser.parse_args(argv)

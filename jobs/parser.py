@@ -1,6 +1,6 @@
 """The command line of a program of ours: a parser that names the cure of a wrong word, and the program's exit code.
 
-A flag says what one call prints, asks, writes or leaves out; what is measured, and how, is ``KEY=VALUE``.
+A flag changes what one call prints, asks, writes or leaves out; ``KEY=VALUE`` sets what is measured, and how.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ProgramParser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[str]:
-        """Return the flags that this parser knows: in its help a line each."""
+        """Return the flags that this parser knows, one per line of its help."""
         return re.findall(r"(?<![\w-])--?\w[\w-]*", " ".join(_LINE_OF_FLAGS.findall(self.format_help())))
 
     def error(self, message: str) -> NoReturn:
@@ -97,7 +97,7 @@ def put_verb_first(argv: Sequence[str], verbs: Collection[str], with_value: Coll
 def exit_code_of(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code, also where argparse ends it; 141 if the reader of its output has ended.
 
-    Its standard streams are open, and a file's name that is no text can be printed.
+    Its standard streams are open, and a file name that is no valid text can be printed.
     """
     open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -89,7 +89,7 @@ class CellSet:
     """Done cells that differ only in what a claim compares.
 
     `about` says in words what the cells share, `facts` are their common settings, `asked` is the number of planned
-    places (storage and number of threads). `alone`: its cells allow no comparison, but those of other sets do.
+    places (storage and number of threads). `alone`: its cells have nothing to compare with, but those of other sets do.
     """
 
     about: str
@@ -171,7 +171,7 @@ def neighbouring_pairs(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cel
 
 
 def baseline_sets(evidence: Evidence, access: str) -> Iterator[CellSet]:
-    """Yield sets of the baselines with one access that share all settings; of reads only those with a cold cache."""
+    """Yield sets of the baselines with one access that share all settings; those that read must have a cold cache."""
     table = evidence.table
     if ACCESS in table:
         rows = table[is_baseline(table) & (table[ACCESS] == access)]

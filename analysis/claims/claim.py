@@ -66,7 +66,7 @@ def _rounding(number: str) -> float:
 
 
 def equal_to(number: str | float, *tolerance: str | float) -> Predicate:
-    """Return the predicate "our value equals this number"; `number`: text as printed, or a number said in passing."""
+    """Return the predicate "our value equals this number"; `number`: text as printed, or a number from running text."""
     return Predicate(float(number), float(number), tolerance, number=number if isinstance(number, str) else "")
 
 

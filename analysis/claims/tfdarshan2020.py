@@ -105,7 +105,7 @@ def _plain(storage: str) -> by.Where:
 
 def _played(cells: Sequence[Cell]) -> str:
     played = any("accelerator" in emulated_parts(cell) for cell in cells)
-    return "the step of an emulated accelerator is as long as it was told to be" if played else ""
+    return "the step of an emulated accelerator has the configured length" if played else ""
 
 
 def _share(part: str) -> Callable[[CellMetrics], Sequence[float]]:

@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="each claim must be measured, comparable, and hold; not on what is emulated",
+        help="each claim must be measured, be comparable and hold; results of emulated storage do not count",
     )
     asked = parser.parse_args(words)
     return run_guarded(lambda: report_claims(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))

@@ -47,7 +47,7 @@ def run_guarded(work: Callable[[], int]) -> int:
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         complain(
-            str(error), "name a file that is there" if gone else "mend what is named here; what was read is untouched"
+            str(error), "name a file that is there" if gone else "repair what is named here; the inputs are unchanged"
         )
         return ExitCode.USAGE
     return code

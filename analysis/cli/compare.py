@@ -16,8 +16,8 @@ EPILOG = """\
 exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, a record that cannot be read, or no pair of cells
 that can be compared
 
-Cells are matched by id, else by equal settings wherever storage and data lie. A storage that has another name in the
-other campaign is found where each has one alone; --match names it where there are several.
+Cells are matched by id, else by equal settings wherever storage and data lie. If each campaign has one storage,
+its name may differ; if there are several, --match says which name stands for which.
 """
 
 

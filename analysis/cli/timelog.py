@@ -37,15 +37,15 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="the logs of one run, of all its processes")
     parser.add_argument("--json", action="store_true", help="machine-readable, on stdout: the definitions by action")
     parser.add_argument(
-        "--budget", action="store_true", help="where the wall time of each rank, or --rank, went, alone"
+        "--budget", action="store_true", help="print only how each rank (or --rank) spent its wall time"
     )
-    parser.add_argument("--phase", choices=PHASES, help="this phase alone, without a budget")
-    parser.add_argument("--epoch", metavar="N", type=int, help="this epoch alone, without a budget")
-    parser.add_argument("--rank", metavar="N", type=int, help="this rank alone")
+    parser.add_argument("--phase", choices=PHASES, help="only this phase; not with --budget")
+    parser.add_argument("--epoch", metavar="N", type=int, help="only this epoch; not with --budget")
+    parser.add_argument("--rank", metavar="N", type=int, help="only this rank")
     parser.add_argument("--compute", metavar="ACTION", help="the action by which others are exposed (compute)")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="write NERSC's nine columns")
     parser.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
-    parser.add_argument("--unfinished", action="store_true", help="take logs whose process was killed, or goes on")
+    parser.add_argument("--unfinished", action="store_true", help="also read logs of killed or running processes")
     asked = parser.parse_args(words)
     return run_guarded(lambda: report_time_logs(asked))
 
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
 def report_time_logs(asked: argparse.Namespace) -> int:
     """Read the logs, write the requested files, and print; return the exit code.
 
-    Raises AnalysisError if a file cannot be read or written, no event is left, or a budget is wanted of part of a run.
+    Raises AnalysisError if a file cannot be read or written, no event is left, or --budget is used for a part of a run.
     """
     for name in ("phase", "epoch", "compute") if asked.budget else ():
         if getattr(asked, name) is not None:

@@ -112,7 +112,7 @@ def chart_table(cells: pd.DataFrame) -> pd.DataFrame:
 
 @panels.with_frame
 def draw_swept_settings(frame: pd.DataFrame) -> Panels:
-    """Draw the figure of merit over the swept settings, a panel each, a line per storage, with whiskers."""
+    """Draw the figure of merit over the swept settings: one panel per setting, one line per storage, with whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
     figure, grid = panels.panel_grid(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
     merit = frame.iloc[0]

@@ -38,7 +38,7 @@ PROVES = {
     "same_conditions": "nothing else that can change the speed was otherwise than in the first run that counts",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
-    "reached_device": "what was written came to the device in the time of the run",
+    "reached_device": "the written bytes reached the device during the run",
     "finite_loss": "every step of a training has a loss that is a finite number",
     "profile_complete": "the profile dropped nothing, saw all reads that the kernel counted and has what the run read",
     "counts_as_predicted": "as many files or images were read as follow from the parameters and the seed",

@@ -81,7 +81,7 @@ def emulated_counts(results: Results) -> Counter[str]:
 
 
 def _storages(records: Iterable[Record]) -> Counter[str]:
-    """Return the number of cells per emulated storage, whatever its role; other limits count as another storage."""
+    """Return the number of cells per emulated storage in any role; a storage with other limits counts separately."""
     cells: Counter[str] = Counter()
     keys: dict[str, set[str]] = {}
     for record in records:

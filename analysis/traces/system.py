@@ -124,7 +124,7 @@ def _first_read(table: pd.DataFrame, columns: dict[tuple[str, str], int]) -> tup
 
 
 def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:
-    """Return for each cell the run with the median runtime; of an even number, the lower of the middle two.
+    """Return for each cell the run with the median runtime; if their number is even, the lower of the middle two.
 
     A run has the columns that a chart needs, and those of `more` that exist.
     """

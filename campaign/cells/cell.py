@@ -72,7 +72,7 @@ def _readable_name(settings: Settings) -> str:
 def distinguishing_settings(cells: Sequence[Cell]) -> dict[str, str]:
     """Return, by cell id, the settings that distinguish cells whose ids differ only in the hash.
 
-    A storage is shown by its name alone, if the names differ. Other cells are left out.
+    A storage is shown only by its name, if the names differ. Other cells are left out.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:

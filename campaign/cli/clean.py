@@ -82,7 +82,7 @@ def _roots_of_settings(settings: Settings) -> Iterator[Path]:
 def _roots_and_folders_in_use(folder: CampaignFolder) -> tuple[set[Path], set[Path]]:
     """Return the roots of a campaign's storages, and the folders that its records and jobs read.
 
-    Read is what is in records and maps of copies, and what open jobs are to read.
+    Data count as read if records or maps of copies name them, or if open jobs will read them.
     """
     roots, used = set[Path](), set[Path]()
     for path in folder.records.glob("*/record.json"):

@@ -130,7 +130,7 @@ def _print_run(run: Run, where: str) -> None:
 
 
 def print_advice(cell: str, advice: Mapping[str, Any]) -> None:
-    """Print the advice on a cell, as JSON has it: the findings with their tests, what is not decided, earlier tests."""
+    """Print the advice on a cell, with the content of the JSON: findings, undecided rules, earlier tests."""
     counted = (
         console.count_noun(advice["runs"], "run") if advice["valid"] else f"{advice['runs']} runs, none of which counts"
     )

@@ -66,7 +66,7 @@ def restrict_plan(planned: Plan, only: Sequence[str]) -> Plan:
 
 
 def may_start(*, sure: bool) -> bool:
-    """Ask on the terminal whether to start what was priced, unless that is `sure`; without a terminal it is a yes."""
+    """Ask whether to start the jobs at the printed price, unless `sure`; without a terminal the answer is yes."""
     if sure or console.ask_for_yes("start?") is not False:
         return True
     console.say("nothing was started")
@@ -215,7 +215,7 @@ def _folder_word(folder: Path) -> str:
 
 
 def _report(planned: Plan, shown: Callable[[Plan], None] | None) -> None:
-    """Write the report, and print its summary, or whatever `shown` prints of the plan."""
+    """Write the report, and print its summary, or what `shown` prints instead."""
     if not any(planned.folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
         return

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = arguments.CampaignParser(
-        prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
+        prog="python -m campaign stage", description="Read some files from a faster storage, and measure the gain."
     )
     verbs = parser.add_subparsers(required=True, metavar="|".join(_VERBS))
     plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
@@ -58,7 +58,7 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
                        help="which files (default: advised); several times for several")  # fmt: skip
     apply.add_argument("--yes", action="store_true", help="do not ask")
     apply.set_defaults(act=_apply_plan)
-    check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
+    check = verbs.add_parser("check", help="compare the prediction with the measured cells")
     check.add_argument("--profile", type=_read_path, action="append", metavar="FILE",
                        help="of a plan by a profile: the same program's with the copies; may be repeated")  # fmt: skip
     check.add_argument("--json", action="store_true", help="machine-readable, on stdout")

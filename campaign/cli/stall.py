@@ -104,7 +104,7 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         default=[],
         help="folder or file that it reads; may be repeated",
     )
-    add("--cold", action="store_true", help="cold runs alone: say whether each was, exit code 1 where one was not")
+    add("--cold", action="store_true", help="measure only cold runs; exit code 1 if one of them was not cold")
     add("--runs", metavar="N", type=_count, default=_RUNS, help=f"measured runs of each kind (default: {_RUNS})")
     add(
         "--within",
@@ -202,7 +202,7 @@ def _records(plan: Plan) -> list[Record]:
 
 
 def _more_runs(outcomes: Sequence[ColdWarmComparison], runs: int, within: float | None, most: int) -> int:
-    """Return how many pairs are to be added: for those that do not count, or as many as there are; 0 for none."""
+    """Return the number of pairs to add: one per pair that does not count, or else as many as there are; 0 for none."""
     pairs = min((outcome.whole.pairs if outcome.whole else 0 for outcome in outcomes), default=0)
     lacking = max(0, min(runs, intervals.FEWEST_RUNS) - pairs)
     wide = within is not None and not all(

@@ -1,4 +1,4 @@
-"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that go on."""
+"""Run `status`: show which cells are done, which are not, and why; `--watch` follows the jobs that still run."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _require_nothing_mounted(folder: Path) -> None:
     left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
     if left:
         raise EnvironmentFaultError(
-            f"{folder} does not say any more that it is a testbed, and there is something mounted in it:"
+            f"{folder} no longer says that it is a testbed, and file systems are mounted in it:"
             f" {shlex.join(each.point for each in left)}",
             f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal_commands(left)))}",
         )

@@ -23,7 +23,7 @@ from jobs.model.conduct import Conduct, Site
 def choose_cluster(cells: Iterable[Cell], conduct: Conduct, *, quiet: bool = False) -> str:
     """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm on a machine that submits to a Slurm cluster.
 
-    What ``auto`` is, is said unless the caller says it for many campaigns at once (`quiet`).
+    The choice for ``auto`` is printed, unless the caller prints it for many campaigns at once (`quiet`).
     """
     name = str(conduct["cluster"]["name"])
     if name == "auto":

@@ -1,4 +1,4 @@
-"""Use Hydra by its public functions alone: register defaults and resolvers, compose, and explain its errors.
+"""Use Hydra only by its public functions: register defaults and resolvers, compose, and explain its errors.
 
 A grid is composed by the Compose API. `hydra.main` is used only to show something: ``--cfg``, ``--info``, completion
 in a shell. No plugin of ours is needed, and no callback of a configuration file is called. The resolvers are the
@@ -154,7 +154,7 @@ def explain_errors() -> Iterator[None]:
 
 
 def _is_of_a_library(error: Exception) -> bool:
-    """Return whether an error comes from one of the libraries, also one that they do not declare."""
+    """Return whether an error comes from one of the libraries, even if they do not declare its type."""
     *_, innermost = walk_tb(error.__traceback__)
     module = str(innermost[0].f_globals.get("__name__"))
     return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES

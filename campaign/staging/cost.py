@@ -7,7 +7,7 @@ wait for one storage, a file's time is mostly that of other files. Then only the
 rate at which files were finished. The costs on a storage for one reader are measured by probes: existing files, or
 new files that are written, read and removed (`measure_costs`, `measure_costs_of_probe_files`).
 
-The gain lies between those of two kinds of storage. If a storage has one queue, each file that leaves it saves its cost
+The gain lies between those of two kinds of storage. If a storage has one queue, each moved file saves its cost
 there. If a storage serves all calls at once, the gain is small: tf.data keeps as many files in progress as it has
 threads, in order, so a file that is read faster still waits for the one before it. How near a storage is to one
 kind follows from how much less a file costs one of several readers than a single one; in doubt the lower gain is used.

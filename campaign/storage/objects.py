@@ -117,7 +117,7 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
 
 
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
-    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and stays.
+    """Return the facts on a baseline's object; a missing object to read is made of random bytes, and is not removed.
 
     The objects are in a prefix that has our marker or was empty before, so that no object of a user is replaced.
     """

@@ -182,7 +182,7 @@ class Ceph:
         return None
 
     def answers(self, daemon: str = "gateway") -> bool:
-        """Return whether a daemon works; users other than the daemon's owner can ask the gateway alone."""
+        """Return whether a daemon works; users who do not own the daemon can ask only the gateway."""
         with suppress(OSError):
             if daemon != "gateway":
                 return bool(self.ask(daemon, "status" if daemon == "osd" else "mon_status").get("state") in _SERVES)

@@ -354,7 +354,7 @@ def _choose_loops(requests: Iterable[str], state: TestbedState) -> dict[str, Loo
 
 
 def _bookkeeping_steps(requests: Mapping[str, StorageRequest], state: TestbedState, attached: list[str]) -> list[Group]:
-    """Return the steps that write the request into the marker, and remove the limits of devices that are not ours now.
+    """Return the steps that write the request into the marker, and remove the limits of devices that left it.
 
     `attached`: the device numbers of the loop devices that the requested storages have already.
     """

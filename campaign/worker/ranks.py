@@ -349,7 +349,7 @@ class Leader:
                     self._followers[rank - 1].send({"do": "stop"})
 
     def _outcome(self, rank: int, ended_s: float, *, is_stopped: bool) -> RankOutcome:
-        """Return the outcome of a rank's run; a run that was stopped has failed because another rank had failed."""
+        """Return the outcome of a rank's run; if it `is_stopped`, it failed only because another rank had failed."""
         if rank == 0:
             (outcome,) = self._template.outcomes()
             return outcome._replace(ended_s=ended_s, alone=outcome.alone or self._template.was_stopped)

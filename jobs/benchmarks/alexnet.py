@@ -38,7 +38,7 @@ class AlexNetTraining(images.ImageLoop):
 
     @classmethod
     def to_save(cls, settings: Settings, originals: Sequence[Path]) -> tuple[int, int]:
-        """Return the number of snapshots and the bytes of one, without building the network; an index adds some kB."""
+        """Return the number of snapshots and the bytes of one, without building the network and without its index."""
         _, classes = pipeline.class_labels([str(path) for path in originals])
         steps = cls.count_images_read(settings, len(originals)) // settings["batch_size"]
         return steps // settings["checkpoint"]["every"], state_bytes(settings["benchmark"], classes)

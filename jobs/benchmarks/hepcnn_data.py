@@ -222,7 +222,7 @@ class LoadPlan:
 
 
 def expectations_over_ranks(rules: HepRules, reports: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
-    """Return what all ranks together should have done beside what they did, by name.
+    """Return, by name, what all ranks together should have done and what they did.
 
     `reports` has one mapping per rank with ``steps``, ``delivered`` (samples by epoch and file) and ``weights``.
     """

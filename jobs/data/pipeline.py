@@ -233,7 +233,7 @@ def dropped_files(  # noqa: PLR0913 - the arguments of a pipeline, and how its r
     """Return the number of files that the pipeline dropped, and the first ones with their errors.
 
     The shuffled order is seeded, so the files requested before the last delivered one are known. Those that were not
-    delivered are loaded once more, alone; if one loads now, it was only still under way. A run that `exhausted` the
+    delivered are loaded once more, one by one; if one loads now, it was still in progress. A run that `exhausted` the
     list requested every file, so a missing one was dropped even if it loads now, except with `whole_batches`: then it
     may have been in the incomplete last batch.
     """

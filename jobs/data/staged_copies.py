@@ -101,7 +101,7 @@ def load_map(path: Path) -> StagedFiles:
 
 
 def path_fault(folders: Iterable[str], names: Iterable[str]) -> str:
-    """Return a text about the first folder that is not absolute, or name that is no file below one; else an empty text.
+    """Return a text about the first folder that is not absolute, or the first name that is no file below it; else "".
 
     Names that this module uses beside the copies are invalid, too.
     """

@@ -251,7 +251,7 @@ class Window:
             return "the process ended within the window: its calls until then are unknown"
         if self.dropped:
             cure = "ask for more"
-            alternative = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
+            alternative = ", or use the mode counters, which needs room only for files" * (self.mode == "trace")
             return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{alternative}"
         if self.kernel_read_bytes is None:
             return "it is unknown how many bytes the process read: the kernel's count is missing"
@@ -346,7 +346,7 @@ def read_window(path: Path, largest_bytes: int = LARGEST_BYTES) -> Window:
 
 
 FAULTS = (OSError, ValueError, LookupError, TypeError)
-"""The exceptions that may occur when a file is read that is no profile."""
+"""The exceptions that may occur while reading a file that is no profile."""
 
 
 def unreadable_profile_error(path: Path, error: Exception) -> EventsError:

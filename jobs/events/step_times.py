@@ -109,9 +109,9 @@ class InputBound(NamedTuple):
 def input_bound(runtime: Runtime, times: CategoryTimes) -> InputBound:
     """Return how long the steps wait for their input, and the most that each remedy saves.
 
-    Prefetching runs the input during the rank's other work. It saves at most the waiting, and at most the part of that
-    work during which no input runs yet; nothing if it is already used. Any other remedy saves at most the time of its
-    category.
+    Prefetching runs the input during the rank's other work. It can save at most the waiting time, and at most
+    the part of that work in which no input runs yet; if the pipeline already prefetches, it saves nothing. Any other
+    remedy saves at most the time of its category.
     """
     spent_ns, steps = {name: int(times_ns.sum()) for name, times_ns in times.spent.items()}, runtime.steps
     waited_ns = sum(spent_ns[name] for name in INPUT)

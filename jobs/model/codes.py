@@ -205,6 +205,6 @@ class Wait(TypedDict, total=False):
 
 
 def wait_sentence(wait: Wait, *, lasting: bool = False) -> str:
-    """Return what is waited for; with `lasting` without the part that changes all the time."""
+    """Return what is waited for; with `lasting`, without the part that changes all the time."""
     text = Waiting(wait["code"]).text.format_map(wait)
     return text if lasting or not wait.get("now") else f"{text}; now {wait['now']}"

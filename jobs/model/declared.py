@@ -96,7 +96,7 @@ def plain_number(value: float) -> str:
 
 
 def _cast(value: Any, scalar: type) -> Any:
-    """Return a value in the declared type if YAML and Hydra read another one: an account 4711 is a text, 1 is true."""
+    """Return a value in the declared type if YAML read it as another type: an account 4711 is a text, 1 is true."""
     if scalar is str and type(value) in (int, float):
         return str(value)
     if scalar is bool and type(value) is int and value in (0, 1):

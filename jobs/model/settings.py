@@ -94,7 +94,7 @@ class Common(Keys):
 class Profile(Keys):
     """Profile of the calls of each run. The file `profile-<n>.npz` is beside the record (docs/how-to/profile.md).
 
-    A profile slows a run down a little, so a cell with a profile is another cell than one without. A baseline is not
+    A profile slows a run down a little, so a cell with a profile differs from the cell without one. A baseline is not
     profiled, because its engine is another program.
     """
 

@@ -188,7 +188,7 @@ class Client:
         """Return the bytes of an object, or from ``span[0]`` to before ``span[1]``, in memory of the client.
 
         `known` has the expected size, ETag and, with ``checksum``, SHA-256; `most` is the largest size of an object of
-        unknown size. Raises DataError if the object is missing or another one, without waiting for its data;
+        unknown size. Raises DataError if the object is missing or has changed, without waiting for its data;
         ObjectStoreError if the store fails finally; then all later calls raise it, too.
         """
         request = _Request(self, key, known, span, most)

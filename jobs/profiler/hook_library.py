@@ -124,7 +124,7 @@ class WindowCapacity:
 
 
 def capacity_of_head(head: bytes) -> tuple[WindowCapacity, dict[str, Any]]:
-    """Return the room in a head and all its facts; raise ValueError for other bytes."""
+    """Return the capacity and all facts that a head describes; raise ValueError if the bytes are no head."""
     if not head.startswith(MAGIC):
         raise ValueError("it is no file of a window")
     schema, text = head[len(MAGIC) :].split(b"\n")[:2]

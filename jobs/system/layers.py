@@ -179,8 +179,8 @@ def model_behind(path: Path) -> Path | None:
 def silent_model(path: Path) -> Path | None:
     """Return the folder of the model below `path` if it does not answer: an access to such a storage may hang.
 
-    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked so
-    before it is accessed.
+    Only the name of `path` and the list of mounts are used. Links are followed one by one; each target is checked in
+    this way before it is accessed.
     """
     path = path.absolute()
     for _ in range(_MOST_LINKS):

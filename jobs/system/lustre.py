@@ -62,7 +62,7 @@ def read_layout(folder: Path, file: Path, layout: StripeLayout) -> dict[str, Any
     """Return the layout for new files of `folder`, and the layout of `file`.
 
     The result has ``folder`` and ``file``, each as from `parse_getstripe`; None if no layout was requested and lfs
-    fails. Raises DatasetError if the requested layout cannot be read back, or `file` has another one.
+    fails. Raises DatasetError if the requested layout cannot be read back, or if `file` has another layout.
     """
     try:
         layouts = {
