@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import submission
-from campaign.doctor_node import Examination, NodeFinding, NodeFindings
+from campaign.doctor_node import ExaminationRequest, NodeFinding, NodeFindings
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
@@ -37,7 +37,9 @@ _CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_p
 _HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by `client.Answer.is_accepted`
 
 
-def examine_cluster(entries: Sequence[Entry], storages: Iterable[Node], request: CampaignCall) -> Iterator[NodeFinding]:
+def examine_cluster(
+    entries: Sequence[PlannedCell], storages: Iterable[Node], request: CampaignCall
+) -> Iterator[NodeFinding]:
     """Yield the findings on the programs, the controller, the accounting, our scripts and a node."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
@@ -106,7 +108,7 @@ def _examine_node(
     parent = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=parent, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as path:
         folder, nonce = Path(path), secrets.token_hex(8)
-        request: Examination = {
+        request: ExaminationRequest = {
             "nonce": nonce,
             "storages": list(storages),
             "checks": array.request.conduct["checks"],

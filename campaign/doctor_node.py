@@ -52,7 +52,7 @@ class NodeFinding:
     hint: str = ""
 
 
-class Examination(TypedDict):
+class ExaminationRequest(TypedDict):
     """The request to examine a node."""
 
     nonce: str  # any text; the answer repeats it
@@ -273,7 +273,7 @@ def _check_cold_reads(name: str, folder: Path) -> NodeFinding:
 
 def main(request_file: str) -> int:
     """Examine this machine as the request in this file says, print the findings as JSON, and return 0."""
-    request = reading.read_json(Path(request_file), Examination)
+    request = reading.read_json(Path(request_file), ExaminationRequest)
     findings = examine_machine(request["storages"], request["checks"], request["needing_tensorflow"])
     answer: NodeFindings = {"nonce": request["nonce"], "host": platform.node(), "findings": [*map(asdict, findings)]}
     print(json.dumps(answer))

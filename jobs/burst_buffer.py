@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jobs.checkpoints import drain_loop, drain_process, lease, restart
 from jobs.checkpoints.buffer import BurstBuffer
-from jobs.checkpoints.drain_loop import SnapshotSides, options_of
+from jobs.checkpoints.drain_loop import SnapshotSides, options_in_marker
 from jobs.checkpoints.snapshots import Snapshots, store_of
 from jobs.errors import FolderError, JobError
 from jobs.model.codes import ExitCode
@@ -98,7 +98,7 @@ def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> 
     buffer_id, marker = lease.identify_pair(fast, slow)
     if marker is None and not (joins and lease.marker_of(slow)):
         raise FolderError(f"{fast} is no side of a burst buffer", "name both sides of it, FAST first")
-    return SnapshotSides(Snapshots(fast), Snapshots(slow), buffer_id, options_of(marker).keep if marker else 1)
+    return SnapshotSides(Snapshots(fast), Snapshots(slow), buffer_id, options_in_marker(marker).keep if marker else 1)
 
 
 def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:

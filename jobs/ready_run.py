@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.checkpoints.run_snapshots import RunSnapshots
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.system.layers import Layers, layers_below
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from jobs.data import manifest, staged_copies
 from jobs.errors import DamageError, DatasetError, FolderError, JobError
 from jobs.events import posix_window, read_time_logs, tensorflow_trace
 from jobs.events.table import EventsError
-from jobs.profiler import Profile, saved
+from jobs.profiler import Profile, saved_profiles
 from jobs.store.folder import Folder
-from jobs.store.store import JOURNAL_PREFIX, Entry, Journal, PutResult
+from jobs.store.store import JOURNAL_PREFIX, Journal, PutResult, StoreEntry
 from tests.analysis.mlperf.dlio_factory import dlio_run
 from tests.campaign.staging.test_strangers import plan_of
 from tests.jobs.events import logs, spaces
@@ -78,7 +78,7 @@ def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain_loop.options_of(lease.marker_of(Folder(buffer.fast)))
+        drain_loop.options_in_marker(lease.marker_of(Folder(buffer.fast)))
         lease.identify_pair(Folder(buffer.fast), buffer.slow)
 
     return buffer.fast / MARKER_NAME, read
@@ -98,11 +98,11 @@ def events_of(path):
 
 def files_made(path):
     store = Folder(path.parent)
-    entries = {"0": Entry(1), "1": Entry(2), "2": Entry(3)}
+    entries = {"0": StoreEntry(1), "1": StoreEntry(2), "2": StoreEntry(3)}
     with Journal(store, {}) as journal:
         journal.add({0: PutResult(1), 1: PutResult(2), 2: PutResult(3, "etag", "sha256")})
     (part,) = [name for name in store.names() if name.startswith(JOURNAL_PREFIX)]
-    return store.root / part, lambda _: journal.read({**entries, part: Entry(1)}, [*entries])
+    return store.root / part, lambda _: journal.read({**entries, part: StoreEntry(1)}, [*entries])
 
 
 # Name of the file, how a good one is made, how it is read, and the errors that may come of it.
@@ -209,7 +209,7 @@ def test_many_spoilt_files_are_read_or_refused_and_nothing_else(name, tmp_path):
 @pytest.mark.long
 def test_a_spoilt_darshan_log_is_read_or_refused_and_never_ends_this_process(tmp_path, monkeypatch):
     monkeypatch.setitem(
-        FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved.read_profile, JobError)
+        FORMATS, "darshan", ("a.darshan", lambda path: profiled(path)(path), saved_profiles.read_profile, JobError)
     )
 
     assert tried("darshan", tmp_path, 25) > 0

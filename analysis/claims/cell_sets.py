@@ -13,7 +13,14 @@ import pandas as pd
 
 from analysis import paper
 from analysis.records.frame import group_rows, rows_of
-from analysis.records.settings import Facts, Settings, describe_settings, distinguishing_names, family_key, model_texts
+from analysis.records.settings import (
+    Facts,
+    Settings,
+    describe_settings,
+    distinguishing_names,
+    model_texts,
+    reduced_set_key,
+)
 from analysis.statistics import selection
 from analysis.statistics.baselines import ACCESS, OF_A_BASELINE, fastest_baselines, is_baseline
 from analysis.statistics.comparable import COLUMNS, FEWEST_RUNS
@@ -37,7 +44,7 @@ EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable",
 
 @dataclass(frozen=True)
 class Evidence:
-    """All measurements: a table of medians (one row per cell) and one of runs, as for `analysis.figures.all.specs`."""
+    """All measurements: a table of medians (one row per cell) and one of runs, as for `figures.all.chart_specs`."""
 
     table: pd.DataFrame
     runs: pd.DataFrame
@@ -211,7 +218,7 @@ def prefetch_sets(evidence: Evidence) -> Iterator[CellSet]:
     sets, several = {}, []
     for key, cells in selection.sets_of_settings(_unsaved(evidence, "threads"), {"prefetch"}).items():
         for ahead in sorted(set(cells["prefetch"]) - {0}) or [1]:
-            held = family_key(key, frozenset(), (("prefetch", ahead),))
+            held = reduced_set_key(key, frozenset(), (("prefetch", ahead),))
             sets[held] = cells[cells["prefetch"].isin([0, ahead])]
             several.append(min(cells["storage"].nunique(), cells["threads"].nunique()) > 1)
     # Fig. 7's cells are sets with one thread count: if other sets can be compared, these need not say that they cannot.

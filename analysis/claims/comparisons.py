@@ -41,7 +41,7 @@ def ratio_of_ratios(above: Finding, below: Finding) -> Finding:
     return Finding(*ends, TIMES, (*above.cells, *below.cells))
 
 
-def with_cells_of_all(name: str, steps: Steps) -> Steps:
+def step_with_all_cells(name: str, steps: Steps) -> Steps:
     """Return the named step with the cells of all steps: the choice among them rests on all."""
     cells = {cell["cell"]: cell for each in steps.values() for cell in each.cells}
     return {name: replace(steps[name], cells=tuple(cells.values()))}
@@ -49,13 +49,13 @@ def with_cells_of_all(name: str, steps: Steps) -> Steps:
 
 def weakest_step(steps: Steps) -> Steps:
     """Return the step with the lowest lower end of its interval, as a mapping of one (or none)."""
-    return with_cells_of_all(min(steps, key=lambda name: steps[name].low), steps) if steps else {}
+    return step_with_all_cells(min(steps, key=lambda name: steps[name].low), steps) if steps else {}
 
 
 def lower_median_step(steps: Steps) -> Steps:
     """Return the lower median of several steps: more than half of the steps reach it; empty for fewer than two."""
     names = sorted(steps, key=lambda name: steps[name].ours)
-    return with_cells_of_all(names[(len(names) - 1) // 2], steps) if len(names) > 1 else {}
+    return step_with_all_cells(names[(len(names) - 1) // 2], steps) if len(names) > 1 else {}
 
 
 def nearest_step(number: float) -> Choice:

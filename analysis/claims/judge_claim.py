@@ -41,7 +41,7 @@ def judge_all_claims(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     (JSON, low and high) are in `unit`; `tolerance` is a share. `cells` are ids separated by blanks. Rows of a set are
     in the paper's order; `about` is empty if nothing was measured, `pair` if the verdict is on the whole set.
 
-    `table` and `runs` are as `analysis.figures.all.specs` takes them.
+    `table` and `runs` are as `analysis.figures.all.chart_specs` takes them.
     """
     evidence = Evidence(table, runs)
     about = [group.about for paper in PAPERS for cells in paper.SETS for group in evidence.sets(cells)]

@@ -102,7 +102,7 @@ def _foreseen(group: CellSet) -> Iterator[Finding]:
     if steps:
         worst = max(steps, key=lambda name: abs(steps[name].ours - 1))
         shares = ", ".join(f"{name} {step.ours:.2f}" for name, step in steps.items())
-        yield replace(by.with_cells_of_all(worst, steps)[worst], words={"shares": shares})
+        yield replace(by.step_with_all_cells(worst, steps)[worst], words={"shares": shares})
 
 
 def _cold(cell: Cell) -> str:

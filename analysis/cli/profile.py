@@ -36,12 +36,12 @@ def report_profiles(asked: argparse.Namespace) -> int:
     Raises AnalysisError where several profiles, or a profile itself, would be written, JobError on unreadable files.
     """
     from jobs.profiler import report as profile_report  # noqa: PLC0415 - keeps numpy out of --help
-    from jobs.profiler import saved  # noqa: PLC0415
+    from jobs.profiler import saved_profiles  # noqa: PLC0415
     from jobs.profiler.profile import write_chrome  # noqa: PLC0415
     from jobs.system import files  # noqa: PLC0415
 
-    windows = [saved.read_profile(file) for file in asked.files]
-    written = {asked.chrome: write_chrome, asked.darshan: saved.write_darshan}
+    windows = [saved_profiles.read_profile(file) for file in asked.files]
+    written = {asked.chrome: write_chrome, asked.darshan: saved_profiles.write_darshan}
     for path, write in ((path, write) for path, write in written.items() if path):
         if len(windows) > 1:
             raise AnalysisError("what is written is of one profile", "name a single FILE")

@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from analysis.claims.judge_claim import judge_all_claims
-from analysis.figures.all import specs
+from analysis.figures.all import chart_specs
 from analysis.figures.kit import save
 from analysis.figures.kit.figure_spec import FigureSpec
 from analysis.figures.kit.save import Drawing, draw_all
@@ -41,7 +41,7 @@ def report_records(  # noqa: PLR0913 - what the command line says
     table, runs = medians_and_runs(folder, found)
     home = out or found.home
     save.require_own_folders(home, "tables", "figures")
-    drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
+    drawn = chart_specs(table, runs, {record.cell: record.folder for record in found.records})
     with (
         garbage_collection_off(),
         draw_all(drawn, MOST_FIGURES, helpers) as ready,

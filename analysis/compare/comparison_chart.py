@@ -51,7 +51,7 @@ NARROW = 3
 MARGIN = 1.02
 
 
-def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
     """Return one chart per compared metric, with the pairs that have a ratio.
 
     `table` comes from `comparison_verdict.judged_pairs`; `sides` describe A and B; `better` gives for each

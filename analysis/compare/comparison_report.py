@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper, spreadsheet
-from analysis.compare.comparison_chart import specs
+from analysis.compare.comparison_chart import chart_specs
 from analysis.compare.comparison_verdict import (
     FASTER,
     INTERVAL,
@@ -213,7 +213,7 @@ def compare(  # noqa: PLR0913 - what the command line says
         for each in (ours, theirs)
         for figure, way in zip(each.table["figure"], each.table["better"], strict=True)
     }
-    drawn = specs(table, sides, better)
+    drawn = chart_specs(table, sides, better)
     written = [path for each in drawn for path in save.save_figure(each.drawn(), each.frame, out, each.stem)]
     remove_old_figures(out, written)
     written.append(

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from analysis.figures.kit import panels, storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.records.frame import group_rows, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 from jobs.checks import LEAST_OF_CLIENT, may_client_starve
 
@@ -35,12 +35,12 @@ _STYLES = {"cold": "solid", "warm": "dotted", "memory": "dashed"}
 _LEAST = 2  # numbers of accelerators in a chart
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in the number of accelerators and the source of batches."""
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return []
     cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    sets = group_rows(cells, cells["set_key"].map(lambda key: family_key(key, _FREE)))
+    sets = group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, _FREE)))
     return figure_specs("feed", TITLE, over_accelerators, sets, points, caption_of_runs("point"), worth=_several)
 
 
@@ -117,7 +117,7 @@ def answers(table: pd.DataFrame) -> Iterator[str]:
     if not {NUMBER, SHARE, *OWN} <= {*table}:
         return
     cells = table[table[NUMBER].notna() & table[OWN[1]].notna()]
-    families = cells["set_key"].map(lambda key: family_key(key, _FREE))
+    families = cells["set_key"].map(lambda key: reduced_set_key(key, _FREE))
     for (storage, _), rows in cells.groupby([cells["storage"], families.map(_words)], sort=False):
         frame = points(rows)
         done = frame[frame["status"] == "done"]

@@ -37,7 +37,7 @@ END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"
 LINE_ABOVE = 3.0
 
 
-def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings in which a training saved checkpoints and was traced."""
     if "trace_file" not in runs:
         return []

@@ -60,7 +60,7 @@ MB_MARK: dict[str, Any] = {
 }
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one spec per figure and per set of settings that must not be mixed, if a cell of the set is done."""
     if "benchmark.preprocess" not in table or "threads" not in table:
         return []

@@ -19,7 +19,7 @@ from analysis.figures.kit import panels, storage_colours
 from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import (
     add_missing_partners,
     numbers_of_done_cells,
@@ -45,7 +45,7 @@ LINE = 0.075
 NEW_LINE = "\n"
 
 
-def specs(cells: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings with cells with and without prefetch, done or not."""
     sets = dict(sets_worth_a_chart(sets_by_prefetch(sets_of_settings(cells, {"prefetch"}))))
     return figure_specs("fig6", TITLE, draw_runtime, sets, chart_table, caption_of_runs())
@@ -58,7 +58,7 @@ def sets_worth_a_chart(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Sett
     """
     alike: dict[Settings, list[tuple[Settings, pd.DataFrame]]] = {}
     for key, cells in sets.items():
-        alike.setdefault(family_key(key, frozenset({"batch_size"})), []).append((key, cells))
+        alike.setdefault(reduced_set_key(key, frozenset({"batch_size"})), []).append((key, cells))
     chosen = []
     for each in alike.values():
         several = [(key, cells) for key, cells in each if len(set(cells["threads"])) > 1]

@@ -41,7 +41,7 @@ WHISKER_BELOW = 1.5
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
-def specs(cells: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which several batch sizes were measured."""
     sets = {key: each for key, each in batch_sets(cells).items() if len(set(each["batch_size"])) > 1}
     return figure_specs("fig7", TITLE, draw_throughput, sets, chart_table, caption_of_runs("point"), worth=_several)

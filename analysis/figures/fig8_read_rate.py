@@ -17,7 +17,7 @@ from analysis.claims import chien2018
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs
 from analysis.figures.kit.panels import Panels, name_panel, time_panels, with_frame, write_reason
 from analysis.records.frame import Row
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import (
     add_missing_partners,
     sets_by_prefetch,
@@ -37,7 +37,7 @@ TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
-def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings that has cells with and without prefetch, and a trace.
 
     Of sets that differ only in threads and batch size one is drawn: the paper's batch size, then most threads, then the
@@ -72,7 +72,7 @@ def best_sets_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Sett
 
     alike: dict[Settings, list[Settings]] = {}
     for key in sets:
-        alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
+        alike.setdefault(reduced_set_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 
 

@@ -9,7 +9,7 @@ from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure
 from analysis.figures.kit.panels import Panels
 from analysis.figures.kit.storage_colours import StorageLook
 from analysis.records.frame import group_rows, rows_of
-from analysis.records.settings import family_key
+from analysis.records.settings import reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 
 TITLE = "Readers of HDF5: MB/s over the calls at once"
@@ -25,13 +25,13 @@ PLACE = ["storage", "reader", "threads"]
 COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "host", "cell"]
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ in reader, parallel calls and storage, if two readers are done."""
     if not {"reader", NUMBERS[0]} <= {*table}:
         return []
     cells = table[table["reader"].notna()].copy()
     cells = cells.assign(threads=cells["threads"].fillna(1).astype(int) if "threads" in cells else 1)
-    sets = group_rows(cells, cells["set_key"].map(lambda key: family_key(key, frozenset({"reader"}))))
+    sets = group_rows(cells, cells["set_key"].map(lambda key: reduced_set_key(key, frozenset({"reader"}))))
     return figure_specs(
         "readers", TITLE, draw_readers, sets, chart_table, caption_of_runs("point"), hidden=["reader"], worth=_several
     )

@@ -60,7 +60,7 @@ LINES = [*OF_CELL, "shuffle", NODES, *RATES]
 WIDTH = 0.8
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return the figures of HEPCNNB and of CDB: wall time by nodes and by control, and the rate of reading."""
     cells = workloads(table, runs)
     typical = typical_runs(runs, ["timelog"]) if len(cells) else {}

@@ -11,7 +11,7 @@ from analysis.figures.kit import panels
 from analysis.figures.kit.figure_spec import FigureSpec, caption_of_runs, figure_specs
 from analysis.figures.kit.storage_colours import StorageLook
 from analysis.records.frame import group_rows, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.selection import numbers_of_done_cells, with_status_of_drawing
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 CLOSE = 2.0  # sizes closer than this factor get no own ticks: their labels would overlap
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of cells that differ only in data, storage and threads, if a storage has two sizes."""
     if not {KIND, SIZE, "threads", *NUMBERS} <= {*table}:
         return []
@@ -56,7 +56,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
 
 
 def _but_data(key: Settings) -> Settings:
-    return family_key(key, frozenset(name for name in key.facts if name == "data" or name.startswith("dataset.")))
+    return reduced_set_key(key, frozenset(name for name in key.facts if name == "data" or name.startswith("dataset.")))
 
 
 def _several(frame: pd.DataFrame) -> bool:

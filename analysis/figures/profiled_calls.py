@@ -52,7 +52,7 @@ COLORS = {READ: "#0072B2", END: "#56B4E9", WRITTEN: "#D55E00", OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return four figures per set of settings with a profiled cell; two if no single calls were recorded."""
     if not {POSIX, "threads"} <= set(table) or "profile_file" not in runs:
         return []

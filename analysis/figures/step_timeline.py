@@ -54,7 +54,7 @@ _RANK = re.compile(r"(-rank\d+)?\.npz$")
 _NUMBER = re.compile(r"^tf_(data_)?|/-?\d{6,}$")  # what tells a reader nothing
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one timeline per set of settings with a cell that TensorFlow's profiler recorded."""
     if FILE not in runs or "threads" not in table:
         return []

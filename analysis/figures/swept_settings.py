@@ -49,7 +49,7 @@ LETTERS = 20
 WIDE = 16
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per benchmark and version with a done cell; a panel varies one setting and holds the others.
 
     They are held at the values with most measurements; if only the storage was swept, the panel compares storages.

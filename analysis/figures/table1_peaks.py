@@ -14,7 +14,7 @@ from analysis.figures.kit import panels
 from analysis.figures.kit.figure_spec import FigureSpec, figure_specs, sentences_on_statistic
 from analysis.figures.kit.panels import Panels
 from analysis.records.frame import Row, group_rows, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Settings, reduced_set_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.selection import numbers_of_done_cells, sort_as_in_paper, with_status_of_drawing
 
@@ -32,7 +32,7 @@ WIDTH = 0.36
 BESIDE = {"read": -0.21, "write": 0.21}
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one figure per set of settings of baselines that read or write a file, if any cell is done."""
     sets = {key: cells.assign(tensorflow="") for key, cells in _sets(table).items()}
     return figure_specs("table1", TITLE, draw_peaks, sets, chart_table, _what, always=SIZES)
@@ -48,7 +48,7 @@ def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     if ACCESS not in table:
         return {}
     cells = table[is_baseline(table) & table[ACCESS].isin(ACCESSES)]
-    keys = cells["set_key"].map(lambda key: family_key(key, frozenset({ACCESS})))
+    keys = cells["set_key"].map(lambda key: reduced_set_key(key, frozenset({ACCESS})))
     return group_rows(cells, keys)
 
 

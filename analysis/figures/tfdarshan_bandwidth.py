@@ -72,7 +72,7 @@ SAVES = BarChart(
 )  # fmt: skip
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     """Return the figures of bandwidth and fwrite calls of the paper's trainings, and of the cost of all profiles."""
     return [*_bars(table, runs), *_costs(table, runs)]
 

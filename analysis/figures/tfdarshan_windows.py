@@ -35,7 +35,7 @@ LINE: dict[str, Any] = {"color": "#0072B2", "linewidth": 1.1}
 GRAY = "#BDBDBD"
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def chart_specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return one figure per set of settings in which the profile of a cell is divided into windows."""
     if not {posix.EVERY, "threads"} <= set(table) or not set(posix.FILES) <= set(runs):
         return []

@@ -23,7 +23,7 @@ from analysis.records.settings import (
     Facts,
     describe_settings,
     distinguishing_names,
-    family_key,
+    reduced_set_key,
     without_emulation_remarks,
 )
 from analysis.statistics import medians
@@ -133,7 +133,7 @@ def _sorted(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
 def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
     free = {key: frozenset(OF_TRAINING) | checkpoint_settings(key.facts) for key in set(table["set_key"])}
     free |= {key: _of_access(key.facts) for key in set(table["set_key"][is_baseline(table)])}
-    partners = table["set_key"].map(lambda key: family_key(key, free[key]))
+    partners = table["set_key"].map(lambda key: reduced_set_key(key, free[key]))
     keys = partners.where(is_training(table) | is_baseline(table), table["set_key"])
     for shared, cells in plain_sets(table):
         keys[cells.index] = shared

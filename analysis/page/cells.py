@@ -26,7 +26,7 @@ STANDING = {True: "held", False: "failed", None: "unverifiable"}
 ALL_CELLS = "tables/medians.csv and tables/runs.csv"
 
 
-def medians(results: Results) -> Markup:
+def median_tables(results: Results) -> Markup:
     """Return a table of medians per set of settings, as in `tables/medians.md`."""
     sections, room, detailed = [], MOST_ROWS, {record.cell for record in shown_cells(results)}
     for heading, rows in tables.table_sections(results.table):
@@ -60,14 +60,14 @@ def _section(rows: pd.DataFrame, detailed: set[str]) -> dict[str, Any]:
     return {"columns": shown, "lines": lines, "no_ratios": tables.missing_ratio_sentences(rows)}
 
 
-def not_counted(results: Results) -> Markup:
+def not_counted_table(results: Results) -> Markup:
     """Return the cells and runs that do not count, with the reasons."""
     complaints = tables.not_counted(results.table, results.runs)
     more = count_sentence(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
     return render_template("not_counted.html", complaints=complaints[:MOST_LINES], count=len(complaints), more=more)
 
 
-def cells(results: Results) -> Markup:
+def cell_sections(results: Results) -> Markup:
     """Return a folded section per cell: its settings, its runs with all checks, and a link to its record."""
     shown = shown_cells(results)
     table = results.table

@@ -62,7 +62,7 @@ def profiled_cells(results: Results) -> list[tuple[Record, Row]]:
     return [(each, medians[each.cell]) for each in results.found.records if each.cell in medians]
 
 
-def calls(cells: Sequence[tuple[Record, Row]]) -> Markup:
+def call_tables(cells: Sequence[tuple[Record, Row]]) -> Markup:
     """Return two tables of profiled cells: the numbers of calls, and the sizes of the reads."""
     shown = cells[:MOST_LINES]
     compared = any(record.profile_cost for record, _ in cells)
@@ -119,7 +119,7 @@ def _cost(record: Record) -> str:
     return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
 
 
-def steps(results: Results) -> Markup:
+def step_table(results: Results) -> Markup:
     """Return a table of the cells whose steps TensorFlow profiled; empty if there is none."""
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
@@ -148,12 +148,12 @@ def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
     return [*place, words, saved or NONE, *times, record.cell]
 
 
-def headline(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
+def headline_chart(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:
     """Return the chart for the top of the page, as a list of at most one; a chart of baselines only if no other."""
     return sorted(drawn, key=lambda spec: spec.stem.startswith("table1"))[:1]
 
 
-def figures(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
+def charts_with_tables(results: Results, drawn: Sequence[FigureSpec]) -> Markup:
     """Return charts, each with its table and a CSV to download."""
     shown = [spec for spec in drawn if results.images[spec.stem]][:MOST_FIGURES]
     more = count_sentence(len(shown), len(drawn), "figures", "the folder figures/ beside this page")

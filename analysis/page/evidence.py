@@ -59,7 +59,7 @@ OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss", "pr
 ENDS = (True, False, None)
 
 
-def proofs(results: Results) -> Markup:
+def check_table(results: Results) -> Markup:
     """Return a table of the checks: the claim of each, its limits, and how often it was proved."""
     told: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
@@ -100,7 +100,7 @@ TOLERANCE = (
 )
 
 
-def verdicts(results: Results) -> Markup:
+def claim_tables(results: Results) -> Markup:
     """Return the tables of claims: the published value, ours and the verdict, grouped by claim."""
     rows = [row for _, of_claim in results.tested.groupby("claim", sort=False) for row in rows_of(of_claim)]
     pairs = [row for row in rows if row["pair"]]
@@ -163,7 +163,7 @@ _TEST_HEADINGS = (
 _TEST_LEFT = (True, True, *[False] * 5, True, True, True)
 
 
-def advice(folder: Path) -> Markup:
+def prediction_table(folder: Path) -> Markup:
     """Return the tested predictions and their results, failed ones first; empty if the campaign has none."""
     try:
         tests = load_json(folder / ADVICE, PredictionAccount)["tests"]

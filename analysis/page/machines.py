@@ -21,7 +21,7 @@ from analysis.text import NONE, as_typed_by_user, percentage
 ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
 
 
-def machines(results: Results) -> Markup:
+def machine_tables(results: Results) -> Markup:
     """Return the tables of the machines with their software, and of the storages with their devices."""
     records = results.found.records
     kinds = [_kind(each) for each in records]

@@ -31,15 +31,15 @@ HEADINGS = {
 def parts_without_charts(results: Results) -> dict[str, Markup]:
     """Return the parts of the page without charts, by id; empty parts are left out of the page."""
     return {
-        "summary": summary.summary(results),
-        "medians": cells.medians(results) + cells.not_counted(results),
-        "verdicts": evidence.verdicts(results),
-        "calls": charts.calls(seen) if (seen := charts.profiled_cells(results)) else Markup(),
-        "steps": charts.steps(results),
-        "advice": evidence.advice(results.found.home),
-        "proofs": evidence.proofs(results),
-        "machines": machines.machines(results),
-        "cells": cells.cells(results),
+        "summary": summary.summary_lines(results),
+        "medians": cells.median_tables(results) + cells.not_counted_table(results),
+        "verdicts": evidence.claim_tables(results),
+        "calls": charts.call_tables(seen) if (seen := charts.profiled_cells(results)) else Markup(),
+        "steps": charts.step_table(results),
+        "advice": evidence.prediction_table(results.found.home),
+        "proofs": evidence.check_table(results),
+        "machines": machines.machine_tables(results),
+        "cells": cells.cell_sections(results),
         "again": evidence.repeat_commands(results.found.home),
     }
 
@@ -58,12 +58,12 @@ def _title(results: Results) -> str:
 
 def _parts(results: Results, texts: Mapping[str, Markup]) -> list[dict[str, Any]]:
     """Return the name, heading and content of each part: first the headline chart, later the details."""
-    first = charts.headline(results.drawn)
+    first = charts.headline_chart(results.drawn)
     others = [spec for spec in results.drawn if spec not in first]
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
     of_steps = [spec for spec in others if spec.stem.partition("-")[0] == timelines.STEM]
     others = [spec for spec in others if spec not in (*of_calls, *of_steps)]
     drawn = {"summary": first, "figures": others, "calls": of_calls, "steps": of_steps if texts["steps"] else []}
-    drawings = {name: charts.figures(results, specs) for name, specs in drawn.items() if specs}
+    drawings = {name: charts.charts_with_tables(results, specs) for name, specs in drawn.items() if specs}
     contents = {name: texts.get(name, Markup()) + drawings.get(name, Markup()) for name in HEADINGS}
     return [{"name": name, "heading": HEADINGS[name], "content": it} for name, it in contents.items() if it]

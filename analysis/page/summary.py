@@ -25,7 +25,7 @@ ROLES = {
 }
 
 
-def summary(results: Results) -> Markup:
+def summary_lines(results: Results) -> Markup:
     """Return a few lines about how much was measured, and the warnings that a reader needs first."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]

@@ -20,7 +20,7 @@ from analysis.records.settings import (
     IMPLIED,
     Facts,
     Settings,
-    family_key,
+    reduced_set_key,
     series_key,
     set_key,
     storage_labels,
@@ -240,7 +240,7 @@ def _series(records: Sequence[Record]) -> list[Settings]:
     if all(record.data for record in records):
         return keys
     data_of: dict[Settings, set[str]] = defaultdict(set)
-    apart = [family_key(set_key(key), frozenset({"data"})) for key in keys]
+    apart = [reduced_set_key(set_key(key), frozenset({"data"})) for key in keys]
     for record, key in zip(records, apart, strict=True):
         data_of[key] |= {record.data} - {""}
     pairs = zip(records, keys, apart, strict=True)

@@ -8,7 +8,17 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from analysis.records.runs import BETWEEN, STORAGE, Check, Merit, Runs, SharedTuple, checks_of, runs_of, shared_mapping
+from analysis.records.runs import (
+    BETWEEN,
+    STORAGE,
+    Check,
+    Merit,
+    Runs,
+    SharedTuple,
+    shared_mapping,
+    shorten_checks,
+    shorten_runs,
+)
 from analysis.records.settings import flatten
 from analysis.text import join_values, one_line
 from jobs.judging.bound import Bound
@@ -176,8 +186,8 @@ def record_of(value: Stored, folder: Path, bound: Bound | None = None) -> Record
         device=_line(device_of(provenance)),
         tensorflow=_line(provenance.get("versions", {}).get("tensorflow")),
         provenance=shared_mapping({name: provenance.get(name) for name in OF_MACHINE}),
-        checks=checks_of(value),
-        runs=runs_of(value["runs"]),
+        checks=shorten_checks(value),
+        runs=shorten_runs(value["runs"]),
         size=_line(campaign.get("size")),
         site=_line(campaign.get("site")),
         spread_limit=limits[-1] if limits else None,

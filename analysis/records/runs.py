@@ -166,14 +166,14 @@ class Runs(Sequence[Run]):
         return Run(self.run[place], *facts, self.started_utc[place], figures)
 
 
-def runs_of(stored: Sequence[Mapping[str, Any]]) -> Runs:
+def shorten_runs(stored: Sequence[Mapping[str, Any]]) -> Runs:
     """Return judged runs without their arrays and long texts; of unknown fields only the numbers are kept."""
     kinds, numbers = [], array("d")
     for run in stored:
         figures = _figures(run)
         numbers.extend(figures.values())
         facts = run["role"], run["status"], run.get("reason") or "", run.get("cause") or ""
-        kinds.append(Kind(*facts, checks_of(run), _texts(run), shared_tuple(figures)))
+        kinds.append(Kind(*facts, shorten_checks(run), _texts(run), shared_tuple(figures)))
     starts = tuple([run.get("started_utc") or "" for run in stored])
     return Runs(shared_tuple([run["run"] for run in stored]), shared_tuple(kinds), starts, numbers)
 
@@ -227,7 +227,7 @@ def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
     return {f"posix_{name}": value for name, value in figures.items()}
 
 
-def checks_of(judged: Mapping[str, Any]) -> SharedTuple[Check]:
+def shorten_checks(judged: Mapping[str, Any]) -> SharedTuple[Check]:
     """Return the checks of a judged run or cell."""
     checks = judged.get("checks") or ()
     limits = [limit if type(limit := check["limit"]) is not dict else tuple(limit.items()) for check in checks]

@@ -128,7 +128,7 @@ def set_key(series: Settings) -> Settings:
 
 
 @cache
-def family_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
+def reduced_set_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
     """Return a set key without the settings in `free`, and with those in `held` at the given values."""
     facts = {**key.facts, **dict(held)}
     return Settings.of({name: facts[name] for name in facts if name not in free})

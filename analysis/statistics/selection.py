@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import paper
 from analysis.records.frame import group_rows, rows_of
-from analysis.records.settings import Facts, Settings, distinguishing_names, family_key, is_storage
+from analysis.records.settings import Facts, Settings, distinguishing_names, is_storage, reduced_set_key
 from analysis.statistics.medians import counted_runs
 from analysis.statistics.training import CONTROL, NO_TARGET, checkpoint_settings, device_shared_with_data
 from analysis.text import join_values
@@ -55,7 +55,7 @@ def sets_of_settings(
     names, freed = tuple(held), frozenset(free)
     values = zip(*(cells[name].tolist() for name in names), strict=True) if names else ((),) * len(cells)
     pairs = zip(cells["set_key"], values, strict=True)
-    keys = [family_key(key, freed, tuple(zip(names, each, strict=True))) for key, each in pairs]
+    keys = [reduced_set_key(key, freed, tuple(zip(names, each, strict=True))) for key, each in pairs]
     groups = group_rows(cells, pd.Series(keys, index=cells.index, dtype=object))
     return dict(sorted(groups.items(), key=_smallest_first))
 
@@ -70,7 +70,7 @@ def sets_by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Setting
         for ahead in sorted(set(cells["prefetch"]) - {0}):
             both = cells[cells["prefetch"].isin([0, ahead])]
             if len(set(both["prefetch"])) > 1:
-                sets[family_key(key, frozenset(), (("prefetch", ahead),))] = both
+                sets[reduced_set_key(key, frozenset(), (("prefetch", ahead),))] = both
     return sets
 
 
@@ -116,7 +116,7 @@ def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, 
         how = family["set_key"].map(lambda each: json.dumps({name: each.facts.get(name) for name in columns}))
         for words, group in family[saves].groupby(how[saves], sort=True):
             held = tuple(json.loads(str(words)).items())
-            sets[family_key(key, frozenset(), held)] = sort_targets_as_in_paper(pd.concat([family[~saves], group]))
+            sets[reduced_set_key(key, frozenset(), held)] = sort_targets_as_in_paper(pd.concat([family[~saves], group]))
     return sets
 
 
@@ -277,4 +277,4 @@ def sets_by_nodes(cells: pd.DataFrame, free: Iterable[str] = ()) -> Mapping[Sett
 def sets_by_control(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     """Return sets of cells that differ at most in storage and control; only sets with several controls."""
     sets = sets_of_settings(cells, {CONTROL}, [NODES]) if len(cells) else {}
-    return {family_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}
+    return {reduced_set_key(key, frozenset()): rows for key, rows in sets.items() if len(set(rows[CONTROL])) > 1}

@@ -8,7 +8,7 @@ from analysis.paper import BURST_BUFFER
 from analysis.records.frame import Row, rows_of
 from analysis.records.record import NAMED
 from analysis.records.runs import BETWEEN, OF_SNAPSHOT, TRAINING
-from analysis.records.settings import Facts, add_emulation_remark, family_key
+from analysis.records.settings import Facts, add_emulation_remark, reduced_set_key
 from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted_runs, median_and_range
 
@@ -85,7 +85,7 @@ def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.
     names = [*more, *ALIKE]
     of = table.reindex(columns=names)
     held = (tuple(zip(names, values, strict=True)) for values in zip(*(of[name] for name in names), strict=True))
-    keys = [family_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
+    keys = [reduced_set_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
     return pd.Series(keys, index=table.index)
 
 

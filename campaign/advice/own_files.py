@@ -21,7 +21,7 @@ from jobs.events.table import NS
 from jobs.events.tensorflow_trace import INPUT, REMEDIES
 from jobs.judging.bound import Bound, DecidingNumber, bound_of_spent, help_of
 from jobs.judging.work_done import StepTimes, TimeUse
-from jobs.profiler import report, saved
+from jobs.profiler import report, saved_profiles
 
 _PROCESSORS = "CPU seconds of the program, so there is no finding on processors"
 _DEVICE = "the load and the limits of its devices, so a busy storage looks like a slow one"
@@ -54,7 +54,7 @@ class FileReport:
 def read_own_file(path: Path) -> FileReport:
     """Return the advice on a file; raises UsageError if it is of an unknown kind, damaged or too large."""
     try:
-        return _report_profile(path, report.window_metrics(saved.read_profile(path)))
+        return _report_profile(path, report.window_metrics(saved_profiles.read_profile(path)))
     except JobError as error:
         profile_error = error
     try:

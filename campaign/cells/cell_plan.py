@@ -16,12 +16,12 @@ from campaign.console import count_noun
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks, stopping
 from jobs.model.conduct import Conduct
-from jobs.model.record import Record, Terms, terms_of
+from jobs.model.record import Record, Terms, terms_of_conduct
 from jobs.system import files
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedCell:
     """A cell, its state on disk, and the number of runs that it lacks, without warm-ups."""
 
     cell: Cell
@@ -34,7 +34,7 @@ class Entry:
     stamp: files.Stamp | None = None  # of the record that was read
 
 
-def format_number_of_runs(entries: Sequence[Entry], conduct: Conduct) -> str:
+def format_number_of_runs(entries: Sequence[PlannedCell], conduct: Conduct) -> str:
     """Return the number of missing runs with warm-ups, in words: `24 runs`, `24 to 120 runs` if some may be added."""
     warmups = len(entries) * conduct["warmup_runs"]
     least, most = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
@@ -48,13 +48,13 @@ class Plan:
     A command makes it once, and calls `refresh` after records may have changed.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PlannedCell, ...]
     conduct: Conduct
     folder: CampaignFolder
     verdicts: Verdicts = field(compare=False)
 
     @property
-    def to_do(self) -> list[Entry]:
+    def to_do(self) -> list[PlannedCell]:
         """Return the entries that lack runs, in the seeded shuffled order of the campaign.
 
         Baselines come first: the other cells are judged by them.
@@ -83,7 +83,7 @@ class Plan:
 
 def make_plan(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Return the plan of these cells by the records in the folder."""
-    ids, terms = {cell.id for cell in cells}, terms_of(conduct)
+    ids, terms = {cell.id for cell in cells}, terms_of_conduct(conduct)
     verdicts, recorded = Verdicts(folder, terms, ids), _recorded_cells(folder, ids)
     entries = tuple(
         _read_entry(cell, conduct, verdicts) if cell.id in recorded else _make_entry(cell, "planned", None, terms)
@@ -106,9 +106,9 @@ def _recorded_cells(folder: CampaignFolder, ids: Collection[str]) -> Collection[
         return ids
 
 
-def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
+def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> PlannedCell:
     """Return the entry of a cell by its record."""
-    path, terms = verdicts.folder.record(cell.id), terms_of(conduct)
+    path, terms = verdicts.folder.record(cell.id), terms_of_conduct(conduct)
     stamp = record.record_stamp(path)  # taken before reading, so that a record written meanwhile is read again
     try:
         recorded = record.read_record(path)
@@ -122,8 +122,8 @@ def _read_entry(cell: Cell, conduct: Conduct, verdicts: Verdicts) -> Entry:
         return replace(_make_entry(cell, "damaged", None, terms), stamp=stamp)
 
 
-def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> Entry:
+def _make_entry(cell: Cell, state: str, recorded: Record | None, terms: Terms) -> PlannedCell:
     """Return the entry of a cell with the runs that its record lacks; all if it has none."""
     least, most = stopping.missing_runs(recorded, terms), stopping.most_missing_runs(recorded, terms)
-    runs_at_once = 2 if stopping.is_paired(cell.settings, terms) else 1
-    return Entry(cell, state, least * runs_at_once, most * runs_at_once)
+    runs_at_once = 2 if stopping.has_pairs(cell.settings, terms) else 1
+    return PlannedCell(cell, state, least * runs_at_once, most * runs_at_once)

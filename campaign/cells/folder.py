@@ -247,7 +247,7 @@ def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
 
 def _require_own(folder: CampaignFolder) -> None:
     """Refuse a folder that another user could have prepared, or could replace."""
-    if fault := files.distrust(folder.root):
+    if fault := files.reason_to_distrust(folder.root):
         raise EnvironmentFaultError(fault, "choose a folder of yours: campaign_dir=…")
 
 

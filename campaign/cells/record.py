@@ -14,7 +14,7 @@ from jobs.benchmarks import registry
 from jobs.model import reading
 from jobs.model.codes import End
 from jobs.model.record import SCHEMA, Data, Record, Submission, Terms
-from jobs.model.results import Addition, Role, Run
+from jobs.model.results import ReasonOfAddedRun, Role, Run
 from jobs.system import files, untrusted
 from jobs.system.clock import utc_now
 from jobs.system.files import keep_trying, write_json
@@ -65,7 +65,7 @@ def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
 def record_stamp(path: Path) -> files.Stamp | None:
     """Return the stamp of a record; None if it cannot be opened."""
     try:
-        return files.stamp(path)
+        return files.file_stamp(path)
     except OSError:
         return None
 
@@ -130,7 +130,9 @@ def make_record(cell: Cell, campaign: Submission, dataset: Data, terms: Terms) -
     }
 
 
-def begin_run(record: Record, role: Role, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
+def begin_run(
+    record: Record, role: Role, token: str, added: ReasonOfAddedRun | None = None, pair: int | None = None
+) -> Run:
     """Append a run that starts now to a record and return it; `token` identifies the submission.
 
     `added`: why the campaign adds the run (`jobs.judging.stopping.reason_to_add`); `pair`: the number of its pair

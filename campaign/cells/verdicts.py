@@ -149,7 +149,7 @@ class Summaries:
         self._folder, self._now_ns = folder, time.time_ns()
         self._stamps: Mapping[str, Stamp] = {}
         with suppress(OSError):
-            self._stamps = files.stamps(folder.records, "record.json")
+            self._stamps = files.file_stamps(folder.records, "record.json")
         self._terms = judge.last_terms(requests)
         self._digests: dict[int, str] = {}
         self._baselines = sorted(filter(peaks.is_of_baseline, self._stamps))
@@ -181,7 +181,7 @@ class Summaries:
             if self._is_settled(cell)
         }
         with suppress(OSError, ValueError):  # ValueError: a lone surrogate cannot be written as UTF-8
-            if not files.distrust(self._folder.root):
+            if not files.reason_to_distrust(self._folder.root):
                 files.write_json(
                     self._folder.root / FILE, {"of": self._basis, "cells": valid_entries | new}, indent=None
                 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cli import arguments, run
 from campaign.cluster.placement import choose_cluster
 from campaign.config import command_line, recipes
@@ -194,7 +194,7 @@ def _needs(planned: Plan, path: Path, sizes: Sequence[int]) -> tuple[str, str]:
     return words, files.lack_of_room(path, made)
 
 
-def _reads(entry: Entry, mean: float | None) -> tuple[int, float]:
+def _reads(entry: PlannedCell, mean: float | None) -> tuple[int, float]:
     """Return how many images a run reads, and bytes at most; random reads read no block twice."""
     settings = entry.cell.settings
     if "file_mb" in settings["benchmark"]:
@@ -218,7 +218,7 @@ class _Row:
 
     place: int  # of its kind, in the table
     threads: int
-    entry: Entry
+    entry: PlannedCell
     record: Record | None
     bound: Bound | None
     rates: tuple[float, ...]  # MB/s of the runs that count
@@ -268,7 +268,7 @@ def _show(planned: Plan, path: Path) -> None:
     console.show(f"report: {planned.folder.root / 'report.html'}")
 
 
-def _row(planned: Plan, entry: Entry) -> _Row:
+def _row(planned: Plan, entry: PlannedCell) -> _Row:
     record, _ = planned.verdicts.read(planned.folder.record(entry.cell.id))
     runs: list[Any] = stopping.measured_runs(record, "valid") if record else []
     own = entry.cell.settings["benchmark"]

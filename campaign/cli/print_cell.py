@@ -16,7 +16,7 @@ from jobs.checks import rate_unit
 from jobs.judging import judge, stopping
 from jobs.model.codes import CellState, End, RunEnd, run_end_sentence
 from jobs.model.record import Record, TestedPrediction
-from jobs.model.results import Addition, Run
+from jobs.model.results import ReasonOfAddedRun, Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (
@@ -95,7 +95,7 @@ def _lines_on_objects(run: Run) -> list[str]:
     ]
 
 
-def _describe_addition(added: Addition, unit: str) -> str:
+def _describe_addition(added: ReasonOfAddedRun, unit: str) -> str:
     """Return why ``until_spread`` added a run."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"

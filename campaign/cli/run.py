@@ -17,7 +17,7 @@ from campaign import console
 from campaign.cells import cell_plan
 from campaign.cells import folder as folders
 from campaign.cells.cell import Cell, distinguishing_settings
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cells.folder import sign_request
 from campaign.cli import arguments
 from campaign.cli.analyse import write_report
@@ -31,7 +31,7 @@ from campaign.worker.batch import CampaignCall
 from campaign.worker.session import WorkerStoppedError
 from jobs.model.codes import ExitCode
 from jobs.model.conduct import Conduct, Point
-from jobs.model.record import Manifest, RecordedCall, terms_of
+from jobs.model.record import Manifest, RecordedCall, terms_of_conduct
 from jobs.parser import nearest_hint
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
@@ -167,7 +167,7 @@ def _record_request(request: CampaignCall, campaign: Manifest, cells: Sequence[C
         "words": list(request.words),
         "order_seed": request.conduct["order_seed"],
         "cells": [cell.id for cell in cells],
-        "terms": terms_of(request.conduct),
+        "terms": terms_of_conduct(request.conduct),
     }
     campaign["requests"].append(sign_request(request.folder.root, entry))
     write_json(request.folder.marker, campaign)
@@ -275,7 +275,7 @@ def _run_missing(planned: Plan, request: CampaignCall, cluster: str, *, sure: bo
     return False
 
 
-def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[Entry]:
+def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[PlannedCell]:
     """Print the plan and, for Slurm, the price and the scripts; return the entries that would run."""
     width = max(len(entry.cell.id) for entry in planned.entries)
     differences = distinguishing_settings([entry.cell for entry in planned.entries])
@@ -298,7 +298,7 @@ def _preview_plan(planned: Plan, request: CampaignCall, cluster: str) -> list[En
     return todo
 
 
-def _require_possible(todo: Sequence[Entry], cluster: str) -> None:
+def _require_possible(todo: Sequence[PlannedCell], cluster: str) -> None:
     """Refuse wrong settings as the campaign itself would; only note what this machine lacks."""
     from campaign.cluster import local  # noqa: PLC0415 - workers and submission are not on the way to --help
 

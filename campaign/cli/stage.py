@@ -19,7 +19,7 @@ from jobs.parser import nearest_hint, put_verb_first
 
 if TYPE_CHECKING:
     from campaign.staging.apply_copies import GainOutcome
-    from campaign.staging.observed import ObservedRuns
+    from campaign.staging.observed_runs import ObservedRuns
     from campaign.staging.staging_plan import StagingPlan
 
 _VERBS = ("plan", "apply", "check", "undo")
@@ -105,16 +105,16 @@ def _make_plan(options: argparse.Namespace) -> int:
 
 def _observe(options: argparse.Namespace) -> tuple[ObservedRuns, Path]:
     """Return what a profile observed, and the folder of the plan."""
-    from campaign.staging import observed  # noqa: PLC0415
+    from campaign.staging import observed_runs  # noqa: PLC0415
 
     if options.profile.is_file():
         if options.data is None:
             raise UsageError(f"{options.profile} may be of many files", "--data FOLDER: those that may be copied")
-        return observed.observe_profile(options.profile, options.data), options.out or Path("staging").resolve()
+        return observed_runs.observe_profile(options.profile, options.data), options.out or Path("staging").resolve()
     if options.data is not None:
         raise UsageError("--data is for a single profile", "a campaign knows its data")
     folder, campaign = open_existing(options.profile)
-    cells = observed.profiled_records(Verdicts(folder, requests=campaign["requests"]))
+    cells = observed_runs.profiled_records(Verdicts(folder, requests=campaign["requests"]))
     ids = arguments.matching_ids(list(cells), options.only) if options.only else list(cells)
     if not cells:
         raise UsageError(
@@ -124,7 +124,7 @@ def _observe(options: argparse.Namespace) -> tuple[ObservedRuns, Path]:
     if len(ids) != 1:
         what = f"'{options.only}' is {len(ids)} profiled cells" if options.only else f"{len(cells)} cells were profiled"
         raise UsageError(what, f"--only CELL: {nearest_hint(options.only or '', cells)}")
-    return observed.observe_cell(folder, cells[ids[0]]), options.out or folder.staging
+    return observed_runs.observe_cell(folder, cells[ids[0]]), options.out or folder.staging
 
 
 def _print_plan(plan: StagingPlan) -> None:

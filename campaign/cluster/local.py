@@ -13,7 +13,7 @@ import psutil
 from filelock import Timeout
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, format_number_of_runs
+from campaign.cells.cell_plan import PlannedCell, format_number_of_runs
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet, submission
 from campaign.cluster.cell_state import Phase, WorkerState, ended_state
@@ -68,7 +68,7 @@ class LocalWorker:
             process.kill()
 
 
-def run_campaign_here(todo: Sequence[Entry], request: CampaignCall) -> None:
+def run_campaign_here(todo: Sequence[PlannedCell], request: CampaignCall) -> None:
     """Prepare the data, start a worker on the cells and show its progress until its end."""
     conduct, folder = request.conduct, request.folder
     require_possible(todo)
@@ -88,7 +88,7 @@ def run_campaign_here(todo: Sequence[Entry], request: CampaignCall) -> None:
     _explain_early_end(local_worker.batch, follower)
 
 
-def require_possible(todo: Sequence[Entry]) -> None:
+def require_possible(todo: Sequence[PlannedCell]) -> None:
     """Raise an error if a cell lacks data, a storage, an engine, TensorFlow or its accelerator; nothing is made."""
     names = registry.benchmarks_with_tensorflow(entry.cell.settings for entry in todo)
     if names and not has_tensorflow():
@@ -104,7 +104,7 @@ def require_possible(todo: Sequence[Entry]) -> None:
     datasets.require_possible(todo, here=True)
 
 
-def start_worker(request: CampaignCall, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
+def start_worker(request: CampaignCall, todo: Sequence[PlannedCell], data: Mapping[str, Data | None]) -> LocalWorker:
     """Write the work list and start a worker on it; with ``cluster=debug``, return when the work is done."""
     cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
     folder = request.folder.workers / f"{request.token}-0"

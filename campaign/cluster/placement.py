@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from campaign import console
 from campaign.cells.cell import Cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import client
@@ -107,7 +107,7 @@ class DataPlan:
         return f"on this login node {makers}, in about {_format_amount(data_set.processor_s / processes, _UNITS_S)}"
 
 
-def plan_data(entries: Sequence[Entry], site: Site | None) -> DataPlan:
+def plan_data(entries: Sequence[PlannedCell], site: Site | None) -> DataPlan:
     """Return the data that these cells lack; `site` is that of a campaign on Slurm, None on a workstation."""
     return DataPlan(missing_data(entries), site)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import submission
 from campaign.cluster.progress import CellShare, Follower, WorkersPicture
@@ -232,7 +232,9 @@ class Packing:
         )
 
 
-def find_cheaper_packing(todo: Sequence[Entry], request: CampaignCall, facts: client.SlurmConfig) -> Packing | None:
+def find_cheaper_packing(
+    todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig
+) -> Packing | None:
     """Return a packing of the cells that needs fewer node-hours; None if there is none, or if no run is recorded."""
     times, cluster = RunTimes(request.folder), request.conduct["cluster"]
     if not times.number:
@@ -255,7 +257,7 @@ def find_cheaper_packing(todo: Sequence[Entry], request: CampaignCall, facts: cl
     return Packing(packed, len(tasks), job_s, hours, hours_before) if hours < hours_before else None
 
 
-def apply_packing(todo: Sequence[Entry], request: CampaignCall, facts: client.SlurmConfig) -> CampaignCall:
+def apply_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> CampaignCall:
     """Return the request to submit; with ``cluster.pack=true`` and a cheaper packing, the request in this packing."""
     if not request.conduct["cluster"]["pack"]:
         return request
@@ -269,7 +271,7 @@ def apply_packing(todo: Sequence[Entry], request: CampaignCall, facts: client.Sl
     return packing.request
 
 
-def propose_packing(todo: Sequence[Entry], request: CampaignCall, facts: client.SlurmConfig) -> None:
+def propose_packing(todo: Sequence[PlannedCell], request: CampaignCall, facts: client.SlurmConfig) -> None:
     """Print the node-hours that ``cluster.pack=true`` would save, if it saves half of them or more."""
     packing = None if request.conduct["cluster"]["pack"] else find_cheaper_packing(todo, request, facts)
     if packing and packing.hours <= _PROPOSED_SHARE * packing.hours_before:

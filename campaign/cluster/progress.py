@@ -21,7 +21,7 @@ from rich.text import Text
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.verdicts import Verdicts
 from campaign.cluster.cell_state import Phase, WorkerState, conclude_cell_state
@@ -29,7 +29,7 @@ from campaign.console import count_noun
 from campaign.worker.batch import Batch, read_file
 from jobs.model.codes import CellState, Wait, Waiting, wait_sentence
 from jobs.model.conduct import Conduct
-from jobs.model.record import Record, Terms, terms_of
+from jobs.model.record import Record, Terms, terms_of_conduct
 from jobs.model.results import Run
 from jobs.model.settings import Settings
 from jobs.model.work import WorkList
@@ -78,7 +78,7 @@ class Follower:
 
     @classmethod
     def of_entries(
-        cls, folder: CampaignFolder, entries: Sequence[Entry], conduct: Conduct, token: str = ""
+        cls, folder: CampaignFolder, entries: Sequence[PlannedCell], conduct: Conduct, token: str = ""
     ) -> Follower:
         """Return the follower of a worker that will get these cells."""
         cells = [CellShare(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
@@ -86,7 +86,7 @@ class Follower:
 
     @classmethod
     def _of_cells(cls, folder: CampaignFolder, cells: Sequence[CellShare], conduct: Conduct, token: str) -> Follower:
-        return cls(folder, cells, conduct["warmup_runs"], token, terms_of(conduct), in_turn=conduct["in_turn"])
+        return cls(folder, cells, conduct["warmup_runs"], token, terms_of_conduct(conduct), in_turn=conduct["in_turn"])
 
     @property
     def runs_total(self) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cells.folder import CampaignFolder, open_existing
 from campaign.cluster import fleet, placement, price, submission
 from campaign.cluster.placement import DataPlan, call_with_least_priority
@@ -139,7 +139,7 @@ def run_campaign_on_slurm(planned: Plan, request: CampaignCall, *, sure: bool) -
     return bool(workers.open)
 
 
-def preview_submission(planned: Plan, request: CampaignCall) -> list[Entry]:
+def preview_submission(planned: Plan, request: CampaignCall) -> list[PlannedCell]:
     """Print the scripts and the price of a submission; return its cells, and write nothing."""
     facts = client.read_facts()
     workers = fleet.open_fleet(request.folder, facts)
@@ -181,7 +181,9 @@ def _update_fleet(folder: CampaignFolder, facts: client.SlurmConfig) -> fleet.Fl
     return workers
 
 
-def _entries_to_submit(planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]) -> list[Entry]:
+def _entries_to_submit(
+    planned: Plan, request: CampaignCall, workers: fleet.Fleet, submitted: set[str]
+) -> list[PlannedCell]:
     """Return the entries that lack runs and are neither in a job nor in `submitted`.
 
     With ``redo=true`` the cells in jobs are added to `submitted`: these jobs repeat them already.
@@ -231,7 +233,7 @@ def _cluster_overrides(words: Sequence[str]) -> dict[str, str]:
 class _Submission:
     """Cells to submit, the data that they lack, and the array jobs for both."""
 
-    todo: Sequence[Entry]
+    todo: Sequence[PlannedCell]
     request: CampaignCall
     facts: client.SlurmConfig
 

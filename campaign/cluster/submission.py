@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 from campaign import console
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.console import count_noun
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
@@ -75,7 +75,7 @@ class Array:
 
     request: CampaignCall
     folder: Path  # folder of its batch; the working directory of its jobs
-    tasks: Sequence[Sequence[Entry]]  # cells of each worker
+    tasks: Sequence[Sequence[PlannedCell]]  # cells of each worker
     first: int  # position of its first cell in the shuffled order of the storage's cells
     # The array that must end first, if one array was too small for all cells of the storage.
     after: Array | None
@@ -233,7 +233,7 @@ class Array:
 
 
 def make_arrays(
-    entries: Sequence[Entry], request: CampaignCall, tasks_at_most: int, made_by_job: Collection[str] = ()
+    entries: Sequence[PlannedCell], request: CampaignCall, tasks_at_most: int, made_by_job: Collection[str] = ()
 ) -> Iterator[Array]:
     """Yield the array jobs for cells: one per storage and number of nodes, or more if one array cannot hold all cells.
 
@@ -292,11 +292,11 @@ def _nodes_outside(pool: str) -> str:
     return short.strip()
 
 
-def _number_of_nodes(entry: Entry) -> int:
+def _number_of_nodes(entry: PlannedCell) -> int:
     return int(entry.cell.settings.get("nodes", 1))
 
 
-def _storage_key(entry: Entry) -> str:
+def _storage_key(entry: PlannedCell) -> str:
     """Return a text that is the same for cells of one storage and one way to share it."""
     return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
 

@@ -254,9 +254,9 @@ def _check_images(values: Flat) -> None:
 @lru_cache
 def _count_files(parameters: tuple[tuple[str, float], ...]) -> int:
     """Return the number of files of a data set; refuse impossible ones, such as JPEGs with too many bytes per pixel."""
-    from jobs.data.specs import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
+    from jobs.data.specs import dataset_spec  # noqa: PLC0415 - numpy, only where there is a cell
 
     try:
-        return spec_of(dict(parameters)).files
+        return dataset_spec(dict(parameters)).files
     except ValueError as error:
         raise UsageError(f"dataset: {error}", "see `python -m campaign help dataset`") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from campaign import console
-from campaign.cells.cell_plan import Entry, Plan
+from campaign.cells.cell_plan import Plan, PlannedCell
 from campaign.cli import run
 from campaign.config.command_line import CommandLine
 from campaign.console import count_noun
@@ -205,7 +205,7 @@ def run_cells(plan: Plan, words: Sequence[str], split: CommandLine) -> Plan:
     return plan.refresh()
 
 
-def no_runs_error(plan: Plan, entry: Entry) -> CampaignError:
+def no_runs_error(plan: Plan, entry: PlannedCell) -> CampaignError:
     """Return the error for a cell that lacks runs that count."""
     record, fault = plan.verdicts.read(plan.folder.record(entry.cell.id))
     why = fault or (record and record.get("reason")) or "it has no runs"

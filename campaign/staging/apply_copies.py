@@ -14,7 +14,7 @@ from campaign import console
 from campaign.cells.verdicts import Verdicts
 from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import observed
+from campaign.staging import observed_runs
 from campaign.staging import staging_plan as plans
 from campaign.staging.cost import PredictedGain
 from campaign.staging.staging_plan import RULES, StagingPlan
@@ -104,7 +104,9 @@ def _read_own_plan(folder: Path) -> StagingPlan:
     """Return the plan in a folder; raise EnvironmentFaultError if another user may have written it."""
     plan = plans.load_plan(folder)
     owner = (folder / plans.NAME).lstat().st_uid
-    fault = files.distrust(folder) or (owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s")
+    fault = files.reason_to_distrust(folder) or (
+        owner not in (0, os.geteuid()) and f"the plan is {files.user_name(owner)}'s"
+    )
     if fault:
         raise EnvironmentFaultError(
             f"{fault}: it is not carried out", "make a plan of your own: python -m campaign stage plan"
@@ -167,8 +169,8 @@ def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path])
     maps = {rule: staged_copies.load_map(path) for rule in RULES if (path := folder / f"{rule}.json").exists()}
     rates: dict[str, list[float]] = {}
     for path in paths:
-        window = observed.read_complete_window(path)
-        rows_of_copies = observed.files_only_read(window, [map_of_rule.copies for map_of_rule in maps.values()])
+        window = observed_runs.read_complete_window(path)
+        rows_of_copies = observed_runs.files_only_read(window, [map_of_rule.copies for map_of_rule in maps.values()])
         rule = next(
             (rule for rule, map_of_rule in maps.items() if map_of_rule.files.keys() == rows_of_copies.keys()), None
         )
@@ -183,7 +185,7 @@ def outcomes_of_profiles(folder: Path, plan: StagingPlan, paths: Sequence[Path])
 
 def _bytes_of_plan(window: Window, plan: StagingPlan, rows_of_copies: Mapping[str, Sequence[int]], path: Path) -> float:
     """Return the bytes read from the plan's files, originals and copies; raise UsageError for other reads."""
-    originals = observed.files_only_read(window, [Path(plan["source"]), Path(plan["called"])])
+    originals = observed_runs.files_only_read(window, [Path(plan["source"]), Path(plan["called"])])
     rows = [
         row
         for name, *_ in plan["listed"]
@@ -195,10 +197,10 @@ def _bytes_of_plan(window: Window, plan: StagingPlan, rows_of_copies: Mapping[st
         expected = f"{plan['origin']} {plan['read_bytes'] / 1e6:,.1f}"
         reason = f"{path} has read {read_bytes / 1e6:,.1f} MB of the plan's files, {expected}"
         raise UsageError(reason, "profile the same reads with the copies")
-    from_device = [row for row in rows if observed.has_device(Path(window.paths[row]))]
+    from_device = [row for row in rows if observed_runs.has_device(Path(window.paths[row]))]
     counted = int(window.counters["bytes_read"][from_device].sum())
-    if window.device_bytes is not None and window.device_bytes < observed.COLD_FROM * counted:
-        raise observed.from_memory_error(path, window.device_bytes, counted)
+    if window.device_bytes is not None and window.device_bytes < observed_runs.COLD_FROM * counted:
+        raise observed_runs.from_memory_error(path, window.device_bytes, counted)
     return read_bytes
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypedDict
 import numpy as np
 from filelock import FileLock
 
-from campaign.staging.observed import Floats, ObservedRuns, ProfiledRun
+from campaign.staging.observed_runs import Floats, ObservedRuns, ProfiledRun
 from jobs.store import transfer
 from jobs.system import files, page_cache
 

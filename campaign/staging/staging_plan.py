@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost
-from campaign.staging.observed import Floats, ObservedRuns
+from campaign.staging.observed_runs import Floats, ObservedRuns
 from campaign.storage import roots
 from jobs.data import staged_copies
 from jobs.data.staged_copies import FOLDER as COPIES

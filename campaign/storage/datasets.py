@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from campaign.cells import record
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.config.rules_of_data_and_storage import check_enough_data
 from campaign.console import Progress
@@ -31,7 +31,12 @@ FOLDER = "datasets"
 
 
 def prepare_datasets(
-    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool, processes: int | None = None
+    entries: Sequence[PlannedCell],
+    folder: CampaignFolder,
+    progress: Progress,
+    *,
+    redo: bool,
+    processes: int | None = None,
 ) -> dict[str, Data]:
     """Return the data of each entry by cell id, after making or checking them.
 
@@ -57,7 +62,7 @@ def prepare_datasets(
     return by_cell
 
 
-def require_possible(entries: Sequence[Entry], *, here: bool = False) -> None:
+def require_possible(entries: Sequence[PlannedCell], *, here: bool = False) -> None:
     """Raise an error if the data of an entry cannot be read or made; nothing is made or written.
 
     `here`: the cells run on this machine, not on a node. Objects in a store are checked later, when they are listed.
@@ -103,7 +108,7 @@ def data_key(settings: Settings) -> str:
 
 
 def datasets_for_jobs(
-    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
+    entries: Sequence[PlannedCell], folder: CampaignFolder, progress: Progress, processes: int, by_jobs: Collection[str]
 ) -> dict[str, Data | None]:
     """Return the data by cell id, after making or checking them; None if a node or a job will do that.
 
@@ -227,7 +232,7 @@ def stripe_layout(storage: Node) -> lustre.StripeLayout:
 
 def possible_folders(dataset: Node, root: Path, layout: lustre.StripeLayout) -> list[Path]:
     """Return the folders that may hold a dataset; the last one is used for a new dataset."""
-    name = f"{specs.dataset_id(dataset['name'], specs.spec_of(dataset))}{layout.suffix}"
+    name = f"{specs.dataset_id(dataset['name'], specs.dataset_spec(dataset))}{layout.suffix}"
     return [folder / name for folder in dict.fromkeys((root / FOLDER, own_path(root, FOLDER)))]
 
 
@@ -242,7 +247,7 @@ def _listed(settings: Settings) -> manifest.Manifest:
 def _made_dataset(
     dataset: Node, root: Path, layout: lustre.StripeLayout, progress: Progress, processes: int
 ) -> tuple[Path, manifest.Manifest]:
-    name, spec = dataset["name"], specs.spec_of(dataset)
+    name, spec = dataset["name"], specs.dataset_spec(dataset)
     unit = "images" if isinstance(spec, ImageSpec) else "files"
     for folder in possible_folders(dataset, root, layout):
         if os.access(folder / manifest.MANIFEST_NAME, os.F_OK) and (listed := _intact_manifest(folder, spec)):
@@ -294,7 +299,7 @@ def _intact_manifest(path: Path, spec: specs.Spec) -> manifest.Manifest | None:
     return listed
 
 
-def _check_same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
+def _check_same_as_before(entry: PlannedCell, data: Data, folder: CampaignFolder) -> None:
     """Raise UsageError if a cell's recorded runs had other data, another machine or another TensorFlow."""
     if entry.state in ("planned", "damaged"):
         return

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import Cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.storage import baseline_files, datasets, locks, objects
 from campaign.storage.roots import own_path
 from jobs.benchmarks import baseline
@@ -87,7 +87,7 @@ def _candidates(kind: _Kind, root: Path) -> Iterator[Path]:
 def _describe_made(kind: _Kind, root: Path, folder: Path, used: Collection[Path]) -> MadeFolder | None:
     """Return a folder as made data; None if it has no marker of ours, or if another user may write to it."""
     with suppress(OSError):
-        if files.distrust(folder):
+        if files.reason_to_distrust(folder):
             return None
         tree = files.folder_tree(folder)
         if kind.marker not in tree or not stat.S_ISREG(tree[kind.marker].st_mode):
@@ -193,7 +193,7 @@ class MissingData:
     cells: set[str] = field(default_factory=set)
 
 
-def missing_data(entries: Sequence[Entry]) -> list[MissingData]:
+def missing_data(entries: Sequence[PlannedCell]) -> list[MissingData]:
     """Return the missing data of these cells; nothing is written. A bucket is asked once per data, for 5 s at most."""
     missing_by_key: dict[str, list[MissingData]] = {}
     all_missing: dict[tuple[str, str], MissingData] = {}
@@ -225,7 +225,7 @@ def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[Mi
     if "path" not in dataset:
         folders = datasets.possible_folders(dataset, root, layout)
         if not any(os.access(folder / manifest.MANIFEST_NAME, os.F_OK) for folder in folders):
-            missing = make.missing_files(Folder(folders[-1]), specs.spec_of(dataset), dataset["name"])
+            missing = make.missing_files(Folder(folders[-1]), specs.dataset_spec(dataset), dataset["name"])
             yield from _missing_dataset(dataset, missing, str(folders[-1]))
     if baseline_files.has_file(settings) and baseline.must_exist_before(settings):
         size = baseline.file_bytes(settings)
@@ -237,7 +237,7 @@ def _missing_files(root: Path, settings: Settings, dataset: Node) -> Iterator[Mi
 
 def _missing_dataset(dataset: Node, missing: make.MissingFiles, place: str) -> Iterator[MissingData]:
     if missing.indices:
-        processor_s = specs.processor_s(specs.spec_of(dataset), missing.indices)
+        processor_s = specs.processor_s(specs.dataset_spec(dataset), missing.indices)
         yield MissingData(f"data set {dataset['name']}", place, len(missing.indices), missing.bytes, processor_s)
 
 

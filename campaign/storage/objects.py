@@ -86,7 +86,7 @@ def _store(client: Client, below: str) -> Bucket:
 
 
 def _made_below(dataset: Node) -> tuple[specs.Spec, str]:
-    spec = specs.spec_of(dataset)
+    spec = specs.dataset_spec(dataset)
     return spec, f"{_FOLDER}/{specs.dataset_id(dataset['name'], spec)}"
 
 

@@ -106,7 +106,7 @@ def own_path(root: Path, name: str) -> Path:
 def is_ours(folder: Path) -> bool:
     """Return whether a folder exists and no other user may write to it."""
     try:
-        return not files.distrust(folder)
+        return not files.reason_to_distrust(folder)
     except OSError:
         return False
 
@@ -120,7 +120,7 @@ def own_folder(root: Path, name: str, key: str = "storage") -> Path:
     for folder in (*([ours.parent] if ours.parent != root else []), ours):
         try:
             files.make_folder(folder, exist_ok=True)
-            fault = files.distrust(folder)
+            fault = files.reason_to_distrust(folder)
         except OSError:
             break
         if fault:

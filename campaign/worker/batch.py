@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict, TypeVar
 
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets
@@ -187,7 +187,7 @@ class CampaignCall:
         return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
 
     def work_list(
-        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
+        self, cluster: str, entries: Sequence[PlannedCell], data: Mapping[str, Data | None], first: int = 0
     ) -> WorkList:
         """Return the work list of a worker under ``slurm``, ``local`` or ``debug``.
 
@@ -214,7 +214,7 @@ def _conduct_for_worker(conduct: Conduct) -> Conduct:
     return {**conduct, "cluster": cluster, "site": site}
 
 
-def _listed_item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:
+def _listed_item(entry: PlannedCell, position: int, data: Mapping[str, Data | None]) -> ListedItem:
     """Return the item of a cell in a work list."""
     cell = entry.cell
     return {

@@ -52,7 +52,7 @@ _RANK_LOST_AFTER_S = 60.0  # a rank that sends nothing for so long is lost
 HUB = "hub"  # the purpose of the second secret
 
 
-class Meeting(TypedDict):
+class MeetingFile(TypedDict):
     """The content of the meeting file: the address of the first rank, its secret, and the start of the job."""
 
     job: str
@@ -116,24 +116,24 @@ def serve_first_rank(path: Path, work: WorkList, rank: int, template: Template) 
 def remove_meeting_file(file: Path) -> None:
     """Remove the meeting file, unless it is of another start of the job."""
     with suppress(OSError, ValueError):
-        if _is_of_this_start(reading.read_json(file, Meeting)):
+        if _is_of_this_start(reading.read_json(file, MeetingFile)):
             file.unlink()
 
 
-def _wait_for_meeting(file: Path, timeout_s: float) -> Meeting:
+def _wait_for_meeting(file: Path, timeout_s: float) -> MeetingFile:
     """Wait for the meeting file of this start of the job and return its content; raises ClosedError on a timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with suppress(OSError, ValueError):
             os.scandir(file.parent).close()  # makes an NFS client look for new files
-            meeting = reading.read_json(file, Meeting)
+            meeting = reading.read_json(file, MeetingFile)
             if _is_of_this_start(meeting):
                 return meeting
         time.sleep(_POLL_S)
     raise ClosedError("the first rank was not found")
 
 
-def _is_of_this_start(meeting: Meeting) -> bool:
+def _is_of_this_start(meeting: MeetingFile) -> bool:
     return identify_start().items() <= meeting.items()
 
 

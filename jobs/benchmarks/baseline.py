@@ -27,7 +27,7 @@ from jobs.model.declared import Setting
 from jobs.model.settings import Node, NodeWithName, Settings
 from jobs.model.work import FileRequest, RunRequest
 from jobs.objects.client import Client
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.ready_run import ReadyRun
 from jobs.system import files
 

@@ -52,7 +52,7 @@ from jobs.lazy_imports import np
 from jobs.model.declared import Setting
 from jobs.model.settings import EVERY, NodeWithName, Settings
 from jobs.model.work import RunRequest
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.ranks.rank import Rank
 from jobs.ready_run import ReadyRun
 

@@ -22,7 +22,7 @@ from jobs.errors import UnreadableImageError
 from jobs.events.time_log import UNKNOWN
 from jobs.lazy_imports import np
 from jobs.model.results import Expectation
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.observe.counters import process_io
 from jobs.ranks.rank import Rank
 from jobs.system import page_cache

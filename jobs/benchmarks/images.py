@@ -21,7 +21,7 @@ from jobs.errors import DatasetError, UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.model.settings import Settings
 from jobs.model.work import RunRequest
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.ranks import this_rank
 from jobs.ready_run import ReadyRun
 

@@ -21,7 +21,7 @@ from jobs.events.time_log import TimeLog
 from jobs.model.conduct import Limits
 from jobs.model.results import Expectation
 from jobs.model.work import RunRequest
-from jobs.objects.source import RunObjects, objects_of_dataset
+from jobs.objects.run_objects import RunObjects, objects_of_dataset
 from jobs.ready_run import ReadyRun
 from jobs.system import files, page_cache
 
@@ -109,7 +109,7 @@ def staged_in(request: RunRequest, rank: int, sizes: Mapping[Path, int], log: Ti
         raise DatasetError(f"there is no folder {root} to copy to", "mount the fast storage, or name another stage")
     parent = root.resolve() / f"tfio-staged-{os.geteuid()}"
     files.make_folder(parent, exist_ok=True)
-    if fault := files.distrust(parent):
+    if fault := files.reason_to_distrust(parent):
         raise DatasetError(fault, "name another stage")
     real_source, listed_ns = source.resolve(), request.get("listed_ns")
     folder = parent / f"{hashlib.sha256(os.fsencode(real_source)).hexdigest()[:10]}-{rank}"

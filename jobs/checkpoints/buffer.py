@@ -24,7 +24,7 @@ from jobs.checkpoints.drain_loop import DrainOptions, SnapshotSides
 from jobs.checkpoints.drain_process import Drain, DrainedSnapshot, Drainer, DrainEvent, DrainFailure, DrainJournal
 from jobs.checkpoints.lease import ONLY, Marker
 from jobs.checkpoints.restart import DrainWarning, Snapshot
-from jobs.checkpoints.snapshots import Snapshots, new_name, sequence_number, store_of
+from jobs.checkpoints.snapshots import Snapshots, new_snapshot_name, sequence_number, store_of
 from jobs.errors import JobError, NotOursError, RoomError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
@@ -87,7 +87,9 @@ class DirectTarget:
         if step < 0:
             raise ValueError("a step is not negative")
         self._sequence += 1
-        return Snapshot(new_name(self._sequence, step), step, Path(), where, 0, clock.current_moment(), 0.0, 0.0, 0.0)
+        return Snapshot(
+            new_snapshot_name(self._sequence, step), step, Path(), where, 0, clock.current_moment(), 0.0, 0.0, 0.0
+        )
 
     def _write(self, snapshot: Snapshot, write: Callable[[Path], object], streams: int = 1) -> Snapshot:
         start = time.perf_counter()

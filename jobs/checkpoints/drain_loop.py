@@ -128,7 +128,7 @@ class DrainOptions:
             raise ValueError("bandwidth_mb_per_s is more than 0, or None for no limit")
 
 
-def options_of(marker: Marker) -> DrainOptions:
+def options_in_marker(marker: Marker) -> DrainOptions:
     """Return the options in the marker of a fast storage; raise FolderError for unknown or invalid ones."""
     try:
         return DrainOptions(**marker["options"])
@@ -173,7 +173,7 @@ def drain_snapshots(fast: Folder | Path | str, slow: Folder | Bucket | Path | st
         marker = _marker(fast, slow) if is_present else None
         if marker is None:
             return 0
-        options = options_of(marker)
+        options = options_in_marker(marker)
         sides = SnapshotSides(Snapshots(fast), Snapshots(slow), marker["id"], options.keep, marker.get("session"))
         while (progress := _retry(sides, options, journal, trainer)) is not None:
             if not progress and trainer.alive:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from filelock import FileLock, Timeout
 
-from jobs.checkpoints.snapshots import Snapshots, is_name
+from jobs.checkpoints.snapshots import Snapshots, is_snapshot_name
 from jobs.errors import FolderError, NotOursError
 from jobs.model import reading
 from jobs.store.bucket import Bucket
@@ -76,7 +76,7 @@ def _refuse_other_files(store: Folder | Bucket) -> None:
     if isinstance(store, Folder):
         other_files = [name for name in store.names() if not name.startswith(_OWN_PREFIXES)]
     else:  # incomplete snapshots are no other files: the last requests of a killed drainer may arrive late
-        own = {f"{name}/{key}" for name, objects in store.folders(is_name, ()).items() for key in objects}
+        own = {f"{name}/{key}" for name, objects in store.folders(is_snapshot_name, ()).items() for key in objects}
         other_files = sorted(store.entries().keys() - own) or Snapshots(store).names()
     if other_files:
         raise FolderError(

@@ -74,7 +74,7 @@ def _make_parent(folder: Path) -> None:
     """Make the folder of all cells' folders; nothing is raised if its storage is missing: the target does that."""
     try:
         files.make_folder(folder, exist_ok=True)
-        fault = files.distrust(folder)
+        fault = files.reason_to_distrust(folder)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -35,7 +35,7 @@ from jobs.model import reading
 from jobs.store import transfer
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import Entry, Store, StoredFile
+from jobs.store.store import Store, StoredFile, StoreEntry
 from jobs.store.transfer import TransferOptions
 from jobs.system import clock, files, untrusted
 
@@ -81,12 +81,12 @@ class Manifest:
         return data
 
 
-def new_name(sequence: int, step: int) -> str:
+def new_snapshot_name(sequence: int, step: int) -> str:
     """Return a new snapshot name: sequence number, step, and a random token, because a step may be saved again."""
     return f"{sequence:08d}-step{step}-{secrets.token_hex(4)}"
 
 
-def is_name(text: str) -> bool:
+def is_snapshot_name(text: str) -> bool:
     """Return whether this is the name of a snapshot."""
     return _NAME.fullmatch(text) is not None
 
@@ -113,7 +113,7 @@ class Snapshots:
 
     def __init__(self, store: Folder | Bucket) -> None:
         self.store = store
-        self._manifests: dict[str, tuple[Entry, Manifest]] = {}  # each manifest is read once
+        self._manifests: dict[str, tuple[StoreEntry, Manifest]] = {}  # each manifest is read once
 
     def states(self) -> dict[str, str]:
         """Return the state of each snapshot by name, the newest last."""
@@ -123,11 +123,11 @@ class Snapshots:
             for name in sorted(entries, key=lambda name: (sequence_number(name), name))
         }
 
-    def _entries(self, name: str | None = None) -> dict[str, dict[str, Entry]]:
-        is_wanted = (lambda top: top == name) if name else is_name
+    def _entries(self, name: str | None = None) -> dict[str, dict[str, StoreEntry]]:
+        is_wanted = (lambda top: top == name) if name else is_snapshot_name
         return self.store.folders(is_wanted, (MANIFEST_NAME, DAMAGED_NAME))
 
-    def _state(self, name: str, entries: dict[str, Entry]) -> str:
+    def _state(self, name: str, entries: dict[str, StoreEntry]) -> str:
         if (entry := entries.get(MANIFEST_NAME)) is None:
             return "damaged" if DAMAGED_NAME in entries else "incomplete"
         if name not in self._manifests or self._manifests[name][0] != entry:

@@ -33,16 +33,16 @@ from jobs.data.specs import (
     PoolBrokenError,
     Spec,
     dataset_id,
-    folders_of,
     generator_versions,
     make_files,
-    parameters_of,
+    spec_folders,
+    spec_parameters,
     write_content,
 )
 from jobs.errors import DatasetError
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
-from jobs.store.store import Entry, Journal, PutResult, Store, lack_of_room, mark_as_ours, refuse_foreign
+from jobs.store.store import Journal, PutResult, Store, StoreEntry, lack_of_room, mark_as_ours, refuse_foreign
 from jobs.system import files
 
 Progress = Callable[[int, int], None]
@@ -113,7 +113,7 @@ def _existing_manifest(store: Folder | Bucket, spec: Spec, identity: str) -> Man
 def require_same_spec(manifest: Manifest, spec: Spec, place: object) -> None:
     """Raise DatasetError if a manifest has other parameters, or another version of the generator, than `spec`."""
     version = (manifest.generator or {}).get("generator")
-    if (manifest.parameters, version) != (parameters_of(spec), spec.version):
+    if (manifest.parameters, version) != (spec_parameters(spec), spec.version):
         raise DatasetError(f"{place} is another dataset", f"remove {place}, or name another place: storage.root=…")
 
 
@@ -149,7 +149,7 @@ def missing_files_of_spec(spec: Spec, existing: Collection[int] = ()) -> Missing
 
 
 def _read_journal(
-    store: Store, spec: Spec, identity: str, entries: Mapping[str, Entry]
+    store: Store, spec: Spec, identity: str, entries: Mapping[str, StoreEntry]
 ) -> tuple[Journal, dict[int, PutResult]]:
     """Return the journal of a dataset, and its journaled files that are unchanged, by index."""
     journal = Journal(store, {"dataset": identity, **generator_versions(spec)})
@@ -166,7 +166,7 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
     if lack := lack_of_room(store, needed_bytes):
         raise DatasetError(lack, f"{store.more_room}; or ask for fewer or smaller files; complete files are kept")
     if isinstance(store, Folder):
-        for name in folders_of(spec):
+        for name in spec_folders(spec):
             files.make_folder(store.root / name, exist_ok=True)
     with journal, closing(make_files(partial(_write_file, store), spec, missing, processes)) as batches:
         for batch in batches:
@@ -175,10 +175,10 @@ def _make_missing(store: Folder | Bucket, spec: Spec, identity: str, processes: 
             progress(len(put), spec.files)
     manifest = Manifest(
         kind="synthetic",
-        parameters=parameters_of(spec),
+        parameters=spec_parameters(spec),
         generator=generator_versions(spec),
         files=tuple(ImageFile(spec.name(index), put[index].size, spec.label(index)) for index in range(spec.files)),
-        classes=folders_of(spec),
+        classes=spec_folders(spec),
         objects=tuple(put[index][1:] for index in range(spec.files)) if isinstance(store, Bucket) else None,
     )
     _verify_store(store, manifest)

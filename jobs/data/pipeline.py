@@ -24,7 +24,7 @@ from jobs.model.settings import NodeWithName
 
 if TYPE_CHECKING:
     from jobs.model.settings import Node, Settings
-    from jobs.objects.source import RunObjects
+    from jobs.objects.run_objects import RunObjects
 
 MOST_PIXELS = 89_478_485  # Pillow's limit for decompression bombs (Image.MAX_IMAGE_PIXELS)
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"  # in a PNG, width and height follow these bytes

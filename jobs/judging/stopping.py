@@ -22,7 +22,7 @@ from typing import Final
 from jobs import checks
 from jobs.judging.intervals import interval_of_median
 from jobs.model.record import ProfileCost, Record, Terms
-from jobs.model.results import Addition, Check, Role, Run
+from jobs.model.results import Check, ReasonOfAddedRun, Role, Run
 from jobs.model.settings import Settings
 
 UNPROFILED: Final = "unprofiled"
@@ -50,7 +50,7 @@ def owed_runs(record: Record | None, terms: Terms) -> int:
     if record is None:
         return required
     status = None if record["status"] == "done" else "valid"
-    in_pairs = is_paired(record["cell"]["settings"], terms)
+    in_pairs = has_pairs(record["cell"]["settings"], terms)
     return max(0, required - len(profile_pairs(record, status) if in_pairs else measured_runs(record, status)))
 
 
@@ -66,7 +66,7 @@ def most_missing_runs(record: Record | None, terms: Terms) -> int:
     return max(missing, room) if missing else 0
 
 
-def reason_to_add(record: Record, terms: Terms) -> Addition | None:
+def reason_to_add(record: Record, terms: Terms) -> ReasonOfAddedRun | None:
     """Return why ``until_spread`` adds a run to a cell; None if it adds no run."""
     valid_rates = rates_of_valid_runs(record)
     if not adds_runs(terms) or len(valid_rates) >= most_runs(terms) or not _is_wide(valid_rates, terms):
@@ -91,7 +91,7 @@ def measured_runs(record: Record, status: str | None = None) -> list[Run]:
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
-def is_paired(settings: Settings, terms: Terms) -> bool:
+def has_pairs(settings: Settings, terms: Terms) -> bool:
     """Return whether each measured run of a cell is paired with a run without the profile."""
     return terms["compare"] and "profile" in settings
 

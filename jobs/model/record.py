@@ -44,7 +44,7 @@ class Terms(TypedDict):
     compare: bool  # whether each measured run is paired with a run without a profile
 
 
-def terms_of(conduct: Conduct) -> Terms:
+def terms_of_conduct(conduct: Conduct) -> Terms:
     """Return the terms that a configuration asks for."""
     site: dict[str, float] = {**conduct["site"]}
     return {

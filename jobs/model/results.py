@@ -177,7 +177,7 @@ class ProfiledTime(TypedDict, total=False):
     remedies_s: dict[str, Amount]
 
 
-class Addition(TypedDict):
+class ReasonOfAddedRun(TypedDict):
     """Why ``until_spread`` added a run: the interval of the median until then."""
 
     until_spread: Number | None
@@ -198,7 +198,7 @@ class Run(TypedDict, total=False):
     cause: str | None  # the same as a code: the code of its end, or the first failed check
     started_utc: str
     token: str
-    added: Addition
+    added: ReasonOfAddedRun
     pair: Count
     exclusive: Any
     host: Line

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.errors import DatasetError
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 from jobs.observe.observer import Observer
 from jobs.ranks import this_rank
 from jobs.system import page_cache, untrusted

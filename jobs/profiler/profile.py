@@ -19,7 +19,7 @@ import numpy as np
 from jobs.events import posix_window
 from jobs.events.perfetto import chrome_json
 from jobs.events.posix_window import MODES, FileCounters, Window
-from jobs.profiler import saved
+from jobs.profiler import saved_profiles
 from jobs.profiler.hook_library import (
     HEAD_BYTES,
     AttachAnswer,
@@ -107,7 +107,7 @@ class Profile:
     The mode ``trace`` keeps every call, at most `events` calls of 56 bytes. The mode ``counters`` keeps sums per file,
     for at most `max_files` files of 448 bytes. Calls without room are counted in `dropped`. `only` has one or several
     folders or files; other calls are not kept. `spill` is a new file that holds the window from the start, so that its
-    content stays if the process is killed (`jobs.profiler.saved.read_profile`).
+    content stays if the process is killed (`jobs.profiler.saved_profiles.read_profile`).
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Profile:
 
     def darshan(self, path: str | Path) -> None:
         """Write the counters, and the reads and writes of a trace, as a Darshan log, for PyDarshan."""
-        saved.write_darshan(files.resolve_user_path(path), self.window)
+        saved_profiles.write_darshan(files.resolve_user_path(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
         """Write the calls as a trace for chrome://tracing and Perfetto; raise EventsError in the mode counters."""

@@ -22,7 +22,7 @@ from jobs.errors import DamageError
 from jobs.model.settings import Node
 from jobs.objects.address import storage_of
 from jobs.objects.client import ROOM_CURE, Client, DataError, MissingError, StoredObject
-from jobs.store.store import Entry, PutResult, StoredFile
+from jobs.store.store import PutResult, StoredFile, StoreEntry
 from jobs.store.transfer import BandwidthLimit, TransferOptions
 from jobs.system import files
 
@@ -91,18 +91,20 @@ class Bucket:
         """Return the names up to the first slash."""
         return sorted({name.partition("/")[0] for name in self.entries()})
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:  # noqa: ARG002 - of a folder
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:  # noqa: ARG002 - of a folder
         """Return our objects below each name that `accepts` allows, by name."""
-        by_top: dict[str, dict[str, Entry]] = defaultdict(dict)
+        by_top: dict[str, dict[str, StoreEntry]] = defaultdict(dict)
         for name, entry in self.entries().items():
             top, _, key = name.partition("/")
             if accepts(top) and _OWN_NAME.fullmatch(key):
                 by_top[top][key] = entry
         return by_top
 
-    def entries(self, below: str = "") -> dict[str, Entry]:
+    def entries(self, below: str = "") -> dict[str, StoreEntry]:
         """Return all objects, or those below a name, by name."""
-        return {stored.key: Entry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)}
+        return {
+            stored.key: StoreEntry(stored.size, stored.etag, stored.modified) for stored in self.client.listed(below)
+        }
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the content of an object."""
@@ -166,7 +168,7 @@ class Bucket:
             faults = pool.map(lambda file_and_pieces: self._find_fault(below, *file_and_pieces), _by_file(listed))
             return [fault for fault in faults if fault]
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether all objects of these files exist with their sizes."""
         return all(_is_in(entries, f"{below}/{piece.name}", piece) for piece in _pieces(listed))
 
@@ -209,5 +211,5 @@ def _by_file(listed: Sequence[StoredFile]) -> list[tuple[StoredFile, list[_Piece
     return [*pieces_of.values()]
 
 
-def _is_in(entries: dict[str, Entry], name: str, piece: _Piece) -> bool:
+def _is_in(entries: dict[str, StoreEntry], name: str, piece: _Piece) -> bool:
     return name in entries and entries[name].size == len(piece.span)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 from jobs.store import transfer
-from jobs.store.store import Entry, PutResult, StoredFile
+from jobs.store.store import PutResult, StoredFile, StoreEntry
 from jobs.store.transfer import TransferOptions
 from jobs.system import files, page_cache
 
@@ -31,18 +31,18 @@ class Folder:
 
     def distrust(self) -> str:
         """Return why others may have changed the files; empty if only this user may write there."""
-        return files.distrust(self.root)
+        return files.reason_to_distrust(self.root)
 
     def names(self) -> list[str]:
         """Return the names at the top."""
         return files.names_in_folder(self.root)
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
         """Return the files named in `file_names`, in each top folder that `accepts` allows."""
-        statuses = files.statuses(self.root, filter(accepts, self.names()), file_names)
+        statuses = files.file_statuses(self.root, filter(accepts, self.names()), file_names)
         return {top: {name: _entry(status) for name, status in named.items()} for top, named in statuses.items()}
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, StoreEntry]:
         """Return all regular files, by relative name; links are not followed."""
         return {
             name: _entry(status)
@@ -119,10 +119,10 @@ class Folder:
                 problems.append(f"{file.name} has other bytes: its SHA-256 differs")
         return problems
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:  # noqa: ARG002
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:  # noqa: ARG002
         """Return True: a folder loses no file by itself, and `problems` finds damaged ones."""
         return True
 
 
-def _entry(status: os.stat_result) -> Entry:
-    return Entry(status.st_size, (status.st_mtime_ns, status.st_ino, status.st_ctime_ns), status.st_mtime)
+def _entry(status: os.stat_result) -> StoreEntry:
+    return StoreEntry(status.st_size, (status.st_mtime_ns, status.st_ino, status.st_ctime_ns), status.st_mtime)

@@ -26,7 +26,7 @@ _MARKER_BYTES, _SHOWN_CHARACTERS = 1 << 20, 200
 _OWN_PREFIXES = (".tfio-", "..tfio-")  # prefixes of the names of locks and temporary markers
 
 
-class Entry(NamedTuple):
+class StoreEntry(NamedTuple):
     """An entry in the list of a store: size, identity and time of one file or object."""
 
     size: int
@@ -64,13 +64,13 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """Return the sorted names of files and folders at the top."""
 
-    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, Entry]]:
+    def folders(self, accepts: Callable[[str], bool], file_names: Sequence[str]) -> dict[str, dict[str, StoreEntry]]:
         """Return the files in each top folder that `accepts` allows, by top folder and name below it.
 
         A bucket returns all our objects, a folder the files named in `file_names`. A folder that is a link has none.
         """
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, StoreEntry]:
         """Return all files, by name."""
 
     def read(self, name: str, most_bytes: int) -> bytes:
@@ -100,7 +100,7 @@ class Store(Protocol):
     def problems(self, below: str, listed: Sequence[StoredFile], how: TransferOptions) -> list[str]:
         """Read all files below a name; return the problems as texts, empty if all files are as listed."""
 
-    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, Entry], below: str) -> bool:
+    def is_whole(self, listed: Sequence[StoredFile], entries: dict[str, StoreEntry], below: str) -> bool:
         """Return whether `entries` (from `folders`) have all these files; for a folder always True."""
 
 
@@ -157,7 +157,7 @@ class Journal:
         self._unwritten: dict[int, PutResult] = {}
         self._flushed_at = time.monotonic()
 
-    def read(self, existing: Mapping[str, Entry], names: Sequence[str]) -> dict[int, PutResult]:
+    def read(self, existing: Mapping[str, StoreEntry], names: Sequence[str]) -> dict[int, PutResult]:
         """Return the journaled items that are `existing` under their `names` with equal size and ETag, by number.
 
         A part of the journal that is damaged, or has another origin, counts as empty.

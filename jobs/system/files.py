@@ -140,7 +140,7 @@ class Stamp(NamedTuple):
     changed_ns: int
 
 
-def stamp(path: Path) -> Stamp:
+def file_stamp(path: Path) -> Stamp:
     """Return the stamp of a regular file; the file is opened, because only then an NFS client asks its server.
 
     Errors are those of `open_file`.
@@ -148,7 +148,7 @@ def stamp(path: Path) -> Stamp:
     return _stamp(open_file(path))
 
 
-def stamps(folder: Path, name: str) -> dict[str, Stamp]:
+def file_stamps(folder: Path, name: str) -> dict[str, Stamp]:
     """Return the stamps of the regular files with one name in all folders within a folder, by the folders' names.
 
     Files that cannot be opened, or are reached by a link, are left out. Raises OSError if the folder cannot be read.
@@ -231,7 +231,7 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False, 
         pass
 
 
-def distrust(folder: Path) -> str:
+def reason_to_distrust(folder: Path) -> str:
     """Return why another user may have made files in a folder; empty if only this user or root may write there."""
     with _opened_folder(folder) as descriptor:
         status, parent_status = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
@@ -277,7 +277,7 @@ def folder_tree(folder: Path) -> dict[str, os.stat_result]:
     return dict(sorted(entries.items()))
 
 
-def statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
+def file_statuses(folder: Path, above: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, os.stat_result]]:
     """Return the status of the regular files with these names in each of the folders `above` within a folder.
 
     A link or a file among `above` has no names; a folder that was just removed is left out.

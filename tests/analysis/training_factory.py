@@ -1,6 +1,6 @@
 """Records of the mini-application as the campaign writes them, made from the example that holds the contract."""
 
-from analysis.figures.all import specs
+from analysis.figures.all import chart_specs
 from analysis.frames import frames_of_records
 from tests.analysis.record_factory import id_of, of_benchmark, parse, record, run
 
@@ -104,7 +104,7 @@ def row_of(made, *others):
 
 def figures_of(*made, folder=None):
     """Return the specs of records by file name."""
-    return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}
+    return {spec.stem: spec for spec in chart_specs(*frames(*made, folder=folder))}
 
 
 def drawn(kind, *made):

@@ -26,7 +26,7 @@ from jobs.data import pipeline
 from jobs.data.manifest import ImageFile, Manifest
 from jobs.model.declared import declared_defaults
 from jobs.model.settings import ObjectStorage
-from jobs.objects import source
+from jobs.objects import run_objects
 from jobs.objects.client import Client
 from tests.bench.bench import Figure, said
 
@@ -137,7 +137,7 @@ def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
     settings: Any = {"benchmark": benchmark, "threads": _CALLS, "batch_size": 64, "prefetch": 0, "seed": 1}
     files = tuple(ImageFile(name, size, 0) for name in names)
     listed = Manifest("folder", {}, None, files, ("",))
-    with source.objects_of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
+    with run_objects.objects_of_dataset(storage, f"s3://{storage['bucket']}/objects", listed, None, _CALLS) as opened:
         order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]
         with opened.in_order(order):
             batches = pipeline.build_unlabelled(names, settings, opened)

@@ -26,7 +26,7 @@ def main() -> int:
     rows = _printed(map(row, ALL if all_of_it else asked.names), lambda each: each.line)
     compared = _printed(told.compared(), told.line) if asked.tools or (all_of_it and asked.write) else []
     number = asked.honest or (_HONEST_RUNS if all_of_it and asked.write else 0)
-    counts = _printed(honest_runs.common_metrics(number) if number else (), honest_runs.line)
+    counts = _printed(honest_runs.counted(number) if number else (), honest_runs.line)
     if asked.write:
         asked.write.write_text(proofs.page(rows, counts, compared), encoding="utf-8")
         print(asked.write)

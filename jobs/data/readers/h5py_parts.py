@@ -21,7 +21,7 @@ from jobs.lazy_imports import h5py, np
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.objects.source import RunObjects
+    from jobs.objects.run_objects import RunObjects
 
 
 MOST_SOFT_LINKS = 16  # as in HDF5 (H5L_NUM_LINKS)

@@ -24,7 +24,7 @@ from jobs.lazy_imports import h5py
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.objects.source import RunObjects
+    from jobs.objects.run_objects import RunObjects
 
 Read = Callable[[memoryview, int], None]  # fills memory with the bytes from an offset on
 Fill = Callable[[Iterable["FileRange"]], None]

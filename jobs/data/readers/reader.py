@@ -14,7 +14,7 @@ from jobs.data.readers.offsets import Fill
 from jobs.data.readers.part import READERS, At, Driver, Note, Part, Reader, event_maker
 from jobs.errors import DatasetError
 from jobs.events.time_log import TimeLog
-from jobs.objects.source import RunObjects
+from jobs.objects.run_objects import RunObjects
 
 
 class _Threads(Reader):

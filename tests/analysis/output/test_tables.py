@@ -133,7 +133,7 @@ def test_every_form_of_the_tables_has_what_the_runs_of_the_records_gave(capsys, 
     lines = [
         re.split(r" ?\| ?", line)[1:-1] for line in tables.medians_markdown(table, runs).splitlines() if line[:1] == "|"
     ]
-    page = rows_of_page(cells.medians(results_of(*EVERY)))
+    page = rows_of_page(cells.median_tables(results_of(*EVERY)))
 
     assert [";".join(line[:-1]) for line in lines if line[0] != "---"] == TABLES
     assert [";".join(row[:-1]) for row in page] == TABLES
@@ -229,7 +229,7 @@ def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(w
     table, runs = measured_tables(both)
 
     page = rows_of_page(
-        cells.medians(Results(FoundRecords(tuple(both), (), Path()), table, runs, None, (), {}, Path()))
+        cells.median_tables(Results(FoundRecords(tuple(both), (), Path()), table, runs, None, (), {}, Path()))
     )
     texts = [[*map(" ".join, page)], tables.medians_markdown(table, runs).splitlines()]
     printed = " ".join(shown(capsys, *terminal.summary_tables(table, runs)).split())
@@ -255,7 +255,7 @@ def test_looser_checks_and_one_device_of_two_names_are_said_below_the_medians(ca
 
     printed = " ".join(shown(capsys, *terminal.summary_tables(table, runs)).split())
 
-    page = unescape(str(cells.medians(results_of(*made))))
+    page = unescape(str(cells.median_tables(results_of(*made))))
     texts = (printed, tables.medians_markdown(table, runs), page)
     assert [text.count(f"{said} with others; {CURE_OF_LOOSER}") for text in texts] == [1] * 3
     assert "local, ssd are one device, dsk/sda: what differs between them is not the storage" in printed

@@ -13,7 +13,7 @@ from campaign.storage import emulation
 from campaign.testbed import expected
 from campaign.testbed.spec import StorageRequest
 from jobs.judging import judge
-from jobs.model.record import terms_of
+from jobs.model.record import terms_of_conduct
 from tests.campaign.fake_template import TERMS, figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import asked_again, compose, walk, work_list
@@ -242,7 +242,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     before = path.read_bytes()
     planned = cell_plan.make_plan(cells, conduct, folder)
 
-    recorded, _ = Verdicts(folder, terms_of(conduct)).read(path)
+    recorded, _ = Verdicts(folder, terms_of_conduct(conduct)).read(path)
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
     assert path.read_bytes() == before
     assert "below_peak" in recorded["reason"]

@@ -22,7 +22,7 @@ from campaign.cluster.survey import cell_states
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import registry
 from jobs.judging import judge, peaks
-from jobs.model.record import terms_of
+from jobs.model.record import terms_of_conduct
 from jobs.system import files
 from tests.campaign.fake_template import COLD, TERMS, figures, invalid
 from tests.campaign.on_disk import leave_record
@@ -56,7 +56,7 @@ def asks(folder, fronts):
 
 
 def read(folder, conduct):
-    verdicts = Verdicts(folder, terms_of(conduct))
+    verdicts = Verdicts(folder, terms_of_conduct(conduct))
     return [verdicts.read(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
 
 

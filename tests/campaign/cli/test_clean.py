@@ -38,7 +38,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def dataset(root):
-    spec = specs.spec_of(TINY)
+    spec = specs.dataset_spec(TINY)
     path = root / "datasets" / specs.dataset_id("demo", spec)
     make.make_dataset(path, spec, name="demo", processes=1)
     return path

@@ -8,7 +8,7 @@ import pytest
 
 from campaign.cli import stage
 from campaign.errors import CampaignError, UsageError
-from campaign.staging import apply_copies, observed
+from campaign.staging import apply_copies, observed_runs
 from campaign.staging import staging_plan as plans
 from jobs.data import staged_paths
 from jobs.data.staged_copies import file_identity
@@ -33,7 +33,7 @@ def profile(tmp_path):
 @pytest.fixture
 def _uncounted(monkeypatch):
     """A file system of which the kernel does not count what it fetches."""
-    monkeypatch.setattr(observed, "has_device", lambda _: False)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: False)
 
 
 @pytest.mark.usefixtures("_uncounted")
@@ -55,7 +55,7 @@ def test_where_the_fast_storage_is_no_other_nothing_is_advised_and_nothing_is_co
 @pytest.fixture
 def counted(profile, monkeypatch):
     """A function: save the profile again with these seconds of each file's reads, and what the kernel fetched."""
-    monkeypatch.setattr(observed, "has_device", lambda _: True)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
 
     def save(seconds, fetched):
         window = posix_window.read_window(profile)
@@ -85,12 +85,12 @@ def test_of_a_profile_what_came_from_memory_is_left_out_and_what_is_sure_of_it_i
 def test_a_profile_of_cold_reads_is_planned_whole(counted, tmp_path):
     path = counted([5e-3] * 9 + [1e-5], 190_000)
 
-    assert observed.observe_profile(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
+    assert observed_runs.observe_profile(path, tmp_path / "data").names == [f"{number}.bin" for number in range(10)]
 
 
 def test_a_profile_of_reads_from_memory_is_refused_with_the_cure(counted, tmp_path):
     with pytest.raises(UsageError, match=r"at least 0\.2 of 0\.2 MB came from memory") as error:
-        observed.observe_profile(counted([1e-5] * 10, 8192), tmp_path / "data")
+        observed_runs.observe_profile(counted([1e-5] * 10, 8192), tmp_path / "data")
 
     assert "drop_caches" in error.value.hint
 
@@ -160,7 +160,7 @@ def test_what_an_own_program_gained_is_held_against_its_plan(wall_s, code, plann
 
 
 def test_a_profile_that_cannot_be_held_against_the_plan_says_why(planned, tmp_path, monkeypatch):
-    monkeypatch.setattr(observed, "has_device", lambda _: True)
+    monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
     originals = sorted((tmp_path / "data").iterdir())
     copies = staged_paths(originals, planned / "advised.json")
     for paths, changed, why in (

@@ -10,7 +10,7 @@ import pytest
 import submitit
 
 from campaign import console
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker, WorkerLostError
 from campaign.cluster.progress import Follower
@@ -136,7 +136,7 @@ def submit(folder, cells):
     def submit(cluster="local", **changed):
         conduct = {**cells[1], "cluster": {"name": cluster}, **changed}
         request = CampaignCall(folder, conduct, "mine", UTC, ["threads=1,2,4"])
-        todo = [Entry(cell, "planned", 5, 5) for cell in cells[0]]
+        todo = [PlannedCell(cell, "planned", 5, 5) for cell in cells[0]]
         return local.start_worker(request, todo, {cell.id: None for cell in cells[0]})
 
     return submit

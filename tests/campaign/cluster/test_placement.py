@@ -158,7 +158,7 @@ def test_a_workstation_makes_its_data_itself_with_as_many_processors_as_it_has(f
 
 def test_of_data_that_are_half_made_the_rest_is_counted(planned, tmp_path):
     cell = planned("dataset.files=24", "dataset.classes=3", "batch_size=8").entries[0].cell
-    spec = specs.spec_of(cell.settings["dataset"])
+    spec = specs.dataset_spec(cell.settings["dataset"])
     place = tmp_path / "data" / "datasets" / specs.dataset_id("demo", spec)
 
     def cut(done, _total):

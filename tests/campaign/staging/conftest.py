@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from campaign.staging.cost import ReadCost
-from campaign.staging.observed import ObservedRuns, ProfiledRun
+from campaign.staging.observed_runs import ObservedRuns, ProfiledRun
 
 SLOW, FAST = ReadCost(5e-3, 6e-9), ReadCost(1e-4, 1e-9)
 OTHER_S = 0.5  # of a run, beside its reads

@@ -8,7 +8,7 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.cells.verdicts import Verdicts
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.staging import apply_copies, observed, staging_plan
+from campaign.staging import apply_copies, observed_runs, staging_plan
 from campaign.staging.apply_copies import outcomes_of_cells, outcomes_of_profiles
 from campaign.staging.staging_plan import RULES
 from jobs.data import staged_paths
@@ -212,8 +212,8 @@ def hold(tmp_path, monkeypatch):
         paths = [*(f"/fast/c/{name}" for name in copied), "/data/d", "/lib/x"]
         window = Window("counters", 0, 1_500_000_000, 1, paths, ["POSIX"] * len(paths), counters, None, 0, 0, 0)
         object.__setattr__(window, "device_bytes", device)
-        monkeypatch.setattr(observed, "read_complete_window", lambda _: window)
-        monkeypatch.setattr(observed, "has_device", lambda _: True)
+        monkeypatch.setattr(observed_runs, "read_complete_window", lambda _: window)
+        monkeypatch.setattr(observed_runs, "has_device", lambda _: True)
         return outcomes_of_profiles(tmp_path, plan, [tmp_path / "b.npz"])
 
     return outcome

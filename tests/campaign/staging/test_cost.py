@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from campaign.staging import cost
-from campaign.staging.observed import ObservedRuns
+from campaign.staging.observed_runs import ObservedRuns
 from tests.campaign.staging.conftest import FAST, OTHER_S, SLOW
 
 SIZES = np.random.default_rng(0).lognormal(12, 1, 800)

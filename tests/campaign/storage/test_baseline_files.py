@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cluster import submission
 from campaign.config.collect import make_cells
 from campaign.errors import EnvironmentFaultError
@@ -37,9 +37,9 @@ def prepared(folder, tmp_path, monkeypatch):
     def of(*words):
         cell = make_cell(compose(*words))
         said = []
-        datasets.require_possible([Entry(cell, "planned", 1, 1)])
+        datasets.require_possible([PlannedCell(cell, "planned", 1, 1)])
         data = datasets.prepare_datasets(
-            [Entry(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False
+            [PlannedCell(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False
         )
         return cell, data[cell.id], said
 
@@ -215,7 +215,7 @@ def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
     for access in ("read", "random_read"):
         cells, conduct = make_cells([compose(f"benchmark.access={access}", "threads=8")])
         request = CampaignCall(folder, slurm_conduct(conduct), "t", UTC, ())
-        (array,) = submission.make_arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
+        (array,) = submission.make_arrays([PlannedCell(cell, "planned", 5, 5) for cell in cells], request, 100)
         asked[access] = array.cpus
 
     assert asked == {"read": 1, "random_read": 8}

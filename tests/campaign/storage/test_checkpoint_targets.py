@@ -8,7 +8,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.cells.folder import open_or_create
 from campaign.cli import run
 from campaign.config import rules
@@ -92,7 +92,7 @@ def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_pa
     def asked(name, *earlier):
         where = open_or_create(tmp_path / name)[0]
         request = run._make_request(where, conduct, WORDS, after=[{"token": token} for token in earlier])  # noqa: SLF001
-        return where, request.work_list("local", [Entry(cells[0], "planned", 1, 1)], data)
+        return where, request.work_list("local", [PlannedCell(cells[0], "planned", 1, 1)], data)
 
     (folder, mine), *others = asked("a", "first"), asked("a"), asked("a"), asked("a copy", "first")
     template, _ = walk(folder, mine)

@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.cells.cell_plan import Entry
+from campaign.cells.cell_plan import PlannedCell
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets, made_data
 from campaign.storage.roots import storage_of_folder, storage_root
@@ -35,7 +35,7 @@ def entry(point, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     point["dataset"] |= SMALL
     point["batch_size"] = 2
-    return lambda **changed: Entry(make_cell({**point, **changed}), "planned", 1, 1)
+    return lambda **changed: PlannedCell(make_cell({**point, **changed}), "planned", 1, 1)
 
 
 def _prepared(folder, *entries, redo=False):
@@ -216,7 +216,7 @@ def test_what_is_to_be_made_is_told_with_its_bytes_and_what_one_process_takes(en
     now = itertools.count(100.0, 0.25)
     monkeypatch.setattr(made_data.time, "perf_counter", lambda: next(now))
 
-    images, file = made_data.missing_data([entry(threads=1), entry(threads=2), Entry(baseline, "planned", 1, 1)])
+    images, file = made_data.missing_data([entry(threads=1), entry(threads=2), PlannedCell(baseline, "planned", 1, 1)])
     _prepared(folder, entry())
 
     assert (images.what, images.files, len(images.cells)) == ("data set demo", 6, 2)
@@ -271,7 +271,7 @@ def test_nothing_is_made_where_a_later_cell_is_refused(entry, folder, tmp_path, 
     baseline = make_cell(with_value(compose("benchmark=baseline"), "benchmark.file_mb", 1))
 
     with pytest.raises(UsageError, match="does not lie on storage memory"):
-        _prepared(folder, Entry(baseline, "planned", 1, 1), entry(), entry(storage=elsewhere, dataset=own))
+        _prepared(folder, PlannedCell(baseline, "planned", 1, 1), entry(), entry(storage=elsewhere, dataset=own))
 
     assert not (tmp_path / "data").exists()
 

@@ -45,7 +45,7 @@ def test_where_others_may_write_too_each_user_has_a_folder(mode, scratch, tmp_pa
     scratch.chmod(mode)
 
     assert own_folder(scratch, "baseline") == scratch / OWN / "baseline"
-    assert files.distrust(scratch / OWN) == ""
+    assert files.reason_to_distrust(scratch / OWN) == ""
     assert own_folder(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
     assert (tmp_path / "baseline").is_dir()
     files.make_folder(scratch / "datasets")

@@ -85,7 +85,9 @@ class _Gate:
         folder.mkdir()
         write(folder)
         self.given.append(step)
-        return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, clock.current_moment(), 0.0, 0.0, 0.0)
+        return Snapshot(
+            snapshots.new_snapshot_name(1, step), step, folder, "only", 1, clock.current_moment(), 0.0, 0.0, 0.0
+        )
 
     def report(self, _ended=None):
         return [{"step": step, "durable_fast_s": 0.0, "durable_slow_s": None} for step in self.given]

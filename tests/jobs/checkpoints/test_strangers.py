@@ -39,7 +39,7 @@ def _prepare(fast, buffer_id, victim):
     (fast / MARKER_NAME).write_text(json.dumps({"schema": 1, "id": buffer_id, "role": "fast", "options": options}))
     (fast / ".tfio-burst-buffer.drainer.lock").touch()
     (fast / JOURNAL_NAME).symlink_to(victim)
-    name = snapshots.new_name(9, 9)
+    name = snapshots.new_snapshot_name(9, 9)
     (fast / name / "files").mkdir(parents=True)
     manifest = {"name": name, "step": 9, "files": [["$(id > /tmp/ran)\n", 1, "0"]], "facts": {}, "schema": 1}
     (fast / name / "manifest.json").write_text(json.dumps(manifest))

@@ -10,7 +10,7 @@ import numpy as np
 
 from jobs import run
 from jobs.data import manifest, pipeline
-from jobs.objects import source
+from jobs.objects import run_objects
 from tests.jobs.jobs_factory import judged_in_time
 
 
@@ -31,7 +31,7 @@ def pixels(argument):
         return {"value": _pixels([str(Path(request["dataset"], name)) for name in names], settings)}
     order = [names[index] for index in pipeline.reading_order(names, settings["seed"])]
     with (
-        source.objects_of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened,
+        run_objects.objects_of_dataset(settings["storage"], request["dataset"], listed, None, 2) as opened,
         opened.in_order(order),
     ):
         return {"value": _pixels(names, settings, opened)}
@@ -50,7 +50,7 @@ def calls_of_threads(_):
     local, calls = threading.local(), defaultdict(list)
 
     def called(_):
-        source.keep_thread_state()
+        run_objects.keep_thread_state()
         calls[threading.get_native_id()].append(getattr(local, "calls", 0))
         local.calls = calls[threading.get_native_id()][-1] + 1
         return np.int32(0)

@@ -13,10 +13,10 @@ import pytest
 
 from jobs.data import make, specs
 from jobs.errors import DatasetError, ObjectStoreError
-from jobs.objects import address, faults, source
+from jobs.objects import address, faults, run_objects
 from jobs.objects import client as client_module
 from jobs.objects.client import BucketSpace, Client, DataError
-from jobs.objects.source import ReadAhead
+from jobs.objects.run_objects import ReadAhead
 from jobs.store.bucket import Bucket
 from jobs.store.folder import Folder
 from jobs.store.store import lack_of_room
@@ -107,7 +107,7 @@ def test_below_no_folder_an_object_of_a_run_has_no_slash_before_it(store):
     storage = {**store.storage, "prefix": "photos"}
     listed = SimpleNamespace(files=[("07.jpg", 1007, 0)], objects=None)
 
-    with source.objects_of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
+    with run_objects.objects_of_dataset(storage, "s3://bucket/photos/", listed, None, 1) as opened:
         assert bytes(opened.take("07.jpg")) == store.objects[KEY]
 
 
@@ -445,7 +445,7 @@ def test_a_place_lacks_the_room_for_what_is_more_than_is_free(store, tmp_path, m
 def test_what_does_not_fit_is_refused_before_any_file_is_put(store, tmp_path):
     store.room = {USED: "0", MOST: "50000000"}
     before = dict(store.objects)
-    spec = specs.spec_of(LARGE)
+    spec = specs.dataset_spec(LARGE)
     bucket = Bucket({**store.storage, "prefix": "datasets/large"}, "s3://bucket/datasets/large")
 
     with pytest.raises(DatasetError, match=r"needs 1\d\d MB more, and has 50 MB free") as caught:

@@ -17,7 +17,7 @@ from jobs.data.manifest import MANIFEST_NAME, scan_folder
 from jobs.data.readers import Part, open_reader
 from jobs.data.synthetic_hdf5 import ClimateSpec, HepSpec
 from jobs.errors import DatasetError
-from jobs.objects import ranges, source
+from jobs.objects import ranges, run_objects
 from jobs.objects.client import DataError, StoredObject
 from tests.jobs.jobs_factory import check
 from tests.jobs.objects.conftest import CREDENTIALS
@@ -107,7 +107,7 @@ def reading(store, put, tmp_path):
                 file.create_dataset(name, data=values, **how)
         storage = {**store.storage, "prefix": "below", "checksum": True}
         listed = put(folder, scan_folder(folder, next(iter(written))))
-        return source.objects_of_dataset(storage, "s3://bucket/below/it", listed, None, 2)
+        return run_objects.objects_of_dataset(storage, "s3://bucket/below/it", listed, None, 2)
 
     return done
 

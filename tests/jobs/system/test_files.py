@@ -94,7 +94,7 @@ def test_what_is_made_nobody_else_may_write(tmp_path):
 
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o755
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "folder").iterdir()} == {0o644}
-    assert files.distrust(tmp_path / "folder") == ""
+    assert files.reason_to_distrust(tmp_path / "folder") == ""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_made_nobody_else_may_write(tmp_path):
         lambda folder: files.rename(folder / "file", folder / "other"),
         lambda folder: files.remove_tree(folder / "below"),
         files.sync_folder,
-        files.distrust,
+        files.reason_to_distrust,
     ],
 )
 def test_a_link_to_a_folder_is_not_followed(tmp_path, act):
@@ -195,19 +195,19 @@ def test_a_folder_of_another_user_is_told_by_his_name(scratch, stranger):
     folder = scratch / "baseline"
     stranger(os.mkdir, folder)
 
-    assert files.distrust(folder) == f"{folder} is nobody's"
+    assert files.reason_to_distrust(folder) == f"{folder} is nobody's"
 
 
 def test_a_folder_that_others_may_write_is_not_trusted(scratch):
     folder = scratch / "folder"
     files.make_folder(folder)
-    assert files.distrust(folder) == ""
+    assert files.reason_to_distrust(folder) == ""
 
     folder.chmod(0o775)
-    assert "chmod go-w" in files.distrust(folder)
+    assert "chmod go-w" in files.reason_to_distrust(folder)
     folder.chmod(0o755)
     scratch.chmod(0o777)
-    assert "chmod +t" in files.distrust(folder)
+    assert "chmod +t" in files.reason_to_distrust(folder)
 
 
 def test_a_folder_that_is_there_is_taken_and_a_link_to_one_is_not(tmp_path):
@@ -234,12 +234,12 @@ def test_the_stamps_of_files_in_folders_are_those_of_regular_ones_that_no_link_l
     (tmp_path / "odd" / "x").symlink_to("../a/x")
     os.mkfifo(tmp_path / "waits" / "x")
 
-    found = files.stamps(tmp_path, "x")
+    found = files.file_stamps(tmp_path, "x")
 
-    assert found == {name: files.stamp(tmp_path / name / "x") for name in ("a", "b")}
+    assert found == {name: files.file_stamp(tmp_path / name / "x") for name in ("a", "b")}
     (tmp_path / "b" / "x").chmod(0o600)
     files.write_text(tmp_path / "a" / "x", "a")
-    assert not set(found.items()) & set(files.stamps(tmp_path, "x").items())
+    assert not set(found.items()) & set(files.file_stamps(tmp_path, "x").items())
 
 
 NS = SimpleNamespace(f_bavail=3_000_000, f_blocks=9_000_000, f_bfree=5_000_000, f_frsize=4096, f_bsize=1 << 20)

@@ -3,7 +3,7 @@
 A window is written as a Darshan log of format 3.41: a header with the position of each region, then the regions (job,
 names, and the records of each module), packed by zlib (darshan-util/darshan-logutils.h). PyDarshan (an extra: ``pip
 install 'darshan>=3.5'``) reads logs in C: a damaged log can abort it, and it trusts the sizes in a log. So it runs in a
-process of its own, ``python -m jobs.profiler.saved LOG WINDOW``, with limits.
+process of its own, ``python -m jobs.profiler.saved_profiles LOG WINDOW``, with limits.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from jobs.events import posix_window
 from jobs.events.posix_window import Window
 from jobs.judging import stopping
 from jobs.model.record import Record
-from jobs.profiler import saved
+from jobs.profiler import saved_profiles
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -74,7 +74,7 @@ class ObservedRuns:
 def read_complete_window(path: Path) -> Window:
     """Return the window in a profile of this project or Darshan; raise UsageError if it is unreadable or incomplete."""
     try:
-        window = saved.read_profile(path)
+        window = saved_profiles.read_profile(path)
     except JobError as error:
         raise UsageError(error.message, error.hint or "name a profile, or a campaign's folder") from error
     _require_whole(window, str(path))
