@@ -52,7 +52,7 @@ It says first how many bytes it reads and writes and how long that takes, and on
 CAMPAIGN_YES=1 do not ask. What is recorded is not measured again: the same command goes on after an interruption.
 --dry-run prints the cells and their state and starts nothing. --json gives the table and the sentences to
 programs. Exit codes: those of `python -m campaign`."""
-_DATA = "your own JPEG and PNG, on the same file system, instead of images that are made; never changed"
+_DATA = "your own JPEG and PNG files on the same file system, which are never changed; default: made images"
 
 _PLACE = ("storage=", "storage.name=", "storage.root=", "dataset.path=")  # what PATH and DIR say
 _FILES, _SECONDS = 1024, 2.0  # images that a run reads; seconds of a run of random reads

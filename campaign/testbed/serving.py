@@ -139,7 +139,7 @@ def _observe_window(point: Path, workload: Callable[[], object]) -> ServingInter
 
 
 def _kernel_thread_ns() -> dict[int, int]:
-    """Return the CPU time (ns) of each kernel thread by its id; empty in a container without sight of these threads."""
+    """Return the CPU time (ns) of each kernel thread by its id; empty in a container that cannot see these threads."""
     times = {}
     for process in psutil.process_iter(["ppid"]):
         if process.info["ppid"] == _KTHREADD:

@@ -43,7 +43,7 @@ class UntrustedError(ValueError):
 
 
 def open_bounded(path: Path, most_bytes: int) -> BinaryIO:
-    """Open a regular file of at most `most_bytes`; the path of the user is given resolved (`files`).
+    """Open a regular file of at most `most_bytes`; a path that the user named is resolved before (`resolve_user_path`).
 
     Raises UntrustedError for a link, a pipe, a device, a folder or a larger file; OSError for a missing or unreadable
     file.
