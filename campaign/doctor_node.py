@@ -258,7 +258,7 @@ def _check_cold_reads(name: str, folder: Path) -> NodeFinding:
         file.write(os.urandom(_PROBE_BYTES))
         os.fsync(file.fileno())
         paths = [Path(file.name)]
-        page_cache.evict(paths)
+        page_cache.evict_pages(paths)
         residency = page_cache.residency(paths)
         old_counters = counters.read_counters(None)
         page_cache.read_through(paths)

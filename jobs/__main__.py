@@ -214,7 +214,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[RunR
         yield _with_file(request, options)
     elif benchmark.data in ("images", "files"):
         listing = manifest.scan_folder(options.folder, any_kind=benchmark.any_kind)
-        request["dataset"] = str(manifest.top_of(options.folder))
+        request["dataset"] = str(manifest.manifest_root(options.folder))
         with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
             files.write_text(Path(folder, manifest.MANIFEST_NAME), listing.to_json())
             yield {**request, "manifest": folder}

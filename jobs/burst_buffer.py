@@ -96,7 +96,7 @@ def _open_sides(fast: Folder, slow: Folder | Bucket, *, joins: bool = False) -> 
     Raises FolderError if the folders are no burst buffer, JobError if the slow side is a bucket that does not answer.
     """
     buffer_id, marker = lease.identify_pair(fast, slow)
-    if marker is None and not (joins and lease.marker_of(slow)):
+    if marker is None and not (joins and lease.read_marker(slow)):
         raise FolderError(f"{fast} is no side of a burst buffer", "name both sides of it, FAST first")
     return SnapshotSides(Snapshots(fast), Snapshots(slow), buffer_id, options_in_marker(marker).keep if marker else 1)
 
@@ -107,7 +107,7 @@ def _clear(fast: Folder, slow: Folder | Bucket, *, gone: bool) -> int:
         _open_sides(fast, slow)
     elif os.path.lexists(fast.root):
         raise FolderError(f"{fast} is there", "leave out --gone")
-    elif (marker := lease.marker_of(slow)) is None or marker["role"] != "slow":
+    elif (marker := lease.read_marker(slow)) is None or marker["role"] != "slow":
         raise FolderError(f"{slow} is no side of a burst buffer", "name the slow side of it")
     lease.clear_stores([fast, slow])
     print(visible(f"removed the snapshots in {slow}" if gone else f"removed the snapshots in {fast} and in {slow}"))

@@ -55,7 +55,7 @@ def execute(request: RunRequest) -> Run:
             run = _measure(benchmark, request)
             if own_rank.size > 1:
                 run = {**run, **place_of_process(), "private_caches": int(own_rank.private_caches)}
-                return rank.left_out(run, own_rank)
+                return rank.without_other_ranks(run, own_rank)
     except rank.RanksError as error:
         return {"status": "failed", "end": {"code": RunEnd.RANKS_PARTED, "words": error.message}}
     except ProgramError as error:
@@ -73,10 +73,10 @@ def _measure(benchmark: Benchmark, request: RunRequest) -> Run:
         run = {**description, **work.measure(run_observers(observers))}
         run |= collect_metrics(observers)
     file = request.get("steps")
-    return cast("Run", put_apart(run, Path(file) if file else None))
+    return cast("Run", move_lists_to_file(run, Path(file) if file else None))
 
 
-def put_apart(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+def move_lists_to_file(run: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     """Write the lists per step of a run into a file; return its metrics with a summary ``steps`` in their place.
 
     Parameters

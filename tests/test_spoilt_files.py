@@ -78,7 +78,7 @@ def marker_of(path):
     buffer = buffer_of(path)
 
     def read(_):
-        drain_loop.options_in_marker(lease.marker_of(Folder(buffer.fast)))
+        drain_loop.options_in_marker(lease.read_marker(Folder(buffer.fast)))
         lease.identify_pair(Folder(buffer.fast), buffer.slow)
 
     return buffer.fast / MARKER_NAME, read

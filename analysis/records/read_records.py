@@ -110,7 +110,7 @@ def read_judged(path: Path, judge: CampaignJudge) -> Stored:
 
 def _baselines(folders: Sequence[Path]) -> Iterator[Stored]:
     for folder in folders:
-        if peaks.is_of_baseline(folder.name) and not folder.is_symlink():
+        if peaks.is_baseline_id(folder.name) and not folder.is_symlink():
             with suppress(UnreadableError):  # it is reported when it is read with the others
                 yield load_json(folder / FILE, Stored)
 

@@ -91,7 +91,7 @@ class Verdicts:
     def stamps(self) -> dict[Path, files.Stamp | None]:
         """Return the stamps of the baselines' records, taken before any of them is read."""
         folders = self.folder.records.iterdir() if self.folder.records.is_dir() else ()
-        paths = sorted(folder / "record.json" for folder in folders if peaks.is_of_baseline(folder.name))
+        paths = sorted(folder / "record.json" for folder in folders if peaks.is_baseline_id(folder.name))
         return {path: record.record_stamp(path) for path in paths}
 
     def _baselines(self) -> Iterator[Record]:
@@ -152,7 +152,7 @@ class Summaries:
             self._stamps = files.file_stamps(folder.records, "record.json")
         self._terms = judge.last_terms(requests)
         self._digests: dict[int, str] = {}
-        self._baselines = sorted(filter(peaks.is_of_baseline, self._stamps))
+        self._baselines = sorted(filter(peaks.is_baseline_id, self._stamps))
         self._basis = _hash_json(
             [_program_state(), [(cell, self._stamps[cell], self._terms_digest(cell)) for cell in self._baselines]]
         )

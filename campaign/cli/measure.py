@@ -136,7 +136,7 @@ def _folder(text: str, what: str) -> Path:
 
 
 def _points(path: Path, data: Path | None, split: command_line.CommandLine, images: int) -> list[Point]:
-    """Compose the recipes on the storage of a folder; `images` are as many of the user's as a run may read."""
+    """Compose the recipes on the storage of a folder; a run may read at most `images` images of the user."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", str(path)).strip("_")[-_NAME_LENGTH:].strip("_") or "root"
     where = [f"storage.name={name}", f"storage.root={quote_literally(str(path))}"]
     if data:

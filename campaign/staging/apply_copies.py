@@ -64,7 +64,7 @@ def copy_request(folder: Path, rules: Sequence[str]) -> CopyRequest:
 def apply_plan(copying: CopyRequest, progress: Progress) -> dict[str, Path]:
     """Copy the files and write one map per rule; return the paths of the maps by rule."""
     plan, folder, wanted = copying.plan, copying.folder, copying.wanted_files
-    plans.made_home(Path(plan["root"]))
+    plans.copies_root(Path(plan["root"]))
     source, copies = Path(plan["source"]), plans.copies_folder(plan)
     with _locked_copies(copies, source):
         missing = staged_copies.missing_copies(source, copies, wanted)

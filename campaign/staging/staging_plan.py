@@ -78,7 +78,7 @@ def make_plan(observed: ObservedRuns, root: Path, capacity_bytes: int) -> Stagin
             f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
             "make the plan on a machine that has the files",
         )
-    fast = cost.measure_costs_of_probe_files(made_home(root), size[movable])
+    fast = cost.measure_costs_of_probe_files(copies_root(root), size[movable])
     single_reader = _single_reader_costs(observed, movable)
     saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
     rules = {}
@@ -166,7 +166,7 @@ def copies_folder(plan: StagingPlan) -> Path:
     return roots.own_path(Path(plan["root"]), COPIES) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
 
 
-def made_home(root: Path) -> Path:
+def copies_root(root: Path) -> Path:
     """Return our folder below the root of the fast storage; it is created if missing."""
     try:
         return roots.own_folder(root, COPIES)

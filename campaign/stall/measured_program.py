@@ -174,7 +174,7 @@ def files_below(paths: Sequence[Path]) -> list[Path]:
 
 def _files_at(path: Path) -> Iterator[Path]:
     try:
-        top = manifest.top_of(path)
+        top = manifest.manifest_root(path)
         yield from (top / entry.name for entry in manifest.scan_folder(path, any_kind=True).files)
     except DatasetError as error:
         raise UsageError(f"--data: {error.message}", error.hint) from error

@@ -87,7 +87,7 @@ def _count_own_files(settings: Settings) -> Data | None:
             baseline_files.require_possible(settings, root)
         if "path" not in settings.get("dataset", {}):
             return None
-        path, listed = manifest.top_of(Path(settings["dataset"]["path"])), _listed(settings)
+        path, listed = manifest.manifest_root(Path(settings["dataset"]["path"])), _listed(settings)
         _on_storage([path / file.name for file in listed.files], root, settings["storage"]["name"])
     return {"files": len(listed.files), "bytes": listed.total_bytes}
 
@@ -217,7 +217,7 @@ def _images(
     if "path" not in dataset:
         path, listed = _made_dataset(dataset, root, stripe_layout(settings["storage"]), progress, processes)
         return path, path, listed
-    path, listed = manifest.top_of(Path(dataset["path"])), _listed(settings)
+    path, listed = manifest.manifest_root(Path(dataset["path"])), _listed(settings)
     # The user's own folder is never written to: its manifest is kept with the campaign.
     kind = "/any" * registry.benchmark_of(settings).any_kind or dataset.get("hdf5") or ""
     manifest_folder = folder.manifest(f"{dataset['path']}{kind}{dataset.get('list') or ''}")

@@ -34,7 +34,7 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
-from campaign.worker.runner import MARGIN_S, RankOutcome, RankPlaces, Template, failed_with_another, modules_to_preload
+from campaign.worker.runner import MARGIN_S, RankOutcome, RanksOfRun, Template, failed_with_another, modules_to_preload
 from jobs.channel import Channel, ClosedError, wait_for_channels
 from jobs.model import reading
 from jobs.model.codes import RunEnd
@@ -261,9 +261,9 @@ class Leader:
         self.addresses: list[str] = []
 
     @property
-    def ranks(self) -> RankPlaces:
+    def ranks(self) -> RanksOfRun:
         """Return all ranks of the job, each on its node."""
-        return RankPlaces(self.addresses, self.hub_secret, self.run)
+        return RanksOfRun(self.addresses, self.hub_secret, self.run)
 
     def gather(self) -> None:
         """Wait for all ranks of the job; raises EnvironmentFaultError if one does not come."""

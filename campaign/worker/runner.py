@@ -205,7 +205,7 @@ def _end_of_run(answer: _Answer, timeout_s: float, log: Path) -> End:
     return {"code": RunEnd.EXITED, "number": answer["exit"] or 0, "words": last_lines(log, 1)}
 
 
-class RankPlaces(NamedTuple):
+class RanksOfRun(NamedTuple):
     """The ranks of a run: all on this machine, or each on a node of its own."""
 
     addresses: Sequence[str]  # of each rank's node, for the other ranks; the first one is the address of the hub
@@ -213,12 +213,12 @@ class RankPlaces(NamedTuple):
     run_ranks: Callable[[Sequence[RunRequest], Sequence[Path], float], list[RankOutcome]]  # one request per rank
 
 
-def local_ranks(template: Template, size: int) -> RankPlaces:
+def local_ranks(template: Template, size: int) -> RanksOfRun:
     """Return the ranks of a run on this machine alone, all forked from one template."""
-    return RankPlaces(["127.0.0.1"] * size, new_secret(), template.run_together)
+    return RanksOfRun(["127.0.0.1"] * size, new_secret(), template.run_together)
 
 
-def run_on_ranks(ranks: RankPlaces, request: RunRequest, log: Path, conduct: Conduct) -> Run:
+def run_on_ranks(ranks: RanksOfRun, request: RunRequest, log: Path, conduct: Conduct) -> Run:
     """Run a request on all ranks; return one run's metrics, or the end of the rank that failed."""
     size = len(ranks.addresses)
     logs = [file_of_rank(log, rank) for rank in range(size)]
@@ -242,7 +242,7 @@ def file_of_rank(file: Path, rank: int) -> Path:
     return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
 
 
-def _request_of_rank(request: RunRequest, rank: int, ranks: RankPlaces, hub: Hub) -> RunRequest:
+def _request_of_rank(request: RunRequest, rank: int, ranks: RanksOfRun, hub: Hub) -> RunRequest:
     """Return the request of one rank: each rank has files of its own, and only the first one saves snapshots."""
     rank_request: RankRequest = {
         "rank": rank,

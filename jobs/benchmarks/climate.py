@@ -30,7 +30,7 @@ from jobs.benchmarks.climate_data import (
 )
 from jobs.benchmarks.images import RATE
 from jobs.benchmarks.nersc_trainer import CdbNetwork, NerscTrainer, cdb_kernels
-from jobs.benchmarks.run_files import FileCopies, files_of, staged_in
+from jobs.benchmarks.run_files import FileCopies, files_of, rank_copies
 from jobs.benchmarks.step_loop import TimeSpent, open_time_spent
 from jobs.data.readers import Part, open_reader
 from jobs.data.readers.h5py_parts import load_parts
@@ -101,7 +101,9 @@ def _begin(request: RunRequest) -> Iterator[ReadyRun]:
         possible_paths = [paths[file] for file in rules.readable_files(settings["prefetch"], settings["threads"])]
         staged = {path: files.sizes[path] for path in possible_paths}
         copies = (
-            FileCopies(folder) if source else stack.enter_context(staged_in(request, own_rank.rank, staged, spent.log))
+            FileCopies(folder)
+            if source
+            else stack.enter_context(rank_copies(request, own_rank.rank, staged, spent.log))
         )
         read_paths = {path: copies.of(path) for path in paths}
         read = {path: read_paths[path] for path in own_paths} if own["control"] != "no_io" else {}

@@ -93,7 +93,7 @@ class FileCopies:
 
 
 @contextmanager
-def staged_in(request: RunRequest, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[FileCopies]:
+def rank_copies(request: RunRequest, rank: int, sizes: Mapping[Path, int], log: TimeLog | None) -> Iterator[FileCopies]:
     """Yield the copies of a rank's files in the folder of the key ``stage``; no copies for null.
 
     Raises DatasetError if the folder is missing, the rank's folder in it belongs to another user or is in use, or files

@@ -190,7 +190,7 @@ def drain_snapshots(fast: Folder | Path | str, slow: Folder | Bucket | Path | st
 
 def _marker(fast: Folder, slow: Folder | Bucket) -> Marker | None:
     """Return the marker of the fast folder; a bucket is checked later: it may not answer now."""
-    return lease.identify_pair(fast, slow)[1] if isinstance(slow, Folder) else lease.marker_of(fast)
+    return lease.identify_pair(fast, slow)[1] if isinstance(slow, Folder) else lease.read_marker(fast)
 
 
 def _retry(sides: SnapshotSides, options: DrainOptions, journal: DrainJournal, trainer: TrainerPipe) -> bool | None:

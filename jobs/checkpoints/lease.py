@@ -47,7 +47,7 @@ class Marker(TypedDict):
     session: NotRequired[str | None]  # of the trainer that opened a bucket last
 
 
-def marker_of(store: Folder | Bucket) -> Marker | None:
+def read_marker(store: Folder | Bucket) -> Marker | None:
     """Return the marker of a store, None for an empty store; raise FolderError for a store of another kind."""
     try:
         if fault := store.distrust():
@@ -112,7 +112,7 @@ def _require_apart(fast: Folder, slow: Folder | Bucket) -> None:
 
 
 def _marker_in_role(store: Folder | Bucket, role: str) -> Marker | None:
-    marker = marker_of(store)
+    marker = read_marker(store)
     if marker and marker["role"] != role:
         is_what = "is no burst buffer" if marker["role"] == ONLY else f"is the {marker['role']} side of a burst buffer"
         raise FolderError(f"{store} {is_what}", f"name another {role} folder")
@@ -126,7 +126,7 @@ def write_marker(store: Folder | Bucket, role: str, buffer_id: str, **facts: Any
 
 def require_owner(store: Folder | Bucket, buffer_id: str, session: str | None = None) -> None:
     """Raise NotOursError if a store does not belong to the buffer, perhaps because its file system was unmounted."""
-    marker = marker_of(store)
+    marker = read_marker(store)
     if marker is None or marker["id"] != buffer_id:
         cure = "mount its file system again" if isinstance(store, Folder) else "give each training its own prefix"
         raise NotOursError(f"{store} does not belong to this burst buffer any more", cure)
@@ -266,7 +266,7 @@ def clear_stores(stores: Sequence[Folder | Bucket], timeout_s: float = CLEAR_TIM
     Raises FolderError, before any change, for a store that is in use, of a newer version or another user's; and at the
     end if snapshots could not be removed: then the markers of all stores stay.
     """
-    markers = {store: marker_of(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
+    markers = {store: read_marker(store) for store in stores if isinstance(store, Bucket) or store.root.exists()}
     snapshots = {store: Snapshots(store) for store, marker in markers.items() if marker or isinstance(store, Folder)}
     for store_snapshots in snapshots.values():
         store_snapshots.states()

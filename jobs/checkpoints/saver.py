@@ -73,7 +73,7 @@ class Saver:
         """Save values to the target, then the whole of its file system (paper III.C)."""
         request.began_s = time.perf_counter()
         snapshot = self._target.save(step, _write_function(state))
-        page_cache.sync(snapshot.path)
+        page_cache.sync_file_system(snapshot.path)
 
 
 class BackgroundSaver(Saver):

@@ -153,7 +153,7 @@ class Snapshots:
             data = untrusted.json_value(self.store.read(f"{name}/{manifest_name}", _MANIFEST_LONGEST))
             value: Any = reading.check_value(data, _Stored, SCHEMA)
             manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
-            if outside := [file.name for file in manifest.files if not files.is_below(file.name)]:
+            if outside := [file.name for file in manifest.files if not files.is_possible_name_below(file.name)]:
                 raise ValueError(f"{outside[0]!r} is no file in a snapshot")  # noqa: TRY301 - reported like the others
         except (FileNotFoundError, files.OddFileError, ValueError, TypeError) as error:
             raise DamageError(f"{path} cannot be read: {error}", _DAMAGE_CURE) from error

@@ -133,7 +133,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
 
 def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
     """Return the manifest of a JSON document; raise ValueError if its lists contradict its checksum or each other."""
-    if invalid := [name for name, *_ in document["files"] if not files.is_below(name)]:
+    if invalid := [name for name, *_ in document["files"] if not files.is_possible_name_below(name)]:
         raise ValueError(f"{invalid[0]!r} is no name of a file below it")
     if (objects := document.get("objects")) is not None and len(objects) != len(document["files"]):
         raise ValueError("its lists of files and objects differ in length")
@@ -150,7 +150,7 @@ def _manifest_of_document(document: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def top_of(path: Path) -> Path:
+def manifest_root(path: Path) -> Path:
     """Return the folder to which the file names of a data set are relative; for a single file its folder."""
     return path.parent if path.is_file() else path
 
@@ -287,7 +287,7 @@ def _sizes_listed(folder: Path, listed: Path) -> dict[str, int]:
     _require_folder(folder)
     try:
         names = untrusted.read_bounded(listed, _LIST_BYTES).decode(errors="surrogateescape").splitlines()
-        if invalid := [name for name in names if not files.is_below(name)]:
+        if invalid := [name for name in names if not files.is_possible_name_below(name)]:
             raise DatasetError(
                 f"{listed} names {invalid[0]!r}, which is no file below {folder}", "names relative to dataset.path"
             )

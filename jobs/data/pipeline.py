@@ -215,7 +215,7 @@ def why_unreadable(path: str, benchmark: Node, source: RunObjects | None = None)
     try:
         _loader(benchmark, source)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
-        return complaint_of(error)
+        return loading_error_text(error)
     except JobError as error:  # an object
         return error.message
     return None
@@ -287,7 +287,7 @@ def _require(condition: tf.Tensor, complaint: str) -> AbstractContextManager[obj
     return context
 
 
-def complaint_of(error: tf.errors.OpError) -> str:
+def loading_error_text(error: tf.errors.OpError) -> str:
     """Return TensorFlow's error message for an image, without the name of the operation."""
     text = str(error.message)
     return (text.partition("} ")[2] or text).removeprefix("assertion failed: [").removesuffix("] [Op:Assert]")

@@ -106,10 +106,12 @@ def path_fault(folders: Iterable[str], names: Iterable[str]) -> str:
     Names that this module uses beside the copies are invalid, too.
     """
     for folder in folders:
-        if not (folder.startswith("/") and files.is_below(folder[1:])):
+        if not (folder.startswith("/") and files.is_possible_name_below(folder[1:])):
             return f"{folder!r} is no absolute path of a folder"
     invalid = (
-        name for name in names if not files.is_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING)
+        name
+        for name in names
+        if not files.is_possible_name_below(name) or name.partition("/")[0] in (MARKER, _LOCK, _INCOMING)
     )
     return next((f"{name!r} is no file below a folder" for name in invalid), "")
 

@@ -20,8 +20,8 @@ from jobs.events.tensorflow_trace import (
     INPUT,
     UNACCOUNTED,
     UNCATEGORISED,
+    MarkedSteps,
     Runtime,
-    Steps,
 )
 
 
@@ -64,12 +64,12 @@ def category_overlaps(runtime: Runtime) -> dict[tuple[str, str], float]:
     return {pair: float(span.within(steps.start, steps.end).sum()) / NS for pair, span in common.items()}
 
 
-def _sum_within(start: Times, end: Times, steps: Steps) -> Times:
+def _sum_within(start: Times, end: Times, steps: MarkedSteps) -> Times:
     """Return per step the sum of the durations of all events within it, ns."""
     return _time_after(np.sort(start), steps) - _time_after(np.sort(end), steps)
 
 
-def _time_after(moments: Times, steps: Steps) -> Times:
+def _time_after(moments: Times, steps: MarkedSteps) -> Times:
     """Return per step the sum, over all sorted `moments`, of the time of the step after the moment, ns."""
     first = int(moments[:1].sum())
     totals = np.concatenate([[0], np.cumsum(moments - first)])

@@ -43,7 +43,7 @@ _PREFETCHED = re.compile(_RULES["prefetched"])
 _OPERATION = re.compile(r"[^:]:\w+$")
 
 
-class Steps(NamedTuple):
+class MarkedSteps(NamedTuple):
     """The steps in order of time: arrays of numbers, starts and ends (ns)."""
 
     number: Times
@@ -71,13 +71,15 @@ class Runtime:
         return len(self.marks) > 0
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> MarkedSteps:
         """Return the steps in order of time, each from the start of its first mark to the end of its last mark.
 
         A number that occurs again in a series is another step, of the next epoch.
         """
         if not self.has_marks:
-            return Steps(*(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max())))
+            return MarkedSteps(
+                *(np.array([value]) for value in (0, self.events["start"].min(), self.events["end"].max()))
+            )
         number, series, start = (self.marks[name] for name in ("step", "series", "start"))
         order = np.lexsort((start, number, series))
         position = np.arange(len(order))
@@ -89,7 +91,7 @@ class Runtime:
         np.minimum.at(first, step_of_mark.ravel(), start)
         np.maximum.at(last, step_of_mark.ravel(), self.marks["end"])
         order = np.argsort(first, kind="stable")[:MOST_STEPS]
-        return Steps(numbers[order], first[order], last[order])
+        return MarkedSteps(numbers[order], first[order], last[order])
 
     @property
     def front(self) -> NDArray[np.int64]:

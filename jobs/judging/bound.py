@@ -108,7 +108,7 @@ def bound_of_work(work: TimeUse) -> Bound:
     return _bound_of_steps(work, work.steps) if work.steps else _bound_of_input(work)
 
 
-def bound_of(record: Record, peaks: Peaks | None = None) -> Bound | None:
+def bound_of_cell(record: Record, peaks: Peaks | None = None) -> Bound | None:
     """Return the limit of the speed of the cell of a judged record; None for a baseline or without metrics.
 
     Raises one of `jobs.model.record.ODD_FIGURES` if the record lacks fields that its runs must have.

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from jobs import checks
 from jobs.judging import stopping
-from jobs.judging.bound import Bound, bound_of
+from jobs.judging.bound import Bound, bound_of_cell
 from jobs.judging.peaks import Peaks
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -172,7 +172,7 @@ class CampaignJudge:
     def bound(self, record: Record) -> Bound | None:
         """Return the limit of the speed of a judged record; None for a baseline, or if its runs do not show it."""
         with suppress(*ODD_FIGURES):
-            return bound_of(record, self.peaks)
+            return bound_of_cell(record, self.peaks)
         return None
 
     @cached_property

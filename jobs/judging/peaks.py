@@ -21,7 +21,7 @@ AT_ONCE = 2
 """Requests in flight per reader: its own one, and the read-ahead of the kernel."""
 
 
-def is_of_baseline(cell: str) -> bool:
+def is_baseline_id(cell: str) -> bool:
     """Return whether an id is that of a baseline."""
     return cell.startswith(f"{BENCHMARK}-")
 
@@ -61,7 +61,7 @@ class Peaks:
         baselines = [
             baseline
             for baseline in self.baselines
-            if reads_same(baseline, record) and same_storage_and_conditions(baseline, record)
+            if reads_same_data(baseline, record) and same_storage_and_conditions(baseline, record)
         ]
         by_rate = sorted(baselines, key=_median)
         return {int(baseline["cell"]["settings"]["threads"]): _median(baseline) for baseline in by_rate}
@@ -80,7 +80,7 @@ class Peaks:
         others = [
             baseline
             for baseline in self._by_host[host]
-            if reads_same(baseline, record)
+            if reads_same_data(baseline, record)
             and baseline["cell"]["settings"]["threads"] == threads
             and not same_storage(baseline, record)
         ]
@@ -160,7 +160,7 @@ def bounds_rate(baseline: Record, record: Record, access: str) -> bool:
     if baseline_settings["benchmark"]["access"] != access or not same_storage_and_conditions(baseline, record):
         return False
     return access != RANDOM or (
-        settings["threads"] == baseline_settings.get("threads") and reads_same(baseline, record)
+        settings["threads"] == baseline_settings.get("threads") and reads_same_data(baseline, record)
     )
 
 
@@ -176,7 +176,7 @@ def same_storage_and_conditions(baseline: Record, record: Record) -> bool:
     return conditions[0] == conditions[1] and same_storage(baseline, record)
 
 
-def reads_same(baseline: Record, record: Record) -> bool:
+def reads_same_data(baseline: Record, record: Record) -> bool:
     """Return whether a baseline reads blocks of the same data at random places."""
     settings, baseline_settings = record["cell"]["settings"], baseline["cell"]["settings"]
     is_same = settings["dataset"] == baseline_settings.get("dataset")

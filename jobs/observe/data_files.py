@@ -29,7 +29,7 @@ class CacheObserver(Observer):
         work, policy = self.work, self.request["settings"].get("cache")
         if work.writes and not work.source:  # a run that only reads does not need the sync, which may hang
             for folder in work.folders:
-                page_cache.sync(folder)  # earlier writes must not be flushed during the run
+                page_cache.sync_file_system(folder)  # earlier writes must not be flushed during the run
         self._layers = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.drop_from_cache(work.files, work.proof, work.folder)

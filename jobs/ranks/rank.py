@@ -259,7 +259,7 @@ class RankGroup:
         return self._strategy.run(add, args=(tensors,))
 
 
-def left_out(run: Run, own_rank: Rank) -> Run:
+def without_other_ranks(run: Run, own_rank: Rank) -> Run:
     """Return a run whose numbers of other processes' CPU and device use exclude the other ranks on this machine."""
     keys = ("device", "device_bytes", "device_use", "cpu_s", "readers_cpu_s")
     own_report = {"boot": boot_id(), **{key: run.get(key) for key in keys}}

@@ -67,7 +67,7 @@ class Folder:
 
     def sync(self) -> None:
         """Synchronise the file system."""
-        page_cache.sync(self.root)
+        page_cache.sync_file_system(self.root)
 
     def delete(self, *names: str) -> None:
         """Remove files, durably; missing ones are ignored, and links are not followed."""

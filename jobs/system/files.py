@@ -99,7 +99,7 @@ def _explain(error: OSError, path: Path, parent: int) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
-def is_below(name: str) -> bool:
+def is_possible_name_below(name: str) -> bool:
     """Return whether a relative name can be that of a file below its folder, without looking at the storage.
 
     Such a name has no ``..``, empty part, NUL or character that the file system cannot encode, and at most `DEEPEST`

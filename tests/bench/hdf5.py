@@ -47,7 +47,7 @@ def measure(files: int, height: int, width: int, turns: int) -> Iterator[Figure]
             with Path(folder, f"{place:04}.h5").open("w+b") as file:
                 spec.write(file, place)
             Path(folder, f"{place:04}.raw").write_bytes(os.urandom(4 * 5 * height * width))
-        page_cache.sync(Path(folder))
+        page_cache.sync_file_system(Path(folder))
         script = "import sys; from tests.bench import hdf5; hdf5.compare(sys.argv[1], int(sys.argv[2]))"
         rates = json.loads(said([sys.executable, "-c", script, folder, str(turns)]).splitlines()[-1])
     for cache, ways in rates.items():
@@ -97,7 +97,7 @@ def _rate(load: Callable[[Any], Any], files: Sequence[str], cache: str, calls: i
     names = tf.data.Dataset.from_tensor_slices(files)
     images = names.map(load, num_parallel_calls=calls).prefetch(_AHEAD).with_options(options)
     paths = [Path(file) for file in files]
-    page_cache.evict(paths) if cache == "cold" else page_cache.read_through(paths)
+    page_cache.evict_pages(paths) if cache == "cold" else page_cache.read_through(paths)
     began = time.perf_counter()
     seen = sum(1 for _ in images)
     taken_s = time.perf_counter() - began

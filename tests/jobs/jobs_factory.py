@@ -42,7 +42,7 @@ def write_jpegs(folder, count, side=64):
     paths = [folder / f"{number:03d}.jpg" for number in range(count)]
     for path in paths:
         Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path, quality=90)
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return paths
 
 

@@ -20,7 +20,7 @@ def files(disk):
     (folder / "class").mkdir(parents=True)
     for number in range(4):
         (folder / "class" / f"{number}.bin").write_bytes(os.urandom(MB))
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return sorted((folder / "class").iterdir())
 
 
@@ -50,12 +50,12 @@ def test_what_somebody_else_reads_meanwhile_does_not_count_as_cold(files):
 
 def test_what_left_the_memory_meanwhile_does_not_count_as_warm(files):
     with pytest.raises(CacheError, match=r"warm does not hold: 75\.0% of the pages are in memory"), warm_files(*files):
-        page_cache.evict(files[:1])
+        page_cache.evict_pages(files[:1])
 
 
 def test_what_stays_in_memory_is_not_cold(files, monkeypatch):
     read_all(files)
-    monkeypatch.setattr(page_cache, "evict", lambda _: None)
+    monkeypatch.setattr(page_cache, "evict_pages", lambda _: None)
 
     with pytest.raises(CacheError, match=r"cold does not hold: 100.0% of the pages are in memory"), cold_files(*files):
         pytest.fail("it began")
@@ -68,5 +68,5 @@ def test_no_file_is_no_proof(disk):
 
 def test_an_error_within_is_the_one_that_is_raised(files):
     with pytest.raises(ZeroDivisionError), warm_files(*files):  # noqa: PT012
-        page_cache.evict(files)
+        page_cache.evict_pages(files)
         _ = 1 / 0

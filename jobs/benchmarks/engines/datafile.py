@@ -107,7 +107,7 @@ def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
         for offset in range(0, size, _CHUNK):
             progress(offset // _MIB, size // _MIB)
             file.write(os.urandom(min(_CHUNK, size - offset)))
-    page_cache.evict([path])
+    page_cache.evict_pages([path])
     progress(size // _MIB, size // _MIB)
 
 

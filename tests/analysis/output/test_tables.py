@@ -20,7 +20,7 @@ from analysis.records.read_records import FoundRecords, SkippedRecord
 from analysis.records.record import record_of
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.text import PLUS_MINUS
-from jobs.judging.bound import bound_of
+from jobs.judging.bound import bound_of_cell
 from jobs.judging.judge import judge_record
 from tests.analysis.baseline_records import baseline
 from tests.analysis.claims_factory import checklist
@@ -225,7 +225,9 @@ def test_what_bounds_a_cell_is_said_in_every_form_with_the_numbers_that_decide(w
     few = record([run(n, 51.2, other_cpu=0.0, **busy) for n in (1, 2, 3)], threads=2)
     for made in (many, few):
         made["provenance"]["affinity"] = [0, 1, 2, 3]
-    both = [record_of(value, Path(), bound_of(value)) for value in (judge_record(m, m["terms"]) for m in (many, few))]
+    both = [
+        record_of(value, Path(), bound_of_cell(value)) for value in (judge_record(m, m["terms"]) for m in (many, few))
+    ]
     table, runs = measured_tables(both)
 
     page = rows_of_page(

@@ -175,8 +175,8 @@ def test_the_ids_of_cells_that_measure_a_storage_alone_begin_alike():
     alone = [name for name, benchmark in registry.benchmarks().items() if benchmark.kind == peaks.KIND]
 
     assert alone == [peaks.BENCHMARK]
-    assert peaks.is_of_baseline(make_cell(compose("benchmark=baseline")).id)
-    assert not peaks.is_of_baseline(make_cell(compose()).id)
+    assert peaks.is_baseline_id(make_cell(compose("benchmark=baseline")).id)
+    assert not peaks.is_baseline_id(make_cell(compose()).id)
 
 
 def judged_with(record, **terms):

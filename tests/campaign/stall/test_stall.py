@@ -35,7 +35,7 @@ def make_data(folder):
     data.mkdir()
     for number in range(4):
         (data / f"{number}.bin").write_bytes(os.urandom(1 << 20))
-    page_cache.sync(data)
+    page_cache.sync_file_system(data)
     (folder / "read.py").write_text(READ)
     return data
 

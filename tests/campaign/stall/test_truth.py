@@ -49,7 +49,7 @@ def disk(tmp_path_factory):
         chance = random.Random(7)  # noqa: S311
         for number in range(FILES):
             (made.point / "data" / f"{number}.bin").write_bytes(zlib.compress(chance.randbytes(FILE_BYTES - 1000), 0))
-        page_cache.sync(made.point)
+        page_cache.sync_file_system(made.point)
         yield made.point
 
 
@@ -165,7 +165,7 @@ def test_a_backing_file_that_is_in_memory_is_evicted_with_the_data(tmp_path):
         except MissingError as missing:
             pytest.skip(str(missing))
         (made.point / "data").write_bytes(os.urandom(8 << 20))
-        page_cache.sync(made.point)
+        page_cache.sync_file_system(made.point)
         done = CommandLine(tmp_path)("stall", "--cold", "--runs", "3", "--data", str(made.point / "data"), *QUIET,
                                      "--", "cat", "{data}")  # fmt: skip
 

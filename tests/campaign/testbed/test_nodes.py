@@ -92,7 +92,7 @@ def test_what_one_node_reads_is_in_no_other_s_page_cache_and_each_is_bounded(nod
     assert apply.write_on_first_node(nodes, written) == 0
     found = inspect_testbed(nodes)
     files = [each.root / "file" for each in found.storages.values()]
-    page_cache.evict(files)
+    page_cache.evict_pages(files)
 
     page_cache.read_through(files[:1])
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from campaign.worker import runner
-from campaign.worker.runner import RankOutcome, RankPlaces
+from campaign.worker.runner import RankOutcome, RanksOfRun
 from jobs.judging.judge import judged_run
 from jobs.model.codes import run_end_sentence
 from jobs.model.conduct import Limits
@@ -19,7 +19,7 @@ def run(tmp_path, *outcomes, **conduct):
     asked = []
     ended = [RankOutcome(run, place + 1.0, *alone) for place, (run, *alone) in enumerate(outcomes)]
     addresses = [f"127.0.0.{rank + 1}" for rank in range(len(outcomes))]
-    ranks = RankPlaces(addresses, "5e", lambda *words: asked.append(words) or ended)
+    ranks = RanksOfRun(addresses, "5e", lambda *words: asked.append(words) or ended)
     point = compose("nodes=2", "sync=barrier", *(f"{key}={value}" for key, value in conduct.items()))
     request = {
         "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync", "storage")},

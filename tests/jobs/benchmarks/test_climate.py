@@ -33,7 +33,7 @@ PREDICTED = (
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("climate") / "climate"
     make_dataset(folder, SPEC, name="climate", processes=1)
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 

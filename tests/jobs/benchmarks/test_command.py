@@ -34,7 +34,7 @@ def data(disk):
     folder.mkdir()
     for number in range(6):
         (folder / f"{number}.bin").write_bytes(os.urandom(MB))
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -49,7 +49,7 @@ def execute(disk):
         settings = {**command.BENCHMARK.defaults, "cache": cache, "profile": {"posix": own.pop("posix", "none")}}
         settings["benchmark"] = settings["benchmark"] | {"argv": [*python, script, *words, "{data}"], **own}
         file = str(disk / "calls.npz")
-        request = request_of(manifest.top_of(data), settings, manifest=str(held), limit_s=limit_s, profile=file)
+        request = request_of(manifest.manifest_root(data), settings, manifest=str(held), limit_s=limit_s, profile=file)
         return judged_in_time(lambda: run.execute(request), request)
 
     return execute

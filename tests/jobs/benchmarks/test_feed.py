@@ -35,7 +35,7 @@ def files(disk):
     rng = np.random.default_rng(0)
     for number in range(FILES):
         (folder / f"{number:02}.bin").write_bytes(rng.bytes(BYTES + number))
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 

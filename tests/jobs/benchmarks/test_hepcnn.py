@@ -29,7 +29,7 @@ PREDICTED = ("counts_as_predicted", "bytes_as_predicted", "cold_as_predicted", "
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hep") / "hep"
     make_dataset(folder, SPEC, name="hep", processes=1)
-    page_cache.sync(folder)
+    page_cache.sync_file_system(folder)
     return folder
 
 
@@ -77,7 +77,7 @@ def test_files_that_have_copies_are_read_from_these(run, made, tmp_path):
     copy, listed = tmp_path / "fast/train/train_0001.h5", tmp_path / "all.json"
     copy.parent.mkdir(parents=True)
     shutil.copy2(made / "train/train_0001.h5", copy)
-    page_cache.sync(copy.parent)
+    page_cache.sync_file_system(copy.parent)
     size, changed = staged_copies.file_identity(copy)
     told = {"source": str(made), "copies": str(tmp_path / "fast"), "root": str(tmp_path)}
     files = [["train/train_0001.h5", size, changed]]

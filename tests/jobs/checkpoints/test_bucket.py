@@ -127,4 +127,4 @@ def test_a_marker_of_any_size_is_refused_without_being_read(raw, places, committ
     raw[MARKER_NAME] = b"{" + b" " * (1 << 22)
 
     with pytest.raises(FolderError, match=r"\.tfio-burst-buffer\.json is not a valid marker"):
-        lease.marker_of(store_of(places[1] + "?timeout_s=5"))
+        lease.read_marker(store_of(places[1] + "?timeout_s=5"))

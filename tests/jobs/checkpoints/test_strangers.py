@@ -50,7 +50,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
 ):
     private = tmp_path / "bashrc"
     private.write_text("# ours\n")
-    buffer_id = lease.marker_of(Folder(slow))["id"]
+    buffer_id = lease.read_marker(Folder(slow))["id"]
     stranger(_prepare, scratch / "fast", buffer_id, private)
 
     code, _, said = in_this_process(capsys, "drain", scratch / "fast", slow)

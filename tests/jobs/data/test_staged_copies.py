@@ -21,7 +21,7 @@ def staged_map(paths, tmp_path):
     copies = tmp_path / "fast"
     copies.mkdir()
     listed = [(path.name, *file_identity(shutil.copy2(path, copies))) for path in paths[:2]]
-    page_cache.sync(copies)
+    page_cache.sync_file_system(copies)
     told = {"schema": 1, "source": str(paths[0].parent), "copies": str(copies), "root": str(tmp_path), "files": listed}
     files.write_json(tmp_path / "map.json", told)
     return tmp_path / "map.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.judging import bound
-from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of, bound_of_spent, bound_of_work, help_of
+from jobs.judging.bound import HELPS, MORE_THREADS, UNDECIDED, bound_of_cell, bound_of_spent, bound_of_work, help_of
 from jobs.judging.peaks import Peaks
 from jobs.judging.work_done import UNKNOWN, StepTimes, StorageSpeed, TimeUse, storage_speed, time_use
 from jobs.model.record import ODD_FIGURES
@@ -162,7 +162,7 @@ def test_of_a_program_the_processors_that_all_it_started_kept_busy_count():
     record["cell"] |= {"kind": "program", "settings": {"threads": 1, "benchmark": {"name": "command"}}}
     record["runs"] = [{**run, "elapsed_s": 2.0, "program": {"cpu_s": 3.8}, "other_cpu": 0.0} for run in record["runs"]]
 
-    assert str(bound_of(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
+    assert str(bound_of_cell(record)) == "processors: 1.9 of 2 processors busy, storage busy 6%"
 
 
 def test_a_training_on_processors_is_bound_by_its_steps_or_not_decided_but_where_they_are_all_busy():
@@ -222,7 +222,7 @@ def peaks():
 
 @pytest.mark.parametrize("measured", MEASURED, ids=lambda each: each["about"])
 def test_of_what_was_measured_no_word_is_wrong(measured, peaks):
-    found = bound_of(measured["record"], peaks)
+    found = bound_of_cell(measured["record"], peaks)
 
     assert (found and found.word) == measured["word"]
 
@@ -263,13 +263,13 @@ def test_several_ranks_are_not_decided(peaks):
     record = json.loads(json.dumps(next(each["record"] for each in MEASURED if each["word"] == "decoding")))
     record["runs"][0]["ranks"] = []
 
-    assert bound_of(record, peaks).why.startswith("several nodes")
+    assert bound_of_cell(record, peaks).why.startswith("several nodes")
 
 
 def test_without_a_run_that_has_figures_there_is_no_word(peaks):
     record = {**MEASURED[0]["record"], "runs": []}
 
-    assert (time_use(record), bound_of(record, peaks)) == (None, None)
+    assert (time_use(record), bound_of_cell(record, peaks)) == (None, None)
 
 
 def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
@@ -278,7 +278,7 @@ def test_a_record_without_what_runs_must_have_is_an_odd_one(peaks):
         del run["elapsed_s"]
 
     with pytest.raises(ODD_FIGURES):
-        bound_of(record, peaks)
+        bound_of_cell(record, peaks)
 
 
 def test_each_rule_of_the_table_says_a_share_or_nothing():

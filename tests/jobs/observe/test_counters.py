@@ -187,7 +187,7 @@ def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
 
 def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_none(disk):
     paths = write_jpegs(disk / "data", 24)
-    page_cache.evict(paths)
+    page_cache.evict_pages(paths)
     before = counters.read_counters(device_of(disk))
 
     read_all(paths)
@@ -202,7 +202,7 @@ def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_
 
 def test_what_another_process_reads_is_not_ours(disk):
     paths = write_jpegs(disk / "data", 24)
-    page_cache.evict(paths)
+    page_cache.evict_pages(paths)
     before = counters.read_counters(device_of(disk))
 
     script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"

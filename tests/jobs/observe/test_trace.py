@@ -131,7 +131,7 @@ def pressure():
 
 def read_cold(path, times):
     for _ in range(times):
-        page_cache.evict([path])
+        page_cache.evict_pages([path])
         page_cache.read_through([path])
 
 
@@ -139,7 +139,7 @@ def read_cold(path, times):
 def big(disk):
     path = disk / "big"
     path.write_bytes(os.urandom(32 * MIB))
-    page_cache.sync(disk)
+    page_cache.sync_file_system(disk)
     return path
 
 
@@ -309,8 +309,8 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
     name, point = staged(setup.disk, disk / "image", disk / "point")
     path = point / "file"
     path.write_bytes(os.urandom(8 * MIB))
-    page_cache.sync(point)
-    page_cache.evict([disk / "image"])
+    page_cache.sync_file_system(point)
+    page_cache.evict_pages([disk / "image"])
     before, before_under = kernel(name)[0], kernel(under)[0]
 
     _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
@@ -331,7 +331,7 @@ def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_o
     written = traffic.WrittenBytes(point)
     assert written.bytes is None
     (point / "file").write_bytes(bytes(8 * MIB))
-    page_cache.sync(point)
+    page_cache.sync_file_system(point)
     written.settle()
     assert written.bytes == pytest.approx(8 * MIB, rel=0.1)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jobs import checks
 from jobs.benchmarks.micro import BENCHMARK
 from jobs.ranks.hub import RankObservation, combine_ranks
-from jobs.ranks.rank import left_out
+from jobs.ranks.rank import without_other_ranks
 from tests.campaign.fake_template import figures
 from tests.jobs.jobs_factory import device_use
 
@@ -75,15 +75,15 @@ def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
     neighbour = {"device_use": [device_use(own_reads=30, own_read_bytes=300)], "cpu_s": 3.0}
     ours = [device_use(own_reads=40, own_read_bytes=400), below]
 
-    assert left_out(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "device_use": ours}
-    assert left_out(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
-    assert left_out(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
-    assert left_out(run, Told(0, {}, {**neighbour, "device_use": None}))["device_use"] is None
-    assert left_out(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
+    assert without_other_ranks(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "device_use": ours}
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "device_use": None}))["device_use"] is None
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
     saved = {"saved": [("dsk/vda", 150), ("dsk/loop7", 20)]}
-    assert left_out(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
+    assert without_other_ranks(run, Told(0, {}, {**neighbour, **saved}))["device_use"][0]["own_written_bytes"] == 150
     own = {**run, "targets": [{"source": "dsk/vda", "bytes": 9}]}
-    assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours
+    assert without_other_ranks(own, Told(0, {}, {**neighbour, "saved": []}))["device_use"] == ours
 
 
 def conditions(**process):

@@ -43,7 +43,7 @@ def test_pages_of_a_loop_devices_file_are_evicted_with_those_of_the_files(disk, 
     point = staged(setup.disk, image, disk / "point").point
     data = point / "data"
     data.write_bytes(os.urandom(4 * MIB))
-    page_cache.sync(point)
+    page_cache.sync_file_system(point)
     assert page_cache.residency([image]).resident >= 4 * MIB // page_cache.PAGE_BYTES
 
     found = _cooled(point, data)
