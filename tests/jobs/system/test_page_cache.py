@@ -37,10 +37,10 @@ class SlowDevice:
     def __init__(self, unverifiable):
         self.unverifiable = unverifiable
 
-    def evict(self, _paths):
+    def evict_pages(self, _paths):
         self.resident = self.resident if self.dirty else 0
 
-    def sync(self, _folder):
+    def sync_file_system(self, _folder):
         self.dirty = False
 
     def residency(self, _paths):
@@ -50,7 +50,7 @@ class SlowDevice:
 @pytest.mark.parametrize("unverifiable", [0, 1], ids=["seen", "that nobody can see"])
 def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path, unverifiable):
     device = SlowDevice(unverifiable)
-    for name in ("evict", "sync", "residency"):
+    for name in ("evict_pages", "sync_file_system", "residency"):
         monkeypatch.setattr(page_cache, name, getattr(device, name))
 
     assert page_cache.drop_from_cache([], [], tmp_path).resident == 0
